@@ -652,7 +652,6 @@ interface LocalScene {
   leaving: Int32Array; // node → position of its first edge, one entry more than there are nodes
   entering: Int32Array; // tensor node or port out → the edge that comes in, or -1
   axis: number; // node of the loss, which stands on the axis, or -1
-  frames: Int32Array; // nodes that are open groups
 }
 
 /** of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
@@ -674,14 +673,11 @@ interface BoxParts {
   value: SVGTextElement;
   toggle: SVGGElement | null;
   badge: SVGGElement | null;
-  code: number; // of the thing shown, whatever its box is in this drawing
   box: number;
   id: string; // in addresses
   kind: string; // as classes
   shape: string; // what it was last shaped for
-  place: string; // position for screen readers
-  text: BoxText | null;
-  tensor: Tensor | null;
+  look: BoxLook | null;
   fill: string;
   ground: "" | "on-dark" | "on-light"; // what words stand on
   isWarning: boolean;
@@ -689,6 +685,18 @@ interface BoxParts {
 }
 
 type TextLine = { text: string; x: number; y: number; size: number };
+
+/** what a box looks like, but for the figures of a picture */
+interface BoxLook {
+  kind: number; // position in BOX_KINDS of layout.js
+  index: number; // of the op, tensor or group
+  half: Phase;
+  hue: "forward" | "backward" | "parameter" | "neutral";
+  rect: Rectangle; // px of the drawing
+  radius: number;
+  tensor: Tensor | null; // null: no tensor's box
+  text: BoxText | null; // null: a frame, whose header depends on the scale
+}
 
 interface BoxText {
   level: "wide" | "small" | "narrow" | "strip";

@@ -7,7 +7,7 @@
  * across}, `drawing-change` {}, `axis-change` {positions, width}. */
 
 import { emit } from "../core/dom.js";
-import { GraphBar } from "../core/view/bar.js";
+import { GraphBar } from "../core/view/aside.js";
 import { connectHands } from "../core/view/input.js";
 import { GraphScreen } from "../core/view/screen.js";
 import { onSchemeChange } from "../core/colours.js";

@@ -92,7 +92,7 @@ def test_a_figure_outside_its_band_says_so(explorer, module):
     dump = explorer.dump_of("")
     preset = {"name": "p", "focus": "l2", "statistic": "std", "theory": "", "printed": "0.5", "band": {"std": [0, 0.5]}}
     answer = module(
-        "../elements/experiment-note.js",
+        "lab/experiment.js",
         """(m, { dump, preset }) => import("/static/core/picture.js").then(
             ({ pictureOfDump }) => m.experiment(pictureOfDump(dump, 1, "key"), preset))""",
         {"dump": dump, "preset": preset},

@@ -1,25 +1,23 @@
-/**
- * The backward half's lines, and those across the axis. Where a gradient goes back the way its tensor came, its line is
- * the forward one's mirror image; others go straight from box to box, around what stands between.
- */
+/** Lines of the backward half, and lines across the axis. The line of a gradient mirrors the forward line of its
+ * tensor; other lines run straight from box to box, or around the boxes between. */
 
 import { DATA, FOLD, FRAME, REUSE, SATELLITE, SAVED, TENSOR } from "./sizes.js";
 import { crossing, direct, folding, reversed, stacked } from "./routes.js";
 import { takeOver } from "./moves.js";
+import { byKey, Numbers } from "./scene.js";
 
-// Lines of the backward half that mirror no other: straight from box to box, or around what stands between.
+// Lines that mirror no forward line.
 
-/** Boxes are looked up by the stretch of depth that they are in, px each. */
+/** Depth of a bin by which boxes are looked up, px. */
 const STRETCH = 256;
 const ROOM = 9;
-/** No line looks further for what stands in its way. */
+/** A line looks for obstacles in at most so many bins. */
 const MAX_STRETCHES = 400;
-/** Of one drawing, so many lines look at all. */
+/** Most lines of a drawing that look for obstacles. */
 export const MAX_LINES = 4000;
 
 class Detours {
-  /** Boxes of the backward half, by the stretches they reach into.
-   * @type {{starts: Int32Array, boxes: Int32Array} | null} */
+  /** Backward boxes by bin. @type {{starts: Int32Array, boxes: Int32Array} | null} */
   #near = null;
 
   /** @param {RouteList} list */
@@ -27,14 +25,14 @@ class Detours {
     this.list = list;
   }
 
-  /** Whoever asks marks the line as wary. @param {number} from @param {number} to @returns {number[]} */
+  /** The caller marks the line as wary. @param {number} from @param {number} to @returns {number[]} */
   around(from, to) {
     const [a, b] = [this.list.place(from), this.list.place(to)];
     const along = b.x + b.w / 2 > a.x + a.w / 2;
     const [left, right] = along ? [a.x + a.w, b.x] : [b.x + b.w, a.x];
     const [y0, y1] = [a.y + a.h / 2, b.y + b.h / 2];
     if (right - left < 2 * ROOM || this.list.wary >= MAX_LINES) return direct(a, b);
-    // In its way is what the line would touch, or come close to.
+    // Obstacles are boxes that the line would touch or nearly touch.
     const inWay = this.#between(left + 1, right - 1, Math.min(y0, y1) - ROOM / 2, Math.max(y0, y1) + ROOM / 2, from,
       to);
     const touched = inWay.filter((place) => isTouched(place, along ? left : right, y0, along ? right : left, y1));
@@ -74,34 +72,22 @@ class Detours {
     return found;
   }
 
-  /** @returns {{starts: Int32Array, boxes: Int32Array}} */
   #lookUp() {
     const { count, half, kind, start, depth, length } = this.list.boxes;
     const stretches = Math.floor(length / STRETCH) + 2;
     const [halves, kinds, from, depths] = [half.all, kind.all, start.all, depth.all];
-    const starts = new Int32Array(stretches + 1);
     const of = (/** @type {number} */ at) => Math.max(0, Math.min(stretches - 1, Math.floor(at / STRETCH)));
-    /** @param {(stretch: number, box: number) => void} visit */
-    const each = (visit) => {
-      for (let box = 0; box < count; box += 1) {
-        if (halves[box] === 0 || kinds[box] === FRAME) continue;
-        const begin = from[box];
-        const last = of(begin + depths[box]);
-        for (let stretch = of(begin); stretch <= last; stretch += 1) visit(stretch, box);
+    const [bins, found] = [new Numbers(Int32Array), new Numbers(Int32Array)];
+    for (let box = 0; box < count; box += 1) {
+      if (halves[box] === 0 || kinds[box] === FRAME) continue;
+      const last = of(from[box] + depths[box]);
+      for (let stretch = of(from[box]); stretch <= last; stretch += 1) {
+        bins.push(stretch);
+        found.push(box);
       }
-    };
-    each((stretch) => {
-      starts[stretch + 1] = starts[stretch + 1] + 1;
-    });
-    for (let stretch = 0; stretch < stretches; stretch += 1)
-      starts[stretch + 1] = starts[stretch + 1] + starts[stretch];
-    const boxes = new Int32Array(starts[stretches]);
-    const next = starts.slice();
-    each((stretch, box) => {
-      const at = next[stretch];
-      boxes[at] = box;
-      next[stretch] = at + 1;
-    });
+    }
+    const [starts, order] = byKey(bins.all, stretches);
+    const boxes = order.map((at) => found.at(at));
     return { starts, boxes };
   }
 }
@@ -118,8 +104,8 @@ function isTouched(place, x0, y0, x1, y1) {
   return false;
 }
 
-/** @param {readonly LayoutRectangle[]} places @param {number} start @returns {number} the first level beneath the start
- * with room for a line */
+/** @param {readonly LayoutRectangle[]} places @param {number} start @returns {number} the first free level beneath the
+ * start */
 function freeLevel(places, start) {
   let level = start + ROOM;
   for (const { y, h } of [...places].sort((a, b) => a.y - b.y || b.h - a.h)) {
@@ -134,15 +120,11 @@ function curve(x0, y0, x1, y1) {
   return [bend, y0, bend, y1, x1, y1];
 }
 
-/** So many backward tensors' lines are added between pauses. */
+/** Backward tensors between pauses. */
 const AT_ONCE = 2048;
 
-/**
- * Adds all of them to the list that the forward lines are in, pausing now and then.
- *
- * @param {ForwardLines} forward
- * @returns {Generator<undefined, void, void>}
- */
+/** Adds the backward lines to the list of the forward lines; yields now and then. @param {ForwardLines} forward
+ * @returns {Generator<undefined, void, void>} */
 export function* backwardLines(forward) {
   const { list, boxes, store, backLines } = forward;
   const { back, backGroup } = store.belonging;
@@ -174,7 +156,7 @@ function addTensor(forward, detours, stacks, tensor) {
   }
 }
 
-/** Forward box → where the stack of backward boxes beneath it starts along the depth, and where it ends.
+/** Forward box → start and end, along the depth, of the stack of backward boxes beneath it.
  * @typedef {{start: Float64Array, end: Float64Array}} Stacks */
 
 /** @param {ForwardLines} forward @returns {Stacks} */
@@ -193,14 +175,8 @@ function stackBorders({ boxes }) {
   return { start, end };
 }
 
-/**
- * @param {ForwardLines} forward
- * @param {Detours} detours
- * @param {Stacks} stacks
- * @param {number} from box
- * @param {number} to box
- * @param {number} tensor
- */
+/** @param {ForwardLines} forward @param {Detours} detours @param {Stacks} stacks @param {number} from box
+ * @param {number} to box @param {number} tensor */
 function addBackward(
   { list, boxes, index, store, first, last, mirror, mirrorStart },
   detours,
@@ -215,7 +191,7 @@ function addBackward(
   const isBeside = boxes.isSatellite.at(from) + boxes.isSatellite.at(to) > 0;
   const half = boxes.half.at(to);
   if (half === 1 && siteFrom >= 0 && siteFrom === siteTo) {
-    // Parts of a gradient come from deeper, what backward ops pass on goes there: the other side is free.
+    // Parts of a gradient come from deeper and results of backward ops go there, so the other side is free.
     const side = boxes.kind.at(siteFrom) === TENSOR ? -1 : 1;
     const border = side === 1 ? stacks.end[siteFrom] : stacks.start[siteFrom];
     const curve = stacked(a, b, isBeside ? 0 : store.sizes.stackGap * boxes.factor, side, border);
@@ -223,7 +199,7 @@ function addBackward(
     return;
   }
   if (original >= 0 && index.owner[original] >= 0) {
-    // Parts of a parameter's gradient come from wherever it is read again.
+    // Parts of a parameter's gradient come from each op that reads it.
     const isOwn = isBeside && (siteFrom === list.boxOfOp(index.owner[original], 0));
     if (isOwn) list.add(from, to, SATELLITE, 1, tensor, stacked(a, b, 0));
     else list.add(from, to, REUSE, 1, tensor, direct(a, b));
@@ -246,12 +222,8 @@ function addBackward(
   if (half === 1) list.markWary();
 }
 
-/**
- * Lines across the axis: what is kept for the backward pass, from the tensor, or from the box that hides it, to the op
- * that needs it; and from the loss to where the backward pass begins.
- *
- * @param {ForwardLines} forward
- */
+/** Lines across the axis: from each saved tensor, or the box that hides it, to the backward op that needs it; and from
+ * the loss to the start of the backward pass. @param {ForwardLines} forward */
 export function crossingLines(forward) {
   const { list, boxes } = forward;
   const before = boxes.moves.last?.lines.keptLines ?? null;
@@ -263,13 +235,9 @@ export function crossingLines(forward) {
   addFold(forward);
 }
 
-/**
- * One line from box to box, however many values it stands for.
- *
- * @param {ForwardLines} forward
- * @param {Int32Array | null} before where each value's lines started in the last drawing; null: all are drawn anew
- * @returns {boolean} false: a new line may be one of those taken over, which has happened in odd graphs only
- */
+/** At most one line between two boxes, even for several values. @param {ForwardLines} forward
+ * @param {Int32Array | null} before value → its first line in the last drawing; null: draw all lines again
+ * @returns {boolean} false: a new line may repeat one taken over, which only odd graphs do */
 function addKept({ list, boxes, index, store, keptLines }, before) {
   const { arrays } = index;
   const { moves } = boxes;
@@ -293,7 +261,7 @@ function addKept({ list, boxes, index, store, keptLines }, before) {
   return isSure;
 }
 
-/** The backward pass starts where the forward pass ended: at the loss.
+/** The line from the loss to the start of the backward pass.
  * @param {Pick<ForwardLines, "list" | "boxes" | "index">} forward */
 function addFold({ list, boxes, index }) {
   const { arrays, loss, gradientStart, gradient, backStart, back } = index;

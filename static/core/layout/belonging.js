@@ -1,19 +1,16 @@
-/**
- * Where lines belong: for all lines of one tensor, or of one value that is kept, the smallest group that holds
- * everything they depend on. While nothing opens or closes within it, they move with the group as they are. Counted
- * once per graph and folding.
- */
+/** For the lines of each tensor or saved value, the smallest group that holds everything they depend on. While nothing
+ * opens or closes in that group, the lines only move with it. Computed once per graph and folding. */
 
 import { Numbers } from "./scene.js";
 
 /**
- * @typedef {object} Belonging groups; -1 where there is none
- * @property {Int32Array} forward tensor → of the lines from what makes it and to what reads it, and of its gradients'
+ * @typedef {object} Belonging groups, -1 for none
+ * @property {Int32Array} forward tensor → group of the lines from its producer, to its readers, and of its gradients' lines
  * @property {Int32Array} leaf leaves that are satellites
  * @property {Int32Array} leafGroup their groups
  * @property {Int32Array} back backward tensors, in order
  * @property {Int32Array} backGroup their groups
- * @property {Int32Array} keptTensor what is kept for the backward pass
+ * @property {Int32Array} keptTensor saved for the backward pass
  * @property {Int32Array} keptFor the backward op that needs it
  * @property {Int32Array} keptGroup
  */
@@ -47,7 +44,7 @@ export function belonging(index) {
       leafGroup.push(group);
       continue;
     }
-    // A gradient's line may be the mirror image of the tensor's: where one is drawn anew, both are.
+    // A gradient's line may mirror the tensor's line, so both are drawn again together.
     for (let at = gradientStart[tensor]; at < gradientStart[tensor + 1]; at += 1) {
       group = around.both(group, backwardOf[gradient[at]]);
     }
@@ -73,12 +70,11 @@ class Around {
     this.index = index;
   }
 
-  /** @param {number} a group or -1 @param {number} b @returns {number} the smallest group that holds both, -1 if there
-   * is none */
+  /** @param {number} a group or -1 @param {number} b @returns {number} the smallest group that holds both, or -1 */
   both(a, b) {
     const { parent } = this.index;
     if (a < 0 || b < 0) return -1;
-    // Groups come after those around them.
+    // Outer groups have lower numbers.
     while (a !== b) {
       if (a > b) a = parent[a];
       else b = parent[b];
@@ -86,7 +82,7 @@ class Around {
     return a;
   }
 
-  /** @param {number} tensor of the forward half @returns {number} where it stands when all is open */
+  /** @param {number} tensor of the forward half @returns {number} its group when all groups are open */
   tensor(tensor) {
     const { arrays, home, owner, opGroup } = this.index;
     const maker = arrays.producer[tensor];
@@ -97,8 +93,7 @@ class Around {
     return own < 0 ? opGroup[maker] : this.both(own, opGroup[maker]);
   }
 
-  /** @param {number} op @returns {number} where a backward op stands, and where it is hidden; -1 for one of the forward
-   * half */
+  /** @param {number} op @returns {number} the group that holds its place and its hiding place; -1 for a forward op */
   backward(op) {
     const { arrays, opGroup, sumOf, home, owner } = this.index;
     if (arrays.opHalf[op] === 0) return -1;
@@ -136,7 +131,7 @@ function keptValues({ arrays, backStart, back, loss }) {
     tensors.push(tensor);
     needs.push(backward);
   };
-  /** Forward ops with tensors of which the backward op is known that reads them. @type {Set<number>} */
+  /** Pairs of forward op and tensor for which the reading backward op is known. @type {Set<number>} */
   const known = new Set();
   for (let op = 0; op < arrays.ops; op += 1) {
     if (arrays.opHalf[op] === 0) continue;

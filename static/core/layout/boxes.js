@@ -1,20 +1,16 @@
-/**
- * From scenes to boxes: one pass through all open groups, from the outside inward, first for the forward half, then for
- * the backward half, which is its mirror image. Everything in two coordinates: depth, and height above the axis.
- */
+/** Places the boxes: one pass through the open groups from the outside inward for the forward half, then one for its
+ * mirror image, the backward half. Coordinates are depth, and height above the axis. */
 
 import { FRAME, GROUP, HAIRLINE_BELOW, MARGIN, MAX_ELASTIC, OP, spread, TENSOR } from "./sizes.js";
 import { Moves } from "./moves.js";
 import { STRIDE } from "./slots.js";
 import { PORT_IN, PORT_OUT } from "./scene.js";
 
-/** Where the columns of a scene stand.
- * @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
+/** @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
 
 /** Room for more boxes than the last drawing had. */
 const SPARE = 256;
 
-/** The boxes of a drawing while it is made. */
 export class Boxes {
   /** Columns of the whole model. @type {Columns} */
   columns = { start: new Float64Array(0), depth: new Float64Array(0) };
@@ -27,13 +23,8 @@ export class Boxes {
   bottom = 0;
   #stretch = 1;
 
-  /**
-   * @param {FrameStore} store
-   * @param {Int32Array} open groups, parents before children
-   * @param {LayoutOptions} options
-   * @param {NumbersStore} numbers for columns
-   * @param {KeptLayout | null} last drawing
-   */
+  /** @param {FrameStore} store @param {Int32Array} open groups, parents before children @param {LayoutOptions} options
+   * @param {NumbersStore} numbers for columns @param {KeptLayout | null} last drawing */
   constructor(store, open, options, numbers, last) {
     const { ops, tensors, groups } = store.index.arrays;
     this.store = store;
@@ -50,29 +41,28 @@ export class Boxes {
     this.ref = column("box ref", Int32Array);
     this.frame = column("box frame", Int32Array);
     this.isSatellite = column("box is satellite", Uint8Array);
-    /** Backward box → the forward box that it stands beneath, or -1. */
+    /** Backward box → the forward box above it, or -1. */
     this.site = column("box site", Int32Array);
-    /** Where a box starts along the depth, and how far it goes. */
     this.start = column("box start", Float64Array);
     this.depth = column("box depth", Float64Array);
-    /** Of its middle above the axis; below it, less than 0. */
+    /** The box's middle above the axis, negative below. */
     this.height = column("box height", Float64Array);
     this.thickness = column("box thickness", Float64Array);
     this.opBox = new Int32Array(ops).fill(-1);
     this.tensorBox = new Int32Array(tensors).fill(-1);
     /** @type {[Int32Array, Int32Array]} */
     this.groupBox = [new Int32Array(groups).fill(-1), new Int32Array(groups).fill(-1)];
-    /** Group → where its scene starts, and which node of the scene around it it is. */
+    /** Group → origin of its scene, and its node in the scene around it. */
     this.originDepth = new Float64Array(groups);
     /** @type {[Float64Array, Float64Array]} */
     this.originHeight = [new Float64Array(groups), new Float64Array(groups)];
     this.nodeAround = new Int32Array(groups);
-    /** Group → its boxes in either half, without its frame: the first, and one past the last. */
+    /** Group → in either half its first box after its frame, and one past its last. */
     /** @type {[Int32Array, Int32Array]} */
     this.first = [new Int32Array(groups), new Int32Array(groups)];
     /** @type {[Int32Array, Int32Array]} */
     this.last = [new Int32Array(groups), new Int32Array(groups)];
-    /** Of the groups that are open. @type {(LayoutFrame | undefined)[]} */
+    /** The open groups' frames. @type {(LayoutFrame | undefined)[]} */
     this.frames = new Array(groups).fill(undefined);
     for (const group of open) this.frames[group] = store.frame(group);
     this.moves = new Moves(this, last === null || last.boxes.isElastic ? null : last);
@@ -82,10 +72,10 @@ export class Boxes {
     return this.kind.length;
   }
 
-  /** Both halves. @param {boolean} mayStretch whether columns may shrink to fit, if there is nothing against it */
+  /** @param {boolean} mayStretch whether columns may shrink to fit */
   place(mayStretch) {
     this.#spread(mayStretch);
-    // What stretches moves nothing as a whole.
+    // In an elastic drawing no group moves as a whole.
     if (this.isElastic) this.moves = new Moves(this, null);
     this.#walk(0);
     this.#walk(1);
@@ -149,7 +139,7 @@ export class Boxes {
       this.moves.takeBoxes(this, 0, half);
       return;
     }
-    /** Scenes that are under way: the group, and how many of its nodes are done. @type {number[]} */
+    /** Unfinished scenes: the group, and how many of its nodes are done. @type {number[]} */
     const stack = [0, 0];
     while (stack.length > 0) {
       const done = stack.pop() ?? 0;
@@ -187,30 +177,21 @@ export class Boxes {
     }
   }
 
-  /** @param {number} group that is open @param {number} node or dummy @param {0 | 1} half @returns {number} above the
-   * axis; in the backward half, below it */
+  /** @param {number} group that is open @param {number} node or dummy @param {0 | 1} half @returns {number} distance
+   * from the axis */
   heightOf(group, node, half) {
     return this.originHeight[half][group] + this.store.frame(group).layout.height[half][node];
   }
 
-  /** @param {number} group that is open @returns {Columns} from where its scene starts */
+  /** @param {number} group that is open @returns {Columns} relative to the origin of its scene */
   columnsOf(group) {
     if (group === 0) return this.columns;
     const { layout } = this.store.frame(group);
     return { start: layout.columnStart, depth: layout.columnDepth };
   }
 
-  /**
-   * One half of a slot.
-   *
-   * @param {number} kind
-   * @param {number} ref
-   * @param {number} half
-   * @param {number} group
-   * @param {number} start
-   * @param {number} room along the depth
-   * @param {number} height
-   */
+  /** One half of a slot. @param {number} kind @param {number} ref @param {number} half @param {number} group
+   * @param {number} start @param {number} room along the depth @param {number} height */
   #putSlot(kind, ref, half, group, start, room, height) {
     const { sizes } = this.store;
     const { entries, start: first, end } = this.#entriesOf(kind, ref);
@@ -219,7 +200,7 @@ export class Boxes {
       const boxKind = entries.at(at);
       const [natural, from, to] = [entries.at(at + 6), entries.at(at + 7), entries.at(at + 8)];
       const share = to - from;
-      // Alone in its slot a box keeps its own size, centred; side by side they divide the room.
+      // A box alone in its slot keeps its size and is centred; boxes side by side share the room.
       const isOp = boxKind !== TENSOR;
       const isHairline = this.isElastic && isOp && natural * this.#stretch < HAIRLINE_BELOW;
       const wanted = isHairline ? sizes.leastOp : Math.max(natural * this.#stretch, isOp ? sizes.leastOp : sizes.least);
@@ -239,24 +220,15 @@ export class Boxes {
    * @param {boolean} isSatellite @returns {number} */
   #siteOf(boxKind, shown, slotKind, ref, isSatellite) {
     const { arrays, sumOf } = this.store.index;
-    // A gradient, its parts, and the op that adds them up, stand beneath the tensor.
+    // A gradient, its parts and the op that adds them stand beneath the tensor.
     const of = boxKind === TENSOR ? arrays.gradientOf[shown] : boxKind === OP ? sumOf[shown] : -1;
     if (of >= 0 && (isSatellite || slotKind === TENSOR)) return this.tensorBox[of];
     return (slotKind === OP ? this.opBox[ref] : slotKind === TENSOR ? this.tensorBox[ref] : this.groupBox[0][ref]);
   }
 
-  /**
-   * @param {number} kind
-   * @param {number} half
-   * @param {number} ref
-   * @param {number} group the open group around it, -1 for none
-   * @param {boolean} isSatellite
-   * @param {number} start
-   * @param {number} depth
-   * @param {number} height
-   * @param {number} thickness
-   * @returns {number} the box
-   */
+  /** @param {number} kind @param {number} half @param {number} ref @param {number} group the open group around it, -1
+   * for none @param {boolean} isSatellite @param {number} start @param {number} depth @param {number} height
+   * @param {number} thickness @returns {number} the box */
   #put(kind, half, ref, group, isSatellite, start, depth, height, thickness) {
     const box = this.count;
     const groups = this.groupBox[half];
@@ -277,16 +249,8 @@ export class Boxes {
     return box;
   }
 
-  /**
-   * A box that is the mirror image of nothing.
-   *
-   * @param {number} kind
-   * @param {number} ref
-   * @param {number} start
-   * @param {number} depth
-   * @param {number} height
-   * @param {number} thickness
-   */
+  /** A box without a forward counterpart. @param {number} kind @param {number} ref @param {number} start
+   * @param {number} depth @param {number} height @param {number} thickness */
   putUnpaired(kind, ref, start, depth, height, thickness) {
     this.#put(kind, 1, ref, -1, false, start, depth, height, thickness);
   }
@@ -307,7 +271,7 @@ export class Boxes {
     if (this.isElastic) this.factor = Math.min(most, Math.max(fewest, wanted));
   }
 
-  /** @param {number} height above the axis @returns {number} px across the depth; the forward half comes first */
+  /** @param {number} height above the axis @returns {number} px across the depth */
   across(height) {
     return MARGIN + (this.top - height) * this.factor;
   }

@@ -1,32 +1,31 @@
-/** Asking for drawings: once for all that changes in one go, and nothing older than what is there. */
+/** Requests drawings: one request for all changes of a task, and no answer older than the last one. */
 
 import { begin } from "../activity.js";
 import { openGroups } from "../graph/graph.js";
 import { LayoutQueue, messagePause } from "./queue.js";
 
-// Layouts on demand: from a worker, or from the page itself where none can be made, as in a page opened from a file.
+// Layouts from a worker, or in the page where workers fail, as in a page opened from a file.
 
 export class LayoutClient {
   #onDrawing;
   #requests = 0;
-  /** Of the graph that was sent last. @type {Graph | null} */
+  /** The graph sent last. @type {Graph | null} */
   #sent = null;
   #sentKey = "";
   /** @type {Worker | null} */
   #worker = null;
   /** @type {LayoutQueue | null} */
   #queue = null;
-  /** Requests that a worker which fails to start has not answered. @type {LayoutRequest | null} */
+  /** The request that a failing worker has not answered. @type {LayoutRequest | null} */
   #unanswered = null;
 
-  /** @param {(answer: LayoutAnswer) => void} onDrawing gets the answers to the latest requests; what was overtaken has
-   * none */
+  /** @param {(answer: LayoutAnswer) => void} onDrawing gets the answers to the latest requests; others have none */
   constructor(onDrawing) {
     this.#onDrawing = onDrawing;
     try {
       this.#worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
     } catch {
-      // Not from a file, and not where the page is one file.
+      // A page opened from a file cannot start a worker.
       this.#here();
       return;
     }
@@ -35,14 +34,9 @@ export class LayoutClient {
     this.#worker.addEventListener("error", () => this.#here());
   }
 
-  /**
-   * @param {object} wanted
-   * @param {string} wanted.key names the graph; its arrays are handed over when it changes
-   * @param {Graph} wanted.graph
-   * @param {Expansion} wanted.expansion
-   * @param {LayoutOptions} wanted.options
-   * @returns {number} of the request, as in the answer
-   */
+  /** @param {object} wanted @param {string} wanted.key names the graph; a new key sends its arrays
+   * @param {Graph} wanted.graph @param {Expansion} wanted.expansion @param {LayoutOptions} wanted.options
+   * @returns {number} the request's number */
   ask({ key, graph, expansion, options }) {
     this.#requests += 1;
     const isSent = this.#sent === graph && this.#sentKey === key;
@@ -65,7 +59,7 @@ export class LayoutClient {
     this.#onDrawing(answer);
   }
 
-  /** From now on in the page itself. */
+  /** Lays out in the page from now on. */
   #here() {
     if (this.#queue !== null) return;
     this.#worker?.terminate();
@@ -85,21 +79,18 @@ export class DrawingRequests {
   #end = () => {};
   #client = new LayoutClient((answer) => this.#receive(answer));
 
-  /**
-   * @param {() => Wanted | null} wanted what to ask for, when it comes to asking; null: nothing
-   * @param {(key: string, drawing: Drawing) => void} receive
-   */
+  /** @param {() => Wanted | null} wanted the request at the time of sending; null: none
+   * @param {(key: string, drawing: Drawing) => void} receive */
   constructor(wanted, receive) {
     this.wanted = wanted;
     this.receive = receive;
   }
 
-  /** @returns {boolean} whether a drawing has been asked for that is not there yet */
   get isWaiting() {
     return this.#isAsking || this.#asked !== this.#answered;
   }
 
-  /** Asks, at the end of the task at hand. */
+  /** Sends one request at the end of the present task. */
   ask() {
     if (this.#isAsking) return;
     if (!this.isWaiting) this.#end = begin();

@@ -1,42 +1,20 @@
-/** Blocks of nodes in straight lines, pushed toward the axis and moved to where their other lines want them. No
- * recursion. */
+/** Moves blocks of straight lines toward the axis, then to the mean of their bent lines. No recursion. */
 
-// Positions in lists, by a number that stands at each.
-
-/**
- * @param {Int32Array} keys
- * @param {number} count of different keys
- * @param {number} [used] so many of the keys
- * @returns {[Int32Array, Int32Array]} where each key's list starts, with one entry more than there are keys, and all
- *   lists one after the other
- */
-export function byKey(keys, count, used = keys.length) {
-  const starts = new Int32Array(count + 1);
-  for (let at = 0; at < used; at += 1) starts[keys[at] + 1] = starts[keys[at] + 1] + 1;
-  for (let key = 0; key < count; key += 1) starts[key + 1] = starts[key + 1] + starts[key];
-  const next = starts.slice();
-  const all = new Int32Array(used);
-  for (let at = 0; at < used; at += 1) {
-    const key = keys[at];
-    all[next[key]] = at;
-    next[key] = next[key] + 1;
-  }
-  return [starts, all];
-}
+import { byKey } from "./scene.js";
 
 const ROUNDS = 2;
-/** How much a line between two boxes counts against one that only passes by. */
+/** Weight of a line between two boxes; a line that passes a column counts 1. */
 const BETWEEN_BOXES = 4;
 
-/** @param {SceneShape} shape @param {LayoutLinks} links @param {number} link @param {number} half @returns {number} how
- * much higher a link leaves its first node than it enters its second, beside their own heights */
+/** @param {SceneShape} shape @param {LayoutLinks} links @param {number} link @param {number} half @returns {number}
+ * offset at its start less offset at its end */
 export function climbOf({ sourceOffset, targetOffset }, { edge, edgeTo }, link, half) {
   const [from, to] = [edge[link], edgeTo[link]];
   return (from < 0 ? 0 : sourceOffset[half][from]) - (to < 0 ? 0 : targetOffset[half][to]);
 }
 
 /**
- * How far apart blocks stand at the least: block b at least `distance` above the block inside it.
+ * Least distances of blocks: `above` stands at least `distance` above `below`.
  *
  * @typedef {object} Limits
  * @property {Int32Array} below
@@ -49,13 +27,8 @@ export function climbOf({ sourceOffset, targetOffset }, { edge, edgeTo }, link, 
  * @property {Int32Array} order of blocks, from the axis outward
  */
 
-/**
- * @param {LayoutColumns} columns
- * @param {StraightBlocks} blocks
- * @param {number} axis
- * @param {(a: number, b: number) => number} apart
- * @returns {Limits}
- */
+/** @param {LayoutColumns} columns @param {StraightBlocks} blocks @param {number} axis
+ * @param {(a: number, b: number) => number} apart @returns {Limits} */
 export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
   const most = node.length;
   const [below, above, distance] = [new Int32Array(most), new Int32Array(most), new Float32Array(most)];
@@ -81,7 +54,7 @@ export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
   const order = new Int32Array(count);
   let filled = 0;
   for (let block = 0; block < count; block += 1) if (waiting[block] === 0) order[filled++] = block;
-  // Straight lines do not cross, so which is above which never goes round; should it all the same, some come last.
+  // Straight lines do not cross, so there is no cycle; if one occurs, its blocks come last.
   for (let at = 0; at < filled; at += 1) {
     const block = order[at];
     for (let index = aboveStart[block]; index < aboveStart[block + 1]; index += 1) {
@@ -95,15 +68,8 @@ export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
   return { below, above, distance, aboveStart, aboveList, belowStart, belowList, order };
 }
 
-/**
- * Every block as near to the axis as it can be.
- *
- * @param {Limits} limits
- * @param {StraightBlocks} blocks
- * @param {number} all
- * @param {(node: number) => number} innerOf
- * @returns {Float32Array} block → height
- */
+/** Puts each block as near to the axis as possible. @param {Limits} limits @param {StraightBlocks} blocks
+ * @param {number} all @param {(node: number) => number} innerOf @returns {Float32Array} block → height */
 export function compact({ above, distance, aboveStart, aboveList, order }, { count, of, offset }, all, innerOf) {
   const height = new Float32Array(count);
   for (let node = 0; node < all; node += 1) {
@@ -120,16 +86,9 @@ export function compact({ above, distance, aboveStart, aboveList, order }, { cou
   return height;
 }
 
-/**
- * Moves blocks to the mean of what their bent lines want, as far as there is room: from the outside inward and back.
- *
- * @param {Limits} limits
- * @param {StraightBlocks} blocks
- * @param {LayoutLinks} links
- * @param {SceneShape} shape
- * @param {0 | 1} half
- * @param {Float32Array} height of blocks, is changed
- */
+/** Moves blocks to the mean of their bent lines as far as neighbours allow, from the outside inward and back.
+ * @param {Limits} limits @param {StraightBlocks} blocks @param {LayoutLinks} links @param {SceneShape} shape
+ * @param {0 | 1} half @param {Float32Array} height of blocks, is changed */
 export function relax(limits, { count, of, offset, isStraight, hasFrame }, links, shape, half, height) {
   const { from, to } = links;
   const { nodes, axis } = shape;
@@ -154,7 +113,7 @@ export function relax(limits, { count, of, offset, isStraight, hasFrame }, links
     for (let at = 0; at < count; at += 1) {
       const block = limits.order[isInward ? count - 1 - at : at];
       const [begin, end] = [starts[block], starts[block + 1]];
-      // Frames stay as near to the axis as they can: in line with each other.
+      // Frames stay near the axis, in line with each other.
       if (begin === end || hasFrame[block] === 1) continue;
       let [sum, weights] = [0, 0];
       for (let index = begin; index < end; index += 1) {
@@ -171,14 +130,8 @@ export function relax(limits, { count, of, offset, isStraight, hasFrame }, links
   }
 }
 
-/**
- * @param {Limits} limits
- * @param {number} block
- * @param {number} wanted
- * @param {Float32Array} height
- * @param {number} least
- * @returns {number} the height nearest to the wanted one that its neighbours leave room for
- */
+/** @param {Limits} limits @param {number} block @param {number} wanted @param {Float32Array} height
+ * @param {number} least @returns {number} the nearest height that its neighbours allow */
 function within(
   { below, above, distance, aboveStart, aboveList, belowStart, belowList },
   block,

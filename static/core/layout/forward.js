@@ -1,14 +1,12 @@
-/**
- * The forward half's lines: from what makes a tensor to the tensor, and from there to all that read it, through the
- * ports of every frame between. Each line's mirror image is kept for the backward half.
- */
+/** Lines of the forward half: from a tensor's producer to the tensor, and on to its readers, through the ports of the
+ * frames between. The mirror images are kept for the backward half. */
 
 import { lowerBound, Numbers, PORT_OUT } from "./scene.js";
 import { takeOver } from "./moves.js";
 import { DATA, FRAME, GROUP, OP, REUSE, SATELLITE, TENSOR } from "./sizes.js";
 import { direct, dropping, stacked, STOP, throughStops } from "./routes.js";
 
-/** Lines of so many groups are added between pauses. */
+/** Groups between pauses. */
 const AT_ONCE = 64;
 
 export class ForwardLines {
@@ -20,21 +18,19 @@ export class ForwardLines {
     this.boxes = list.boxes;
     this.store = list.boxes.store;
     this.index = list.boxes.store.index;
-    /** The routes' mirror images, and where each starts; none for tensors without a gradient, and for what only
-     * moved. */
+    /** Mirror images of the routes, and the start of each; empty without a gradient, and for routes that only moved. */
     this.mirror = new Numbers(Float64Array);
     this.mirrorStart = new Numbers(Int32Array);
-    /** Tensors that stand in groups, in the order of their lines: the tensor, its node, its first line, one past its
-     * last. */
+    /** Tensors in the order of their lines: the tensor, its node, its first line, one past its last. */
     this.tensorAt = this.boxes.numbers.take("line tensor", Int32Array);
     this.nodeAt = this.boxes.numbers.take("line node", Int32Array);
     this.firstAt = this.boxes.numbers.take("line first", Int32Array);
     this.lastAt = this.boxes.numbers.take("line last", Int32Array);
-    /** Group → the first of those that stand in it, and one past the last. */
+    /** Group → its first such tensor, and one past its last. */
     this.groupFirst = new Int32Array(this.index.arrays.groups);
     this.groupLast = new Int32Array(this.index.arrays.groups);
     const { leaf, back, keptTensor } = this.store.belonging;
-    /** Leaf, backward tensor, and value kept → its first line, one entry more than there are. */
+    /** Leaf, backward tensor and saved value → its first line, with one entry more. */
     this.leafLines = new Int32Array(leaf.length + 1);
     this.backLines = new Int32Array(back.length + 1);
     this.keptLines = new Int32Array(keptTensor.length + 1);
@@ -43,7 +39,7 @@ export class ForwardLines {
     this.last = new Int32Array(this.index.arrays.tensors);
   }
 
-  /** Adds all of them to the list, pausing now and then. @returns {Generator<undefined, void, void>} */
+  /** Adds the lines to the list; yields now and then. @returns {Generator<undefined, void, void>} */
   *run() {
     const { open, moves } = this.boxes;
     const { leafGroup, leaf } = this.store.belonging;
@@ -64,7 +60,8 @@ export class ForwardLines {
       (at) => this.#leaf(leaf[at]));
   }
 
-  /** Lines of the tensors in a group that only moved; of those that come or go anew. @param {number} group */
+  /** Lines of a group that only moved: taken over, or drawn again for tensors that lines enter or leave.
+   * @param {number} group */
   #takeOver(group) {
     const { list } = this;
     const { moves } = this.boxes;
@@ -103,7 +100,7 @@ export class ForwardLines {
     this.#made(group, node, tensor, own);
 
     const stops = this.#stops;
-    /** Edges to be followed: the group, the edge, and how many stops lead there. @type {number[]} */
+    /** Edges to follow: the group, the edge, and the number of stops before it. @type {number[]} */
     const stack = [];
     stops.length = 0;
     this.#leave(own, group, node);
@@ -138,7 +135,7 @@ export class ForwardLines {
     return (kind === OP ? this.boxes.opBox[ref] : kind === GROUP ? this.boxes.groupBox[0][ref] : -1);
   }
 
-  /** The line along the stops. @param {number} source @param {number} target @param {number} tensor */
+  /** Adds the line along the stops. @param {number} source @param {number} target @param {number} tensor */
   #add(source, target, tensor) {
     const { gradientStart } = this.index;
     this.list.begin(source, target, DATA, 0, tensor);
@@ -147,7 +144,7 @@ export class ForwardLines {
     if (gradientStart[tensor] !== gradientStart[tensor + 1]) throughStops(this.mirror, this.#stops, 1);
   }
 
-  /** Puts the edges by which a tensor leaves a node on the stack. @param {number[]} stack @param {number} group
+  /** Stacks the edges by which a tensor leaves a node. @param {number[]} stack @param {number} group
    * @param {number} node @param {number} tensor */
   #follow(stack, group, node, tensor) {
     const { scene } = this.store.frame(group);
@@ -158,11 +155,11 @@ export class ForwardLines {
     for (edge -= 1; edge >= first; edge -= 1) stack.push(group, edge, this.#stops.length);
   }
 
-  /** The line from what makes a tensor. @param {number} group @param {number} node @param {number} tensor
+  /** The line from the producer of a tensor. @param {number} group @param {number} node @param {number} tensor
    * @param {number} own box */
   #made(group, node, tensor, own) {
     const { boxes, store } = this;
-    /** Groups and edges, from the tensor back to what makes it. @type {number[]} */
+    /** Groups and edges from the tensor back to its producer. @type {number[]} */
     const way = [];
     let [at, kind, ref, source] = [group, FRAME, -1, -1];
     let edge = store.frame(group).scene.entering[node];
@@ -204,26 +201,26 @@ export class ForwardLines {
     this.#stops.push(this.boxes.across(-backward));
   }
 
-  /** @param {number} group that is open @returns {number} where it ends along the depth */
+  /** @param {number} group that is open @returns {number} its end along the depth */
   #endOf(group) {
     return this.boxes.originDepth[group] + this.store.frame(group).layout.width;
   }
 
-  /** Out of a box. @param {number} box @param {number} group @param {number} node that the box shows */
+  /** Leaves a box. @param {number} box @param {number} group @param {number} node that the box shows */
   #leave(box, group, node) {
     const { boxes } = this;
     this.#stop(boxes.start.at(box) + boxes.depth.at(box), boxes.heightOf(group, node, 0),
       boxes.heightOf(group, node, 1));
   }
 
-  /** Out of an edge's column and past what stands between. @param {number} group @param {number} edge */
+  /** Leaves an edge's column and passes the columns between. @param {number} group @param {number} edge */
   #along(group, edge) {
     const { scene, shape, layout } = this.store.frame(group);
     const { boxes } = this;
     const source = scene.source[edge];
     const column = layout.column[source];
     const { start, depth } = boxes.columnsOf(group);
-    // What is elastic has no room beside its boxes that a line could run along.
+    // In an elastic drawing boxes fill their columns.
     if (!boxes.isElastic) {
       const end = Number(start[column]) + Number(depth[column]);
       const [forward, backward] = [shape.sourceOffset[0][edge], shape.sourceOffset[1][edge]];
@@ -233,7 +230,7 @@ export class ForwardLines {
     this.#pass(group, edge);
   }
 
-  /** Past what stands between the ends of an edge. @param {number} group @param {number} edge */
+  /** Passes the columns between the ends of an edge. @param {number} group @param {number} edge */
   #pass(group, edge) {
     const { scene, layout } = this.store.frame(group);
     const { boxes } = this;
@@ -251,8 +248,8 @@ export class ForwardLines {
     }
   }
 
-  /** Into an edge's target. @param {number} group @param {number} edge @param {number} border where that begins along
-   * the depth */
+  /** Enters an edge's target. @param {number} group @param {number} edge @param {number} border of the target along the
+   * depth */
   #arrive(group, edge, border) {
     const { scene, shape, layout } = this.store.frame(group);
     const { boxes } = this;
@@ -267,7 +264,7 @@ export class ForwardLines {
     this.#stop(border, forward, backward);
   }
 
-  /** From a leaf to what it stands beside, and to others that read it. @param {number} tensor */
+  /** Lines from a leaf to its readers. @param {number} tensor */
   #leaf(tensor) {
     const { list } = this;
     const { owner, readerStart, reader } = this.index;

@@ -1,7 +1,5 @@
-/**
- * Scenes of open groups, each laid out on its own, from the innermost outward. What has not changed is kept: a group's
- * scene until something opens or closes within it, a scene's layout for every scene of the same shape, wherever it is.
- */
+/** Lays out open groups one by one, from the innermost outward. A scene is kept until something opens or closes in its
+ * group; a layout serves every scene of the same shape. */
 
 import { lowerBound, NumbersStore, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
 import { belonging } from "./belonging.js";
@@ -10,21 +8,21 @@ import { layered } from "./layered.js";
 import { FRAME, SIZES } from "./sizes.js";
 import { Slots } from "./slots.js";
 
-/** Layouts by shape are dropped when there are so many. */
+/** Most layouts kept by shape. */
 const MAX_SHAPES = 20_000;
 
-/** Everything that is kept of one graph, for one folding and orientation. */
+/** Everything kept of a graph for one folding and orientation. */
 export class FrameStore {
   /** @type {(LayoutFrame | undefined)[]} by group */
   #frames = [];
-  /** What was open when the frames were made. @type {Uint8Array} */
+  /** The open groups of the present frames. @type {Uint8Array} */
   #open;
   /** @type {Map<number, {key: Int32Array, layout: LocalLayout}[]>} */
   #shapes = new Map();
   #shapeCount = 0;
-  /** The last drawing, as far as the next may take it over. @type {KeptLayout | null} */
+  /** The last drawing, from which the next takes lines and boxes. @type {KeptLayout | null} */
   made = null;
-  /** Columns of the last drawing and of the one that is being made. @type {[NumbersStore, NumbersStore]} */
+  /** Arrays of the last drawing and of the one in progress. @type {[NumbersStore, NumbersStore]} */
   #numbers = [new NumbersStore(), new NumbersStore()];
 
   /** @param {GraphIndex} index @param {LayoutOptions["orientation"]} orientation */
@@ -37,38 +35,34 @@ export class FrameStore {
     this.belonging = belonging(index);
   }
 
-  /** @returns {NumbersStore} for the columns of a new drawing, beside those of the last */
+  /** @returns {NumbersStore} the one that the last drawing does not use */
   spare() {
     const [one, other] = this.#numbers;
     return this.made?.boxes.numbers === one ? other : one;
   }
 
-  /** Gives up the last drawing, but not the groups' scenes. */
+  /** Drops the last drawing, but keeps the scenes. */
   forget() {
     this.made = null;
     this.#numbers = [new NumbersStore(), new NumbersStore()];
   }
 
-  /** @param {number} group @returns {LayoutFrame} of a group that is open and was laid out */
+  /** @param {number} group @returns {LayoutFrame} */
   frame(group) {
     const frame = this.#frames[group];
     if (frame === undefined) throw new RangeError(`group ${group} is not laid out`);
     return frame;
   }
 
-  /**
-   * Lays out every group that is open and seen; yields between groups.
-   *
-   * @param {Uint8Array} open
-   * @returns {Generator<undefined, Int32Array>} those groups, parents before children
-   */
+  /** Lays out every visible open group; yields between groups. @param {Uint8Array} open
+   * @returns {Generator<undefined, Int32Array>} those groups, parents before children */
   *layOut(open) {
     const { arrays, parent, childStart } = this.index;
     const seen = new Uint8Array(arrays.groups);
     const groups = [];
     for (let group = 0; group < arrays.groups; group += 1) {
       if (open[group] !== this.#open[group]) {
-        // What is around it is laid out anew; of what was not laid out nothing around was.
+        // Groups around it are laid out again, up to the first that never was.
         let above = parent[group];
         for (; above >= 0 && this.#frames[above] !== undefined; above = parent[above])
           this.#frames[above] = undefined;
@@ -85,16 +79,11 @@ export class FrameStore {
       const group = groups[at];
       if (this.#frames[group] !== undefined) continue;
       const scene = this.maker.make(group, open);
-      this.#frames[group] = this.#layOutScene(scene);
+      const shape = this.shapeOf(scene);
+      this.#frames[group] = { scene, shape, layout: this.#layoutOf(shape) };
       yield;
     }
     return Int32Array.from(groups);
-  }
-
-  /** @param {LocalScene} scene @returns {LayoutFrame} */
-  #layOutScene(scene) {
-    const shape = this.shapeOf(scene);
-    return { scene, shape, layout: this.#layoutOf(shape) };
   }
 
   /** @param {SceneShape} shape @returns {LocalLayout} */
@@ -105,7 +94,7 @@ export class FrameStore {
     const known = this.#shapes.get(hash)?.find((candidate) => isEqual(candidate.key, key));
     if (known !== undefined) return known.layout;
     const { gap, rowGap, fold, frame } = this.sizes;
-    // How far the loss goes from the axis, with its gradient beneath it.
+    // Reach of the loss and its gradient from the axis.
     const reach = shape.axis < 0 ? 0 : Math.max(shape.inner[0][shape.axis], shape.outer[1][shape.axis]);
     const layout = layered(shape, { gap, rowGap, fold: shape.isOpen ? fold : frame.inner, reach, start: frame.start,
       end: frame.end });
@@ -162,13 +151,13 @@ export class FrameStore {
     return { nodes, portsIn, portsOut, isOpen: group <= 0, axis, depth, inner, outer, kind, ...ends };
   }
 
-  /** @param {number} group @param {number} tensor @returns {number} node where the tensor comes into an open group */
+  /** @param {number} group @param {number} tensor @returns {number} node by which the tensor enters an open group */
   portIn(group, tensor) {
     const { scene } = this.frame(group);
     return lowerBound(scene.ref, 0, scene.portsIn, tensor);
   }
 
-  /** @param {number} group @param {number} tensor @returns {number} node where the tensor leaves an open group */
+  /** @param {number} group @param {number} tensor @returns {number} node by which the tensor leaves an open group */
   portOut(group, tensor) {
     const { scene } = this.frame(group);
     return lowerBound(scene.ref, scene.nodes - scene.portsOut, scene.nodes, tensor);
@@ -183,7 +172,7 @@ function pair(length) {
   return [new Float32Array(length), new Float32Array(length)];
 }
 
-/** @param {SceneShape} shape @returns {Int32Array} equal for scenes that are laid out alike */
+/** @param {SceneShape} shape @returns {Int32Array} equal for scenes of equal layout */
 function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin,
   sourceOffset, targetOffset })
 {
@@ -220,20 +209,15 @@ function isEqual(a, b) {
   return true;
 }
 
-/** What is kept between layouts of one graph: hand the same one in again, and only what has changed is laid out
- * anew. */
+/** Pass the same cache again, and only groups that changed are laid out. */
 export class LayoutCache {
   /** @type {GraphArrays | null} */
   #arrays = null;
   /** @type {Map<string, FrameStore>} */
   #stores = new Map();
 
-  /**
-   * @param {GraphArrays} arrays
-   * @param {boolean} foldOn
-   * @param {LayoutOptions["orientation"]} orientation
-   * @returns {FrameStore}
-   */
+  /** @param {GraphArrays} arrays @param {boolean} foldOn @param {LayoutOptions["orientation"]} orientation
+   * @returns {FrameStore} */
   store(arrays, foldOn, orientation) {
     if (this.#arrays !== arrays) this.#stores.clear();
     this.#arrays = arrays;

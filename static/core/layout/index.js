@@ -1,20 +1,16 @@
-/**
- * What of a graph's layout does not depend on what is open: the tree of groups, where each tensor may stand, and what
- * stands beneath what. Counted once per graph and folding. No DOM, no recursion.
- */
+/** The part of a layout that does not depend on the open groups: the tree of groups, the possible places of each
+ * tensor, and the backward ops beneath each op. Computed once per graph and folding. No DOM, no recursion. */
+
+import { byKey } from "./scene.js";
 
 const INPUT = 0;
 const TARGET = 1;
 const PARAMETER = 2;
 const LOSS = 8;
-/** A closed group has no room for more satellites. */
+/** Most satellites of a closed group. */
 const MAX_SATELLITES = 4;
 
-/**
- * @param {GraphArrays} arrays
- * @param {boolean} foldOn
- * @returns {GraphIndex}
- */
+/** @param {GraphArrays} arrays @param {boolean} foldOn @returns {GraphIndex} */
 export function indexGraph(arrays, foldOn) {
   const tree = treeOf(arrays, foldOn);
   const [readerStart, reader] = readers(arrays);
@@ -22,64 +18,22 @@ export function indexGraph(arrays, foldOn) {
   const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home,
     places.reach);
   const { gradientStart, gradient, sumOf } = gradients(arrays);
-  const [backStart, back] = lists(arrays.ops, arrays.ops, (op) => arrays.opHalf[op] === 1 ? arrays.opAnchor[op] : -1);
+  const [backStart, back] = byKey(arrays.opAnchor.map((anchor, op) => arrays.opHalf[op] === 1 ? anchor : -1),
+    arrays.ops);
   const backsBefore = new Int32Array(arrays.ops + 1);
   for (let op = 0; op < arrays.ops; op += 1) {
     backsBefore[op + 1] = backsBefore[op] + (backStart[op + 1] > backStart[op] ? 1 : 0);
   }
-  const [satelliteStart, satellite] = lists(arrays.tensors, arrays.ops, (tensor) => places.owner[tensor]);
+  const [satelliteStart, satellite] = byKey(places.owner, arrays.ops);
   const [groupSatelliteStart, groupSatellite] = satellitesOfGroups(arrays, places.owner);
-  return {
-    arrays,
-    ...tree,
-    readerStart,
-    reader,
-    ...places,
-    touchStart,
-    touch,
-    gradientStart,
-    gradient,
-    sumOf,
-    backStart,
-    back,
-    backsBefore,
-    satelliteStart,
-    satellite,
-    groupSatelliteStart,
-    groupSatellite,
-  };
-}
-
-/**
- * Items in lists, by a key; those of key -1 are left out.
- *
- * @param {number} items
- * @param {number} keys
- * @param {(item: number) => number} keyOf
- * @returns {[Int32Array, Int32Array]}
- */
-function lists(items, keys, keyOf) {
-  const starts = new Int32Array(keys + 1);
-  for (let item = 0; item < items; item += 1) {
-    const key = keyOf(item);
-    if (key >= 0) starts[key + 1] = starts[key + 1] + 1;
-  }
-  for (let key = 0; key < keys; key += 1) starts[key + 1] = starts[key + 1] + starts[key];
-  const all = new Int32Array(starts[keys]);
-  const next = starts.slice();
-  for (let item = 0; item < items; item += 1) {
-    const key = keyOf(item);
-    if (key < 0) continue;
-    all[next[key]] = item;
-    next[key] = next[key] + 1;
-  }
-  return [starts, all];
+  return { arrays, ...tree, readerStart, reader, ...places, touchStart, touch, gradientStart, gradient, sumOf,
+    backStart, back, backsBefore, satelliteStart, satellite, groupSatelliteStart, groupSatellite };
 }
 
 /** @param {GraphArrays} arrays @param {boolean} foldOn */
 function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFirst }, foldOn) {
   const isThere = (/** @type {number} */ group) => foldOn || groupKind[group] === 0;
-  /** Group → itself, or where it is looked through the nearest group around it that is there. */
+  /** Group → itself, or the nearest group around it that is not folded away. */
   const seen = new Int32Array(groups);
   const parent = new Int32Array(groups).fill(-1);
   for (let group = 0; group < groups; group += 1) {
@@ -88,18 +42,16 @@ function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFir
     seen[group] = isThere(group) ? group : around;
   }
   const inside = opGroup.map((group) => group < 0 ? -1 : seen[group]);
-  /** Of op i the entry i, of group g the entry ops + g; sorted by first op, groups before their ops. */
+  /** Ops, and groups as ~group, sorted by first op, groups before their ops. */
   const order = new Int32Array(ops + groups);
-  const [start, groupAt] = lists(groups, ops + 1, (group) => group > 0 && isThere(group) ? groupFirst[group] : -1);
+  const [start, groupAt] = byKey(groupFirst.map((op, group) => group > 0 && isThere(group) ? op : -1), ops + 1);
   let count = 0;
   for (let op = 0; op <= ops; op += 1) {
     for (let at = start[op]; at < start[op + 1]; at += 1) order[count++] = ~groupAt[at];
     if (op < ops && opHalf[op] === 0 && inside[op] >= 0) order[count++] = op;
   }
-  const [childStart, places] = lists(count, groups, (at) => {
-    const item = order[at];
-    return (item >= 0 ? inside[item] : parent[~item]);
-  });
+  const around = order.map((item) => item >= 0 ? inside[item] : parent[~item]);
+  const [childStart, places] = byKey(around, groups, count);
   const child = places.map((at) => order[at]);
   return { parent, opGroup: inside, childStart, child };
 }
@@ -119,13 +71,8 @@ function readers({ tensors, consumerStart, consumers, opHalf, opGroup }) {
   return [starts, all.slice(0, count)];
 }
 
-/**
- * @param {GraphArrays} arrays
- * @param {Int32Array} parent
- * @param {Int32Array} opGroup
- * @param {Int32Array} readerStart
- * @param {Int32Array} reader
- */
+/** @param {GraphArrays} arrays @param {Int32Array} parent @param {Int32Array} opGroup @param {Int32Array} readerStart
+ * @param {Int32Array} reader */
 function placesOf(arrays, parent, opGroup, readerStart, reader) {
   const { ops, tensors, opHalf, tensorHalf, tensorRole, producer, isResult, groupFirst, groupLast, groupKind,
     groupIsLeaf } = arrays;
@@ -155,10 +102,10 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
       home[tensor] = group;
       if (from < to) { while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group]; }
       if (isResult[tensor] === 1) {
-        // What a layer puts out is seen beside it while it is closed; what the model does, always.
+        // The result of a layer shows beside the closed layer, the result of the model always.
         let layer = opGroup[maker];
         while (layer > 0 && groupKind[layer] !== 0) layer = parent[layer];
-        // Of an op between layers it is hidden with the op, in a fold that is closed, say.
+        // The result of an op between layers is hidden with the op, as in a closed fold.
         const outside = groupIsLeaf[layer] === 1 ? Math.max(0, parent[layer]) : opGroup[maker];
         const around = maker === lastOp && from === to ? 0 : outside;
         group = Math.min(group, around);
@@ -169,18 +116,9 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
   return { home, reach, owner, loss };
 }
 
-/**
- * For each group the tensors on whose way it lies.
- *
- * @param {GraphArrays} arrays
- * @param {Int32Array} parent
- * @param {Int32Array} opGroup
- * @param {Int32Array} readerStart
- * @param {Int32Array} reader
- * @param {Int32Array} home
- * @param {Int32Array} reach
- * @returns {[Int32Array, Int32Array]}
- */
+/** For each group the tensors made, read or passed in it. @param {GraphArrays} arrays @param {Int32Array} parent
+ * @param {Int32Array} opGroup @param {Int32Array} readerStart @param {Int32Array} reader @param {Int32Array} home
+ * @param {Int32Array} reach @returns {[Int32Array, Int32Array]} */
 function touches({ tensors, groups, producer }, parent, opGroup, readerStart, reader, home, reach) {
   const starts = new Int32Array(groups + 1);
   const seen = new Int32Array(groups);
@@ -194,7 +132,7 @@ function touches({ tensors, groups, producer }, parent, opGroup, readerStart, re
       const from = readerStart[tensor] - 1;
       for (let at = from; at < readerStart[tensor + 1]; at += 1) {
         const op = at === from ? producer[tensor] : reader[at];
-        // An input that nothing reads stands in the model all the same.
+        // An input without a reader still stands in the model.
         let group = op < 0 ? top : opGroup[op];
         for (; group >= 0 && seen[group] !== tensor; group = group === top ? -1 : parent[group]) {
           seen[group] = tensor;
@@ -215,7 +153,7 @@ function touches({ tensors, groups, producer }, parent, opGroup, readerStart, re
 
 /** @param {GraphArrays} arrays */
 function gradients({ ops, tensors, opHalf, gradientOf, inputStart, inputs, outputStart, outputs }) {
-  const [gradientStart, gradient] = lists(tensors, tensors, (tensor) => gradientOf[tensor]);
+  const [gradientStart, gradient] = byKey(gradientOf, tensors);
   const sumOf = new Int32Array(ops).fill(-1);
   for (let op = 0; op < ops; op += 1) {
     const [from, to] = [inputStart[op], inputStart[op + 1]];
@@ -241,5 +179,5 @@ function satellitesOfGroups({ tensors, groups, opGroup, tensorRole, groupKind, g
     taken[group] = taken[group] + 1;
     groupOf[tensor] = group;
   }
-  return lists(tensors, groups, (tensor) => groupOf[tensor]);
+  return byKey(groupOf, groups);
 }

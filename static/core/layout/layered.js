@@ -5,19 +5,15 @@
  *   order within a column: barycentre sweeps · heights: see straight.js
  */
 
-import { byKey, climbOf } from "./compaction.js";
-import { TENSOR, widened } from "./sizes.js";
-import { orderColumns } from "./order.js";
+import { climbOf } from "./compaction.js";
+import { byKey } from "./scene.js";
+import { OP, TENSOR, widened } from "./sizes.js";
 import { assignHeights } from "./straight.js";
 
-/** So many dummies at the most; values that pass by longer than that are drawn straight across. */
+/** Most dummies; further lines run straight across the columns. */
 const MAX_DUMMIES = 200_000;
 
-/**
- * @param {SceneShape} shape
- * @param {LayoutSpacing} spacing
- * @returns {LocalLayout}
- */
+/** @param {SceneShape} shape @param {LayoutSpacing} spacing @returns {LocalLayout} */
 export function layered(shape, spacing) {
   const { nodes } = shape;
   const assigned = assignColumns(shape);
@@ -57,8 +53,7 @@ export function layered(shape, spacing) {
     top: [forward.top, backward.top] };
 }
 
-/** @param {SceneShape} shape @returns {boolean} whether both halves are alike, so that one is the exact mirror image of
- * the other */
+/** @param {SceneShape} shape @returns {boolean} whether the halves are exact mirror images */
 function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
   for (const [forward, backward] of [inner, outer]) {
     for (let node = 0; node < forward.length; node += 1)
@@ -70,34 +65,19 @@ function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
   return true;
 }
 
-/**
- * Longest path from what comes in. What nothing leads to, and what is made of values that others read as well, stands
- * just before what reads it: those values' lines pass by in any case.
- *
- * @param {SceneShape} shape
- * @returns {{column: Int32Array, count: number}}
- */
-function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target, kind }) {
+/** The longest path from the inputs. A node without inputs, or one that reads only values read elsewhere too, stands
+ * just before its reader, because the lines of those values pass by anyway. @param {SceneShape} shape */
+function assignColumns({ nodes, portsIn, portsOut, isOpen, source, target, kind }) {
   const column = new Int32Array(nodes);
   const [incoming, outgoing] = [new Int32Array(nodes), new Int32Array(nodes)];
   const inside = nodes - portsOut;
   for (let node = portsIn; node < inside; node += 1) column[node] = isOpen && kind[node] === TENSOR ? 0 : 1;
-  // Nodes come in order of execution, which is a topological order; an edge back, of a bad dump, is passed over.
-  const [starts, ends] = [new Int32Array(nodes + 1), new Int32Array(edges)];
-  for (let edge = 0; edge < edges; edge += 1) {
-    const [from, to] = [source[edge], target[edge]];
-    if (from >= to) continue;
-    starts[from + 1] = starts[from + 1] + 1;
-    incoming[to] = incoming[to] + 1;
-    outgoing[from] = outgoing[from] + 1;
-  }
-  for (let node = 0; node < nodes; node += 1) starts[node + 1] = starts[node + 1] + starts[node];
-  const next = starts.slice(0, nodes);
-  for (let edge = 0; edge < edges; edge += 1) {
-    const [from, to] = [source[edge], target[edge]];
-    if (from >= to) continue;
-    ends[next[from]] = to;
-    next[from] = next[from] + 1;
+  // Execution order is a topological order; an edge backward, as in a bad dump, is skipped.
+  const [starts, leaving] = byKey(source.map((from, edge) => from < target[edge] ? from : -1), nodes);
+  const ends = leaving.map((edge) => target[edge]);
+  for (const edge of leaving) {
+    incoming[target[edge]] += 1;
+    outgoing[source[edge]] += 1;
   }
   const isFast = new Uint8Array(nodes);
   for (let node = 0; node < inside; node += 1) {
@@ -123,14 +103,10 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target
   return { column, count: isOpen ? last + 1 : last + 2 };
 }
 
-/**
- * Dummies where values pass by a column, and the links between neighbouring columns.
- *
- * @param {SceneShape} shape
- * @param {{column: Int32Array, count: number}} assigned
- */
+/** Dummies where values pass a column, and links between neighbouring columns. @param {SceneShape} shape
+ * @param {{column: Int32Array, count: number}} assigned */
 function passBy({ nodes, edges, source, target, origin }, { column, count }) {
-  /** How far the line of an origin goes by. */
+  /** Columns that the line of an origin passes. */
   const farthest = new Int32Array(edges);
   const first = new Int32Array(edges).fill(-1);
   let origins = 0;
@@ -140,7 +116,7 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
     if (first[own] === -1) first[own] = edge;
     farthest[own] = Math.max(farthest[own], column[target[edge]] - column[source[edge]] - 1);
   }
-  // Short ones first: long lines run outside them.
+  // Short lines first, so that long lines run outside them.
   const byLength = Array.from({ length: origins }, (_, own) => own).sort((a, b) => farthest[a] - farthest[b] || b - a);
   const base = new Int32Array(origins).fill(-1);
   let dummies = 0;
@@ -198,4 +174,133 @@ function fillColumns(column, count) {
   const place = new Int32Array(column.length);
   for (let at = 0; at < node.length; at += 1) place[node[at]] = at;
   return { start, node, place };
+}
+
+// The order of nodes in their columns, from the axis outward.
+
+const SWEEPS = 8;
+const TO_SORT_BY_HAND = 24;
+
+/** Barycentre sweeps, alternately with the depth and against it, keep the order with fewest crossings; then sinks move
+ * outward. @param {LayoutColumns} columns @param {LayoutLinks} links @param {SceneShape} shape */
+function orderColumns(columns, links, shape) {
+  sweep(columns, links, shape);
+  sinksOutward(columns, shape);
+}
+
+/** @param {LayoutColumns} columns @param {LayoutLinks} links @param {SceneShape} shape */
+function sweep({ start, node, place }, links, { inner, outer, nodes, sourceOffset, targetOffset }) {
+  const count = start.length - 1;
+  let fewest = crossings(start, node, place, links);
+  if (fewest === 0) return;
+  const best = node.slice();
+  const weight = new Float64Array(node.length);
+  /** Offset of a line's end at its box, as a share of a place. @param {number} end @param {number} offset */
+  const within = (end, offset) =>
+    end >= nodes || offset === 0 ? 0 : (0.98 * offset) / (inner[0][end] + outer[0][end] + 1);
+  for (let round = 0; round < SWEEPS && fewest > 0; round += 1) {
+    const along = round % 2 === 0;
+    const starts = along ? links.leftStart : links.rightStart;
+    const list = along ? links.left : links.right;
+    const ends = along ? links.from : links.to;
+    const edges = along ? links.edge : links.edgeTo;
+    const offsets = along ? sourceOffset[0] : targetOffset[0];
+    for (let step = 1; step < count; step += 1) {
+      const at = along ? step : count - 1 - step;
+      const [first, last] = [start[at], start[at + 1]];
+      if (last - first < 2) continue;
+      const other = start[along ? at - 1 : at + 1];
+      for (let position = first; position < last; position += 1) {
+        const here = node[position];
+        let sum = 0;
+        const [from, to] = [starts[here], starts[here + 1]];
+        for (let index = from; index < to; index += 1) {
+          const link = list[index];
+          const end = ends[link];
+          sum += place[end] - other + within(end, offsets[edges[link]] ?? 0);
+        }
+        weight[here] = to > from ? sum / (to - from) : position - first;
+      }
+      sortPlaces(node, weight, first, last);
+      for (let position = first; position < last; position += 1) place[node[position]] = position;
+    }
+    const now = crossings(start, node, place, links);
+    if (now < fewest) {
+      fewest = now;
+      best.set(node);
+    }
+  }
+  node.set(best);
+  for (let position = 0; position < node.length; position += 1) place[node[position]] = position;
+}
+
+/** Moves ops without readers outward in their columns, out of the way of lines. @param {LayoutColumns} columns
+ * @param {SceneShape} shape */
+function sinksOutward({ start, node, place }, { nodes, kind, edges, source }) {
+  const isSink = new Uint8Array(nodes);
+  let sinks = 0;
+  for (let at = 0; at < nodes; at += 1) if (kind[at] === OP) isSink[at] = 1;
+  for (let edge = 0; edge < edges; edge += 1) isSink[source[edge]] = 0;
+  for (let at = 0; at < nodes; at += 1) sinks += isSink[at];
+  if (sinks === 0) return;
+  for (let column = 0; column < start.length - 1; column += 1) {
+    const here = node.slice(start[column], start[column + 1]);
+    let at = start[column];
+    for (const wanted of [0, 1]) {
+      for (const each of here) {
+        if (isSink[each] !== wanted) continue;
+        node[at] = each;
+        place[each] = at;
+        at += 1;
+      }
+    }
+  }
+}
+
+/** Sorts the nodes at some places by weight, stably. @param {Int32Array} node @param {Float64Array} weight
+ * @param {number} first @param {number} last */
+function sortPlaces(node, weight, first, last) {
+  if (last - first > TO_SORT_BY_HAND) {
+    const ordered = Array.from(node.subarray(first, last)).sort((a, b) => weight[a] - weight[b]);
+    node.set(ordered, first);
+    return;
+  }
+  for (let position = first + 1; position < last; position += 1) {
+    const moved = node[position];
+    let to = position;
+    for (; to > first && weight[node[to - 1]] > weight[moved]; to -= 1) node[to] = node[to - 1];
+    node[to] = moved;
+  }
+}
+
+/** Crossings between neighbouring columns, counted with a Fenwick tree. @param {Int32Array} start
+ * @param {Int32Array} node @param {Int32Array} place @param {LayoutLinks} links @returns {number} */
+function crossings(start, node, place, { from, leftStart, left }) {
+  let total = 0;
+  const tree = new Int32Array(node.length + 2);
+  /** @type {number[]} */
+  const ends = [];
+  for (let at = 1; at < start.length - 1; at += 1) {
+    const before = start[at - 1];
+    const width = start[at] - before;
+    if (width < 2 || start[at + 1] - start[at] < 2) continue;
+    tree.fill(0, 0, width + 2);
+    let seen = 0;
+    for (let position = start[at]; position < start[at + 1]; position += 1) {
+      const here = node[position];
+      ends.length = 0;
+      for (let index = leftStart[here]; index < leftStart[here + 1]; index += 1) {
+        ends.push(place[from[left[index]]] - before);
+      }
+      for (const end of ends) {
+        let below = 0;
+        for (let slot = end + 1; slot > 0; slot -= slot & -slot) below += tree[slot];
+        total += seen - below;
+      }
+      for (const end of ends)
+        for (let slot = end + 1; slot <= width; slot += slot & -slot) tree[slot] = tree[slot] + 1;
+      seen += ends.length;
+    }
+  }
+  return total;
 }

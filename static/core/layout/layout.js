@@ -1,12 +1,12 @@
 /**
- * The butterfly: where everything of a graph stands that is to be seen at one state of expansion. No DOM; iterative.
+ * The butterfly: lays out a graph at one state of expansion. No DOM; iterative.
  *
  *        x ─ [Lin] ─ l1 ─ [Relu] ─ l2 ─┐        forward, left to right, parameters outside their op
  *   ─────────────────────────────────  loss     the axis
  *      x.g ─ [Lin] ─ l1.g ─ [Relu] ─ l2.g ┘     backward, the mirror image: each gradient under its tensor
  *
- * Each open group is laid out on its own, from the innermost outward (layout-frames.js), then all boxes and lines are
- * placed in one pass (layout-boxes.js, layout-forward.js, layout-backward.js). Everything is computed in two
+ * Each open group is laid out on its own, from the innermost outward (frames.js), then all boxes and lines are
+ * placed in one pass (boxes.js, forward.js, backward.js). Everything is computed in two
  * coordinates: depth (along the columns) and height above the axis. A vertical layout is the same one transposed. With
  * no group open within the model, boxes shrink or grow along the depth with the space there is, and heights follow the
  * breadth.
@@ -20,18 +20,16 @@ import { ForwardLines } from "./forward.js";
 import { LayoutCache } from "./frames.js";
 import { RouteList } from "./route-list.js";
 
-/* Backward ops that are the mirror image of nothing, such as those of a second derivative, and what they pass on: laid out on their own beneath the backward half, against the depth as all of that half. */
+// Backward ops without a forward counterpart, such as those of a second derivative, and their results: laid out
+// beneath the backward half, in its direction.
 
-/** Between the backward half and what is beneath it. */
+/** Gap beneath the backward half, px. */
 const APART = 28;
 
 /** @type {WeakMap<FrameStore, Unpaired | null>} */
 const known = new WeakMap();
 
-/**
- * @param {FrameStore} store
- * @returns {Unpaired | null} null: everything has a twin
- */
+/** @param {FrameStore} store @returns {Unpaired | null} null: every backward op has a counterpart */
 function placeUnpaired(store) {
   const found = known.get(store);
   if (found !== undefined) return found;
@@ -97,7 +95,7 @@ class Unpaired {
     }, { gap: sizes.gap, rowGap: sizes.rowGap, fold: 0, reach: 0, start: 0, end: 0 });
   }
 
-  /** @param {LayoutBoxes} boxes with both halves placed */
+  /** @param {LayoutBoxes} boxes of both halves */
   put(boxes) {
     const { layout } = this;
     const floor = boxes.bottom - APART;
@@ -117,13 +115,8 @@ class Unpaired {
 
 export { BOX_KINDS, LayoutCache, ROUTE_KINDS };
 
-/**
- * @param {GraphArrays} arrays
- * @param {Opened} opened
- * @param {LayoutOptions} options
- * @param {LayoutCache} [cache] of earlier layouts of the same arrays
- * @returns {Drawing}
- */
+/** @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions} options @param {LayoutCache} [cache] from
+ * earlier layouts of the same arrays @returns {Drawing} */
 export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) {
   const steps = layoutSteps(arrays, opened, options, cache);
   for (;;) {
@@ -132,35 +125,23 @@ export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) 
   }
 }
 
-/**
- * The same, pausing after each group, so that who asked may do other things in between, or give up. Of one cache, no
- * two layouts may be under way at once.
- *
- * @param {GraphArrays} arrays
- * @param {Opened} opened
- * @param {LayoutOptions} options
- * @param {LayoutCache} cache
- * @returns {Generator<undefined, Drawing, void>}
- */
+/** The same in steps, one per group, so that the caller may pause or give up. A cache serves one layout at a time.
+ * @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions} options @param {LayoutCache} cache
+ * @returns {Generator<undefined, Drawing, void>} */
 export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
   const store = cache.store(arrays, foldOn, options.orientation);
   const groups = yield* store.layOut(open);
   const last = store.made !== null && store.made.list.wary < MAX_LINES ? store.made : null;
   let made = yield* make(store, groups, options, last);
-  // Which lines look for what is in their way depends on all that come before, unless they are few enough.
+  // With too many lines, which of them look for obstacles depends on all lines before.
   if (last !== null && made.list.wary >= MAX_LINES) made = yield* make(store, groups, options, null);
   made.boxes.moves.last = null;
   store.made = made;
   return drawing(made.boxes, made.list, options);
 }
 
-/**
- * @param {FrameStore} store
- * @param {Int32Array} groups that are open, laid out
- * @param {LayoutOptions} options
- * @param {KeptLayout | null} last drawing, of which is taken over what only moved
- * @returns {Generator<undefined, KeptLayout, void>}
- */
+/** @param {FrameStore} store @param {Int32Array} groups open groups @param {LayoutOptions} options
+ * @param {KeptLayout | null} last drawing, whose unchanged groups are taken over */
 function* make(store, groups, options, last) {
   const boxes = new Boxes(store, groups, options, store.spare(), last);
   const unpaired = placeUnpaired(store);
@@ -175,12 +156,7 @@ function* make(store, groups, options, last) {
   return { boxes, list, lines };
 }
 
-/**
- * @param {Boxes} boxes
- * @param {RouteList} routes
- * @param {LayoutOptions} options
- * @returns {Drawing}
- */
+/** @param {Boxes} boxes @param {RouteList} routes @param {LayoutOptions} options @returns {Drawing} */
 function drawing(boxes, routes, { orientation }) {
   const isVertical = orientation === "vertical";
   const { count, factor } = boxes;
@@ -254,8 +230,8 @@ function twins(boxes) {
   return twin;
 }
 
-/** @param {Float32Array} points @param {Int32Array} start @returns {Float32Array} x, y, width, height of every route: a
- * curve lies among its points */
+/** @param {Float32Array} points @param {Int32Array} start @returns {Float32Array} x, y, width, height of each route: a
+ * curve stays within its points */
 function bounds(points, start) {
   const routes = start.length - 1;
   const all = new Float32Array(4 * routes);

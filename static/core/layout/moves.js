@@ -1,7 +1,5 @@
-/**
- * What of the last drawing stays as it is but for its place: open groups in which nothing opened or closed. Of each
- * such group that is in no other, boxes and lines are taken over in bulk, shifted.
- */
+/** Open groups that only moved since the last drawing, because nothing opened or closed in them. The boxes and lines of
+ * each outermost one are taken over in bulk, shifted. */
 
 import { OP, TENSOR } from "./sizes.js";
 
@@ -13,7 +11,7 @@ export class Moves {
     const { parent, arrays } = boxes.store.index;
     const { groups } = arrays;
     this.last = last;
-    /** Group → the outermost group around it, or itself, that only moves; else -1. Of closed ones too. */
+    /** Group, open or closed → the outermost group around it, or itself, that only moves; else -1. */
     this.root = new Int32Array(groups).fill(-1);
     /** How far it moves: along the depth, in either half away from the axis, and across on the drawing. */
     this.depth = new Float64Array(groups);
@@ -64,8 +62,8 @@ export class Moves {
     this.#renumber(boxes, begin, group, half);
   }
 
-  /** Of boxes taken over, what they refer to, and what refers to them. @param {LayoutBoxes} boxes @param {number} begin
-   * @param {number} group @param {0 | 1} half */
+  /** Renumbers the references of boxes taken over, and the references to them. @param {LayoutBoxes} boxes
+   * @param {number} begin @param {number} group @param {0 | 1} half */
   #renumber(boxes, begin, group, half) {
     const [kind, ref, frame, site] = [boxes.kind.room, boxes.ref.room, boxes.frame.room, boxes.site.room];
     const { opBox, tensorBox } = boxes;
@@ -83,7 +81,7 @@ export class Moves {
     }
   }
 
-  /** Where groups within those that only moved start. @param {LayoutBoxes} boxes of both halves */
+  /** Origins of the groups within groups that only moved. @param {LayoutBoxes} boxes of both halves */
   takeOrigins(boxes) {
     if (this.last === null) return;
     const before = this.last.boxes;
@@ -101,7 +99,7 @@ export class Moves {
     }
   }
 
-  /** How far lines move across the depth. @param {LayoutBoxes} boxes that were measured */
+  /** Shifts of lines across the depth. @param {LayoutBoxes} boxes after measuring */
   settle(boxes) {
     if (this.last === null) return;
     const lifted = boxes.top - this.last.boxes.top;
@@ -126,19 +124,10 @@ export class Moves {
   }
 }
 
-/**
- * Lines of a sequence of items, each of which belongs to a group: where that only moved, the last drawing's, else new
- * ones.
- *
- * @param {RouteList} list
- * @param {Moves} moves
- * @param {Int32Array} groups item → its group, or -1
- * @param {Int32Array} first item → its first line, one entry more than there are items; is filled
- * @param {Int32Array | null} before the same of the last drawing
- * @param {(item: number) => void} draw
- * @param {number} [from]
- * @param {number} [to] items
- */
+/** Adds the lines of a sequence of items: taken over if the item's group only moved, else drawn.
+ * @param {RouteList} list @param {Moves} moves @param {Int32Array} groups item → its group, or -1
+ * @param {Int32Array} first item → its first line, with one entry more; is filled @param {Int32Array | null} before the
+ * same of the last drawing @param {(item: number) => void} draw @param {number} [from] @param {number} [to] items */
 export function takeOver(list, moves, groups, first, before, draw, from = 0, to = groups.length) {
   const { last } = moves;
   for (let item = from; item < to;) {

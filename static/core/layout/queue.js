@@ -1,11 +1,9 @@
-/**
- * Requests for layouts, one at a time: only the latest that waits is laid out, and a layout that is under way is given
- * up as soon as a newer request waits. Runs in a worker, or in the page itself where there is none.
- */
+/** Lays out one request at a time, always the latest; a newer request stops the layout in progress. Runs in a worker,
+ * or in the page. */
 
 import { LayoutCache, layoutSteps } from "./layout.js";
 
-/** After so long newer requests are looked for, ms. */
+/** Time between looks for newer requests, ms. */
 const PATIENCE_MS = 20;
 
 export class LayoutQueue {
@@ -17,10 +15,7 @@ export class LayoutQueue {
   #waiting = null;
   #isRunning = false;
 
-  /**
-   * @param {(answer: LayoutAnswer) => void} answer
-   * @param {() => Promise<void>} pause lets messages in
-   */
+  /** @param {(answer: LayoutAnswer) => void} answer @param {() => Promise<void>} pause lets messages arrive */
   constructor(answer, pause) {
     this.#answer = answer;
     this.#pause = pause;
@@ -36,7 +31,7 @@ export class LayoutQueue {
   async #run() {
     this.#isRunning = true;
     try {
-      // Requests that are waiting already, such as those of one burst, come in first.
+      // Lets the other requests of a burst arrive.
       await this.#pause();
       for (let next = this.#waiting; next !== null; next = this.#waiting) {
         this.#waiting = null;
@@ -65,7 +60,7 @@ export class LayoutQueue {
   }
 }
 
-/** @returns {() => Promise<void>} resolves after the messages that are there by now, without the delay of timers */
+/** @returns {() => Promise<void>} resolves after the messages that have arrived, without the delay of timers */
 export function messagePause() {
   const { port1, port2 } = new MessageChannel();
   /** @type {(() => void)[]} */
@@ -78,7 +73,7 @@ export function messagePause() {
     });
 }
 
-/** @param {Drawing} drawing @returns {ArrayBuffer[]} all its columns, to be handed over without a copy */
+/** @param {Drawing} drawing @returns {ArrayBuffer[]} its arrays, to transfer without a copy */
 export function columnsOf(drawing) {
   const buffers = [];
   for (const value of Object.values(drawing)) {

@@ -1,18 +1,18 @@
-/** The routes of a drawing while it is made, and the boxes that they join. */
+/** The routes of a drawing in progress. */
 
 import { SAVED } from "./sizes.js";
 
 /** Room for more routes than the last drawing had. */
 const SPARE = 256;
-/** Numbers of a line across the axis. */
+/** Numbers per line across the axis. */
 const CROSSING = 8;
-/** Numbers of a route's points, about. */
+/** Numbers per route, about. */
 const POINTS = 16;
 
 export class RouteList {
   /** Group → the closed group that hides it, or -1. */
   #closed;
-  /** Box → number of the last round in which it was met. */
+  /** Box → the last round in which it was met. */
   #stamp;
   #stamps = 0;
 
@@ -30,12 +30,12 @@ export class RouteList {
     this.tensor = column("route tensor", Int32Array);
     this.kind = column("route kind", Uint8Array);
     this.half = column("route half", Uint8Array);
-    /** Whether a route looked for what stands in its way. */
+    /** Whether a route looked for obstacles. */
     this.isWary = column("route is wary", Uint8Array);
     this.wary = 0;
     /** Route → its first point. */
     this.start = column("route start", Int32Array);
-    /** Depth and px across of a start and then of triples of Bézier points, route after route. */
+    /** Depth and px across of each start and of triples of Bézier points, route after route. */
     this.points = boxes.numbers.take("points", Float64Array);
     if (last !== undefined) this.points.reserve(last.points.length + POINTS * SPARE);
     this.#stamp = new Int32Array(boxes.count);
@@ -53,7 +53,7 @@ export class RouteList {
     return this.source.length;
   }
 
-  /** A route whose points are still to be added. @param {number} source @param {number} target @param {number} kind
+  /** Begins a route; its points follow. @param {number} source @param {number} target @param {number} kind
    * @param {number} half @param {number} tensor */
   begin(source, target, kind, half, tensor) {
     this.source.push(source);
@@ -72,21 +72,14 @@ export class RouteList {
     for (const value of curve) this.points.push(value);
   }
 
-  /** Says of the last route that it looked for what stands in its way. */
+  /** Marks the last route as one that looked for obstacles. */
   markWary() {
     this.isWary.set(this.count - 1, 1);
     this.wary += 1;
   }
 
-  /**
-   * Routes of the last drawing, all within a group that only moved.
-   *
-   * @param {RouteList} before
-   * @param {number} from
-   * @param {number} to one past the last
-   * @param {number} group
-   * @param {LayoutMoves} moves
-   */
+  /** Takes over routes of the last drawing, all within a group that only moved. @param {RouteList} before
+   * @param {number} from @param {number} to one past the last @param {number} group @param {LayoutMoves} moves */
   take(before, from, to, group, moves) {
     if (from >= to) return;
     const half = before.half.at(from);
@@ -128,7 +121,7 @@ export class RouteList {
     }
   }
 
-  /** Drops all routes but the first. @param {number} count */
+  /** Drops all routes after the first `count`. @param {number} count */
   cut(count) {
     if (count >= this.count) return;
     this.points.length = 2 * this.start.at(count);
@@ -136,7 +129,8 @@ export class RouteList {
       column.length = count;
   }
 
-  /** @param {number} op @param {number} half @returns {number} the box that it is, or that hides it; -1 for none */
+  /** @param {number} op @param {number} half @returns {number} its box, or the closed group's box that hides it; -1 for
+   * none */
   boxOfOp(op, half) {
     const own = this.boxes.opBox[op];
     if (own >= 0) return own;
@@ -152,12 +146,12 @@ export class RouteList {
     return { x: boxes.start.at(box), y: boxes.across(boxes.height.at(box)) - h / 2, w: boxes.depth.at(box), h };
   }
 
-  /** From here on every box is met for the first time again. */
+  /** Starts a round in which no box was met yet. */
   startRound() {
     this.#stamps += 1;
   }
 
-  /** @param {number} box @returns {boolean} whether it is met for the first time in this round */
+  /** @param {number} box @returns {boolean} whether this is the first time in this round */
   meet(box) {
     if (this.#stamp[box] === this.#stamps) return false;
     this.#stamp[box] = this.#stamps;

@@ -4,15 +4,15 @@
  * A curve is its start and then triples of points, x (depth) and y (across) of each.
  */
 
-/** How far a line bows out around what stands between. */
+/** How far a line bows out around boxes. */
 const BOW = 11;
-/** Where a line from one side enters or leaves another's face, as a share of its depth from the middle. */
+/** Distance from a box's middle at which lines from the side enter or leave, as a share of its depth. */
 const SHOULDER = 0.28;
-/** What differs less in height is straight. */
+/** A smaller difference in height counts as straight. */
 const LEVEL = 0.05;
-/** How far from a corner a line leaves that goes to what is beside. */
+/** Distance from a corner of a line to a neighbour. */
 const CORNER = 4;
-/** An S-curve needs so much room at the least. */
+/** Least room for an S-curve. */
 const NEAR = 4;
 /** Numbers per Bézier curve of a line. */
 const CURVE = 6;
@@ -25,13 +25,8 @@ const level = ({ y, h }) => y + h / 2;
 /** Numbers per stop: x, and y in the forward and in the backward half. */
 export const STOP = 3;
 
-/**
- * Straight lines and S-curves through stops, at each of which the line runs along the depth.
- *
- * @param {Numbers} points to which the curve is added
- * @param {Numbers} stops at least one
- * @param {0 | 1} half
- */
+/** Straight lines and S-curves through stops; at each stop the line runs along the depth. @param {Numbers} points is
+ * extended @param {Numbers} stops at least one @param {0 | 1} half */
 export function throughStops(points, stops, half) {
   const begin = points.length;
   let x = stops.at(0);
@@ -65,15 +60,10 @@ function pushCurve(points, x0, y0, x1, y1) {
   points.push(y1);
 }
 
-/**
- * Straight from box to box, with the depth or against it.
- *
- * @param {LayoutRectangle} a
- * @param {LayoutRectangle} b
- * @returns {number[]}
- */
+/** A line from box to box, with the depth or against it. @param {LayoutRectangle} a @param {LayoutRectangle} b
+ * @returns {number[]} */
 export function direct(a, b) {
-  // One above the other, there is no room for an S-curve between their sides.
+  // Between boxes above one another there is no room for an S-curve.
   if (Math.abs(middle(a) - middle(b)) < Math.min(a.w, b.w) / 2) return stacked(a, b, 0);
   const along = middle(b) > middle(a);
   const [x0, y0, x1, y1] = [along ? a.x + a.w : a.x, level(a), along ? b.x : b.x + b.w, level(b)];
@@ -81,16 +71,10 @@ export function direct(a, b) {
   return [x0, y0, bend, y0, bend, y1, x1, y1];
 }
 
-/**
- * Between boxes one beyond the other: straight where nothing is in between, else around it.
- *
- * @param {LayoutRectangle} a
- * @param {LayoutRectangle} b
- * @param {number} nearest how far apart neighbours are; 0: straight in any case
- * @param {1 | -1} [side] 1: around the side that is deeper
- * @param {number} [border] of all that stands there, on that side
- * @returns {number[]}
- */
+/** A line between stacked boxes: straight between neighbours, else around the boxes between. @param {LayoutRectangle} a
+ * @param {LayoutRectangle} b @param {number} nearest gap between neighbours; 0: always straight @param {1 | -1} [side]
+ * 1: around the side that is deeper @param {number} [border] of all that stands there, on that side
+ * @returns {number[]} */
 export function stacked(a, b, nearest, side = 1, border = a.x) {
   const down = level(a) < level(b);
   const apart = down ? b.y - a.y - a.h : a.y - b.y - b.h;
@@ -106,12 +90,12 @@ export function stacked(a, b, nearest, side = 1, border = a.x) {
     const x = Math.max(left, Math.min(middle(a.w < b.w ? a : b), right));
     return line(x, y0, x, y1);
   }
-  // Beside one another: between the corners that are nearest.
+  // Between the nearest corners of boxes that do not overlap.
   const [x0, x1] = middle(a) < middle(b) ? [a.x + a.w - CORNER, b.x + CORNER] : [a.x + CORNER, b.x + b.w - CORNER];
   return [x0, y0, x0, (y0 + y1) / 2, x1, (y0 + y1) / 2, x1, y1];
 }
 
-/** Across the axis: from beside into the near shoulder of the box, from straight above behind whatever stands between.
+/** A line across the axis: into the near shoulder of the box, or straight down behind the boxes between.
  * @param {LayoutRectangle} a @param {LayoutRectangle} b @returns {number[]} */
 export function crossing(a, b) {
   const ahead = middle(b) - middle(a);
@@ -121,7 +105,7 @@ export function crossing(a, b) {
   return [x0, a.y + a.h, x0, bend, x1, bend, x1, b.y];
 }
 
-/** From the loss to where the backward pass begins. @param {LayoutRectangle} a @param {LayoutRectangle} b
+/** The line from the loss to the start of the backward pass. @param {LayoutRectangle} a @param {LayoutRectangle} b
  * @returns {number[]} */
 export function folding(a, b) {
   if (Math.abs(middle(a) - middle(b)) < 1) return line(middle(a), a.y + a.h, middle(b), b.y);
@@ -130,8 +114,8 @@ export function folding(a, b) {
   return [x0, y0, x0, (y0 + 2 * y1) / 3, (2 * x0 + x1) / 3, y1, x1, y1];
 }
 
-/** The last stretch down to the loss: leaves along the depth, arrives across it. @param {number} x0 @param {number} y0
- * @param {LayoutRectangle} loss @returns {number[]} without the start */
+/** The end of the line down to the loss: starts along the depth, arrives across it. @param {number} x0
+ * @param {number} y0 @param {LayoutRectangle} loss @returns {number[]} without the start */
 export function dropping(x0, y0, loss) {
   const [x1, y1] = [middle(loss), loss.y];
   return [(x0 + 2 * x1) / 3, y0, x1, (2 * y0 + y1) / 3, x1, y1];
@@ -142,19 +126,10 @@ function line(x0, y0, x1, y1) {
   return [x0, y0, x0, y0, x1, y1, x1, y1];
 }
 
-/**
- * A line the other way round, its ends moved to the borders of the boxes that it is to join. Where those stand in a
- * stack, it runs straight past the stack's border before it bends.
- *
- * @param {Numbers} points
- * @param {Numbers} line made by throughStops
- * @param {number} first position of the line's first point
- * @param {number} last one past its last
- * @param {LayoutRectangle} from
- * @param {LayoutRectangle} to
- * @param {number} leave where the stack ends that the line comes from
- * @param {number} enter where the stack begins that it goes to
- */
+/** A line reversed, with its ends moved to the boxes it joins. It runs straight to the border of their stack before it
+ * bends. @param {Numbers} points @param {Numbers} line made by throughStops @param {number} first position of the
+ * line's first point @param {number} last one past its last @param {LayoutRectangle} from @param {LayoutRectangle} to
+ * @param {number} leave border of the first box's stack @param {number} enter border of the second box's stack */
 export function reversed(points, line, first, last, from, to, leave, enter) {
   const [y0, y1] = [level(from), level(to)];
   const [start, end] = [from.x, to.x + to.w];
@@ -175,7 +150,7 @@ export function reversed(points, line, first, last, from, to, leave, enter) {
   const isMoved = Math.abs(moved) > 1;
   const border = isMoved ? Math.max(end, enter) : end;
   if (isMoved) {
-    // A line that comes from nearer to where it is to end now than to where it ended turns in there at once.
+    // A line that comes nearer to its new end than to its old one turns there at once.
     let turn = until;
     while (turn <= at && (y1 - line.at(turn + 1)) / moved > 0.5) turn += CURVE;
     if (turn <= at) until = turn;

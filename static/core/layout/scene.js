@@ -1,15 +1,13 @@
-/**
- * What is to be seen in one open group: its boxes, the values that pass between them, and ports where values enter and
- * leave. A scene depends on nothing but what is open within its group. No geometry, no recursion.
- */
+/** The scene of one open group: its boxes, the values that pass between them, and ports where values enter and leave. A
+ * scene depends only on the open groups within it. No geometry, no recursion. */
 
-import { GROUP, OP, TENSOR } from "./sizes.js";
+import { FRAME, GROUP, OP, TENSOR } from "./sizes.js";
 
-// Arrays of numbers that grow, and a store from which to take them again.
+// Arrays that grow, and a store that keeps them for the next layout.
 
 /** @typedef {Float64Array | Float32Array | Int32Array | Uint8Array} Values */
 
-/** What is longer is copied as a whole: before that, a view of it would cost more. */
+/** A longer stretch is copied by `set`; for a shorter one a loop is faster. */
 const LONG = 256;
 
 export class Numbers {
@@ -41,29 +39,23 @@ export class Numbers {
     this.#values[index] = value;
   }
 
-  /** The values there are; good until the next push. @returns {Values} */
+  /** The values; valid until the next push. @returns {Values} */
   get all() {
     return this.#values.subarray(0, this.length);
   }
 
-  /** The values there are and room for more; good until the next push. @returns {Values} */
+  /** The values and the room after them; valid until the next push. @returns {Values} */
   get room() {
     return this.#values;
   }
 
-  /** Makes room for so many in all, and no more. @param {number} length */
+  /** Makes room for so many values in all. @param {number} length */
   reserve(length) {
     if (length > this.#values.length) this.#grow(length);
   }
 
-  /**
-   * A stretch of others, all of them shifted.
-   *
-   * @param {Numbers} others
-   * @param {number} from
-   * @param {number} to
-   * @param {number} [by]
-   */
+  /** Appends a stretch of others, each plus `by`. @param {Numbers} others @param {number} from @param {number} to
+   * @param {number} [by] */
   append(others, from, to, by = 0) {
     const begin = this.extend(to - from);
     const values = this.#values;
@@ -72,7 +64,7 @@ export class Numbers {
     else for (let at = from; at < to; at += 1) values[at - from + begin] = old[at] + by;
   }
 
-  /** Room for so many more, with whatever stands there. @param {number} count @returns {number} where it begins */
+  /** Extends by so many undefined values. @param {number} count @returns {number} the first of them */
   extend(count) {
     const begin = this.length;
     const length = begin + count;
@@ -89,7 +81,7 @@ export class Numbers {
   }
 }
 
-/** Arrays that one layout leaves to a later one, so that it need not let them grow again. */
+/** Arrays that later layouts use again, so that they need not grow. */
 export class NumbersStore {
   /** @type {Map<string, Numbers>} */
   #kept = new Map();
@@ -103,12 +95,24 @@ export class NumbersStore {
   }
 }
 
-/** Kinds of nodes beside those of boxes; OP, TENSOR, GROUP (closed) and FRAME (open) are as in layout-sizes.js. */
+/** Positions in lists, by the key at each position; a negative key is left out. @param {Values} keys
+ * @param {number} count of different keys @param {number} [used] length of the part that counts
+ * @returns {[Int32Array, Int32Array]} key → start of its list, with one entry more, and all lists one after the other */
+export function byKey(keys, count, used = keys.length) {
+  const starts = new Int32Array(count + 1);
+  for (let at = 0; at < used; at += 1) if (keys[at] >= 0) starts[keys[at] + 1] += 1;
+  for (let key = 0; key < count; key += 1) starts[key + 1] += starts[key];
+  const next = starts.slice();
+  const all = new Int32Array(starts[count]);
+  for (let at = 0; at < used; at += 1) if (keys[at] >= 0) all[next[keys[at]]++] = at;
+  return [starts, all];
+}
+
+/** Kinds of nodes besides the kinds of boxes in sizes.js. */
 export const PORT_IN = 4;
 export const PORT_OUT = 5;
-const FRAME = 3;
 
-/** Where things are in the scene that is being made; one for all scenes of a graph. */
+/** Makes the scenes of a graph. */
 export class SceneMaker {
   /** @type {Int32Array} */
   #opNode;
@@ -126,11 +130,7 @@ export class SceneMaker {
     this.#stamp = new Int32Array(index.arrays.ops + index.arrays.groups + 2 * index.arrays.tensors + 1);
   }
 
-  /**
-   * @param {number} group that is open
-   * @param {Uint8Array} open
-   * @returns {LocalScene}
-   */
+  /** @param {number} group that is open @param {Uint8Array} open @returns {LocalScene} */
   make(group, open) {
     const { arrays, childStart, child, touchStart, touch, parent, home, readerStart, reader, loss } = this.index;
     const [first, last] = [arrays.groupFirst[group], arrays.groupLast[group]];
@@ -140,7 +140,7 @@ export class SceneMaker {
     const portsIn = [];
     /** @type {number[]} */
     const portsOut = [];
-    /** Tensors that stand here, by what makes them. @type {number[]} */
+    /** Tensors that stand here, by producer. @type {number[]} */
     const here = [];
     /** @type {number[]} */
     const inputs = [];
@@ -161,7 +161,6 @@ export class SceneMaker {
     const kind = new Uint8Array(nodes);
     const ref = new Int32Array(nodes);
     const tensorNode = new Map();
-    const frames = [];
     let count = 0;
     /** @param {number} nodeKind @param {number} nodeRef */
     const add = (nodeKind, nodeRef) => {
@@ -178,10 +177,7 @@ export class SceneMaker {
       const isOp = item >= 0;
       if (isOp) this.#opNode[item] = add(OP, item);
       else {
-        const isOpen = open[~item] === 1;
-        const node = add(isOpen ? FRAME : GROUP, ~item);
-        this.#groupNode[~item] = node;
-        if (isOpen) frames.push(node);
+        this.#groupNode[~item] = add(open[~item] === 1 ? FRAME : GROUP, ~item);
       }
       const end = isOp ? item + 1 : arrays.groupLast[~item];
       for (; standing < here.length && arrays.producer[here[standing]] < end; standing += 1) {
@@ -220,12 +216,11 @@ export class SceneMaker {
     }
     const edges = sorted(ends, nodes, entering, kind);
     const axis = group === 0 && loss >= 0 ? (tensorNode.get(loss) ?? -1) : -1;
-    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis,
-      frames: Int32Array.from(frames) };
+    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis };
   }
 
-  /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node of the scene that
-   * the op is in */
+  /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node that shows or holds
+   * the op */
   #nodeOf(op, group, parent) {
     let inside = this.index.opGroup[op];
     if (inside === group) return this.#opNode[op];
@@ -257,13 +252,8 @@ export class SceneMaker {
   }
 }
 
-/**
- * @param {Int32Array} values sorted from `from` up to `to`
- * @param {number} from
- * @param {number} to
- * @param {number} least
- * @returns {number} position of the first value there that is not below `least`
- */
+/** @param {Int32Array} values sorted from `from` up to `to` @param {number} from @param {number} to
+ * @param {number} least @returns {number} position of the first value not below `least` */
 export function lowerBound(values, from, to, least) {
   while (from < to) {
     const middle = (from + to) >> 1;
@@ -273,25 +263,16 @@ export function lowerBound(values, from, to, least) {
   return from;
 }
 
-/**
- * @param {readonly number[]} ends source, target and tensor of each edge, by tensor
- * @param {number} nodes
- * @param {Int32Array} entering is filled
- * @param {Uint8Array} kind
- */
+/** @param {readonly number[]} ends source, target and tensor of each edge, by tensor @param {number} nodes
+ * @param {Int32Array} entering is filled @param {Uint8Array} kind */
 function sorted(ends, nodes, entering, kind) {
   const edges = ends.length / 3;
-  const leaving = new Int32Array(nodes + 1);
-  for (let at = 0; at < ends.length; at += 3) leaving[ends[at] + 1] = leaving[ends[at] + 1] + 1;
-  for (let node = 0; node < nodes; node += 1) leaving[node + 1] = leaving[node + 1] + leaving[node];
-  const next = leaving.slice();
+  const [leaving, order] = byKey(Int32Array.from({ length: edges }, (_, at) => ends[3 * at]), nodes);
   const [source, target, tensor] = [new Int32Array(edges), new Int32Array(edges), new Int32Array(edges)];
-  for (let at = 0; at < ends.length; at += 3) {
-    const from = ends[at];
+  for (let edge = 0; edge < edges; edge += 1) {
+    const at = 3 * order[edge];
     const to = ends[at + 1];
-    const edge = next[from];
-    next[from] = edge + 1;
-    source[edge] = from;
+    source[edge] = ends[at];
     target[edge] = to;
     tensor[edge] = ends[at + 2];
     if (kind[to] === TENSOR || kind[to] === PORT_OUT) entering[to] = edge;

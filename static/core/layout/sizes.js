@@ -1,4 +1,4 @@
-/** How large things are drawn, in px. depth: along the columns, height: away from the axis where the halves meet. */
+/** Sizes in px. depth: along the columns; height: away from the axis between the halves. */
 
 export const BOX_KINDS = /** @type {const} */ (["op", "tensor", "group", "frame"]);
 export const ROUTE_KINDS = /** @type {const} */ (["data", "satellite", "saved", "fold", "reuse"]);
@@ -54,10 +54,10 @@ export const SIZES = {
   },
 };
 
-/** An op this narrow is drawn as a line: the room is the tensors'. */
+/** A narrower op is a line, to leave the room to tensors. */
 export const HAIRLINE_BELOW = 6;
 export const MARGIN = 16;
-/** Half the room around a line that passes by. */
+/** Half the room around a passing line. */
 export const LINE_ROOM = 4;
 /** Most boxes of a drawing whose columns shrink to fit. */
 export const MAX_ELASTIC = 2000;
@@ -65,7 +65,7 @@ export const MAX_ELASTIC = 2000;
 const LETTER = 7;
 const LABEL_MARGIN = 14;
 const TENSOR_LETTER = 6.6;
-/** Beside a tensor's name stands a number. */
+/** Includes room for the number beside a tensor's name. */
 const TENSOR_MARGIN = 24;
 const WIDEST_TENSOR = 200;
 const MAX_STRETCH = 1.25;
@@ -74,41 +74,28 @@ const MAX_GAP = 56;
 const STEEPNESS = 0.12;
 const WIDEST_GAP = 64;
 
-/**
- * @param {LayoutSizes} sizes
- * @param {[number, number]} least
- * @param {number} letters of its label
- * @returns {[number, number]} of an op or a closed group
- */
+/** @param {LayoutSizes} sizes @param {[number, number]} least @param {number} letters of its label
+ * @returns {[number, number]} of an op or a closed group */
 export function labelled({ stackOutward }, [depth, height], letters) {
   const width = LETTER * letters + LABEL_MARGIN;
   return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
 }
 
-/**
- * @param {LayoutSizes} sizes
- * @param {[number, number]} least
- * @param {number} letters of its name
- * @returns {[number, number]} of a tensor
- */
+/** @param {LayoutSizes} sizes @param {[number, number]} least @param {number} letters of its name
+ * @returns {[number, number]} of a tensor */
 export function named({ stackOutward }, [depth, height], letters) {
   const width = Math.min(WIDEST_TENSOR, TENSOR_LETTER * letters + TENSOR_MARGIN);
   return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
 }
 
-/** @param {number} gap @param {number} rise the most that a line across it climbs @returns {number} */
+/** @param {number} gap @param {number} rise the steepest climb of a line across it @returns {number} */
 export function widened(gap, rise) {
   return Math.min(Math.max(gap, WIDEST_GAP), gap + STEEPNESS * rise);
 }
 
-/**
- * Column depths and gaps that fill a length: one factor for all, found by bisection, within what stays legible.
- *
- * @param {readonly {natural: number, least: number}[]} columns
- * @param {LayoutSizes} sizes
- * @param {number} length
- * @returns {{starts: Float64Array, sizes: Float64Array, stretch: number, length: number}}
- */
+/** Column depths and gaps that fill a length: one factor for all, by bisection, within legible limits.
+ * @param {readonly {natural: number, least: number}[]} columns @param {LayoutSizes} sizes @param {number} length
+ * @returns {{starts: Float64Array, sizes: Float64Array, stretch: number, length: number}} */
 export function spread(columns, { gap, ends, leastGap }, length) {
   const gaps = Math.max(0, columns.length - 1);
   const room = length - ends[0] - ends[1];

@@ -1,14 +1,12 @@
 /**
- * Slots: what stands at one place of the layout. A forward op with its leaves beyond it; mirrored beneath, its backward
- * ops one beyond the other with what they pass on, and beyond those the leaves' gradients. A tensor, and mirrored its
- * gradient with the parts it was added up from. Both halves share a slot's room, so that mirroring never overlaps.
+ * A slot is one place of the layout in both halves, so that mirrored boxes never overlap. It holds either a forward op with its leaves, and mirrored its backward ops with their results and the leaves' gradients; or a tensor, and mirrored its gradient with the parts of the sum.
  */
 
 import { Numbers } from "./scene.js";
 import { GROUP, labelled, named, OP, TENSOR } from "./sizes.js";
 
-/** Numbers per entry: a box kind, half, what it shows, whether it is a satellite, height of its middle, its height,
- * depth, from and to as shares of the slot. */
+/** Numbers per entry: box kind, half, ref, whether it is a satellite, height of its middle, its height, its depth, its
+ * start and its end as shares of the slot. */
 export const STRIDE = 9;
 const EXTENTS = 5;
 
@@ -85,16 +83,8 @@ export class Slots {
     this.#extents[first] = depth;
   }
 
-  /**
-   * @param {number} kind
-   * @param {number} half
-   * @param {number} ref
-   * @param {number} height
-   * @param {[number, number]} size
-   * @param {boolean} [isSatellite]
-   * @param {number} [from]
-   * @param {number} [to]
-   */
+  /** @param {number} kind @param {number} half @param {number} ref @param {number} height
+   * @param {[number, number]} size @param {boolean} [isSatellite] @param {number} [from] @param {number} [to] */
   #put(kind, half, ref, height, [depth, thickness], isSatellite = false, from = 0, to = 1) {
     for (const value of [kind, half, ref, isSatellite ? 1 : 0, height, thickness, depth, from, to])
       this.entries.push(value);
@@ -110,12 +100,8 @@ export class Slots {
     this.#satellites(beside, size[1] / 2, reach < 0 ? size[1] / 2 : reach, true);
   }
 
-  /**
-   * The backward ops beneath a forward op, from the axis outward, each followed by what it passes on.
-   *
-   * @param {number} op
-   * @returns {number} how far they reach; -1 without any
-   */
+  /** Adds the backward ops beneath a forward op, from the axis outward, each followed by its results.
+   * @param {number} op @returns {number} their reach; -1 without any */
   #backwardOps(op) {
     const { sizes } = this;
     const { arrays, backStart, back, sumOf, home, owner } = this.index;
@@ -128,7 +114,7 @@ export class Slots {
     for (let at = backStart[op]; at < backStart[op + 1]; at += 1) {
       const backward = back[at];
       const summed = sumOf[backward];
-      // Where parts are added up, the op stands with them, if they are drawn.
+      // An op that adds parts stands with the parts, if they are drawn.
       if (summed >= 0 && (home[summed] >= 0 || owner[summed] >= 0)) continue;
       stack(OP, backward, labelled(sizes, sizes.op, arrays.opLabelLetters[backward]));
       for (let out = arrays.outputStart[backward]; out < arrays.outputStart[backward + 1]; out += 1) {
@@ -199,12 +185,8 @@ export class Slots {
     this.#satellites(beside, size[1] / 2, size[1] / 2, false);
   }
 
-  /**
-   * @param {Int32Array} beside
-   * @param {number} forward how far what they stand beside reaches
-   * @param {number} backward
-   * @param {boolean} withParts whether the parts of gradients are drawn
-   */
+  /** @param {Int32Array} beside @param {number} forward how far what they stand beside reaches @param {number} backward
+   * @param {boolean} withParts whether the parts of gradients are drawn */
   #satellites(beside, forward, backward, withParts) {
     const { sizes } = this;
     const { gradientStart, gradient, arrays, sumOf } = this.index;

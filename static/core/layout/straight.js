@@ -1,7 +1,7 @@
 /**
- * How high the nodes of ordered columns stand, so that lines run straight. Lines that can be straight together make
- * blocks: of lines that pass by first, then of those between boxes, those in the middle before others. Blocks are
- * pushed toward the axis as far as they go, and then moved to where their other lines want them. No recursion.
+ * Heights of the nodes of ordered columns, so that lines run straight. Lines that can be straight together form blocks:
+ * first passing lines, then lines between boxes, those in the middle before others. Blocks move toward the axis, then
+ * to the mean of their other lines. No recursion.
  *
  * After Brandes and Köpf 2001, "Fast and simple horizontal coordinate assignment", with one alignment instead of four.
  */
@@ -9,25 +9,17 @@
 import { climbOf, compact, limitsOf, relax } from "./compaction.js";
 import { FRAME, LINE_ROOM } from "./sizes.js";
 
-/** Of links, by how much they should be straight. */
+/** Classes of links; the first should be straight most. */
 const CLASSES = 5;
 const FEWER = 2;
-/** Straight lines may cost so many times the height of the tallest column, and so much besides, px. */
+/** Straight lines may make a scene this many times as high as its tallest column, plus FREE_ROOM px. */
 const MAX_ROOM = 1.5;
 const FREE_ROOM = 200;
-/** Frames in a row whose lines would be straight may differ so much in height, and boxes so much; else they would climb
- * like stairs. */
+/** Most difference in height of the frames of a block, and of its boxes; else they would climb like stairs. */
 const MAX_DRIFT = 24;
 
-/**
- * @param {SceneShape} shape
- * @param {LayoutColumns} columns
- * @param {Int32Array} column
- * @param {LayoutLinks} links
- * @param {LayoutSpacing} spacing
- * @param {0 | 1} half
- * @returns {{height: Float32Array, top: number}}
- */
+/** @param {SceneShape} shape @param {LayoutColumns} columns @param {Int32Array} column @param {LayoutLinks} links
+ * @param {LayoutSpacing} spacing @param {0 | 1} half @returns {{height: Float32Array, top: number}} */
 export function assignHeights(shape, columns, column, links, { rowGap, fold, reach }, half) {
   const { nodes, axis } = shape;
   const [inner, outer] = [shape.inner[half], shape.outer[half]];
@@ -36,7 +28,7 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
   const outerOf = (/** @type {number} */ node) => node < nodes ? outer[node] : LINE_ROOM;
   const gap = (/** @type {number} */ a, /** @type {number} */ b) =>
     a < nodes && b < nodes ? rowGap : a < nodes || b < nodes ? rowGap / 2 : 0;
-  /** How far apart neighbours in a column are at the least. */
+  /** Least distance of neighbours in a column. */
   const apart = (/** @type {number} */ a, /** @type {number} */ b) => outerOf(a) + gap(a, b) + innerOf(b);
   const most = MAX_ROOM * tallest(columns, apart) + FREE_ROOM;
   /** @param {number} classes of links that may be straight */
@@ -50,7 +42,7 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
     return { blocks, limits, base, top };
   };
   let standing = stand(CLASSES);
-  // Where much crosses, straight lines would push each other further and further out.
+  // With many crossings straight lines would push each other far out.
   for (let classes = FEWER; standing.top > most && classes >= 0; classes -= 1) standing = stand(classes);
   const { blocks, base } = standing;
   if (blocks.count > 1) relax(standing.limits, blocks, links, shape, half, base);
@@ -71,8 +63,8 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
   return { height, top };
 }
 
-/** @param {LayoutColumns} columns @param {(a: number, b: number) => number} apart @returns {number} how tall the
- * tallest column is at the least */
+/** @param {LayoutColumns} columns @param {(a: number, b: number) => number} apart @returns {number} least height of the
+ * tallest column */
 function tallest({ start, node }, apart) {
   let most = 0;
   for (let at = 0; at + 1 < start.length; at += 1) {
@@ -85,20 +77,13 @@ function tallest({ start, node }, apart) {
   return most;
 }
 
-/**
- * @param {SceneShape} shape
- * @param {LayoutColumns} columns
- * @param {LayoutLinks} links
- * @param {number} all nodes and dummies
- * @param {0 | 1} half
- * @param {number} classes of links that may be straight
- * @returns {StraightBlocks}
- */
+/** @param {SceneShape} shape @param {LayoutColumns} columns @param {LayoutLinks} links @param {number} all nodes and
+ * dummies @param {0 | 1} half @param {number} classes of links that may be straight @returns {StraightBlocks} */
 function align(shape, { start, node, place }, links, all, half, classes) {
   const { nodes, axis } = shape;
   const { from, to, rightStart, right, leftStart, left } = links;
   const isDummy = (/** @type {number} */ end) => end >= nodes;
-  /** The link in the middle of those between boxes, at either end. */
+  /** The middle one of a node's links to other boxes, at either end. */
   const [middleRight, middleLeft] = [new Int32Array(all).fill(-1), new Int32Array(all).fill(-1)];
   /** @type {number[]} */
   const found = [];
@@ -123,7 +108,7 @@ function align(shape, { start, node, place }, links, all, half, classes) {
   };
   for (let here = 0; here < nodes; here += 1) {
     const link = middle(here, rightStart, right, to);
-    // Of two in the middle, the one from which it goes straight on: else repeated parts would climb like stairs.
+    // Prefers the one of two middle links that continues straight; else repeated parts would climb like stairs.
     const other = found.length > 0 && found.length % 2 === 0 ? (found[found.length / 2] ?? link) : link;
     middleRight[here] = other !== link && !goesOn(link) && goesOn(other) ? other : link;
   }
@@ -138,7 +123,7 @@ function align(shape, { start, node, place }, links, all, half, classes) {
   const [next, previous] = [new Int32Array(all).fill(-1), new Int32Array(all).fill(-1)];
   /** The link by which a node is in its block. */
   const into = new Int32Array(all);
-  /** How much higher a node stands than the one before it in its block. */
+  /** Height of a node above the node before it in its block. */
   const shift = new Float32Array(all);
   const highest = new Int32Array(all + 1);
   const lowest = new Int32Array(all + 1);
@@ -165,7 +150,7 @@ function align(shape, { start, node, place }, links, all, half, classes) {
     }
     for (let rank = 0; rank < classes; rank += 1) {
       if (!candidates.some((link) => classOf(link) === rank)) continue;
-      // What is chosen already: the highest place it goes to from below each place, the lowest from above.
+      // Bounds by links chosen already: the highest target from below each place, the lowest from above.
       let run = -1;
       for (let position = first; position < last; position += 1) {
         highest[position] = run;
@@ -193,7 +178,7 @@ function align(shape, { start, node, place }, links, all, half, classes) {
 
   const of = new Int32Array(all).fill(-1);
   const offset = new Float32Array(all);
-  /** Block → where its first frame is, and its first box. */
+  /** Block → height of its first frame, and of its first box. */
   const [firstFrame, firstBox] = [new Float32Array(all).fill(NaN), new Float32Array(all).fill(NaN)];
   let count = 0;
   for (const here of node) {

@@ -1,4 +1,4 @@
-/** The layout off the main thread: a graph's arrays come once, then any number of states. */
+/** Lays out off the main thread: a graph's arrays arrive once, then any number of requests. */
 
 import { columnsOf, LayoutQueue, messagePause } from "./queue.js";
 

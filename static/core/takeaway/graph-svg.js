@@ -1,53 +1,41 @@
-/**
- * A drawing of a graph as an SVG document that stands by itself: to be saved, printed, put into a paper. It is text, so
- * that it can be made where there is no page; the same input gives the same text.
- */
+/** A drawing as a self-contained SVG document. Needs no page, and gives the same text for the same input. */
 
-import { opText, STRIP_WIDTH, tensorText, textWidth } from "../view/box-text.js";
-import { CLOSED, DrawingIndex, OP, OPEN, REUSE, SATELLITE, SAVED, TENSOR } from "../view/drawing-index.js";
-import { quantity, shape, significant } from "../format.js";
+import { ailmentLook, boxLook, edgeLook, figureLook, HUES, isDark, MIN_BADGED, phaseOf,
+  repetitionStrips } from "../view/look.js";
+import { shortened } from "../view/box-text.js";
+import { DrawingIndex } from "../view/drawing-index.js";
+import { shape, significant } from "../format.js";
 import { find } from "../graph/graph.js";
 import { GraphFacts } from "../view/facts.js";
-import { figure } from "../labels.js";
-import { hue } from "../colours.js";
-import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, shortened, stripSvg, tag } from "./svg-parts.js";
+import { FRAME, GROUP, OP, REUSE, TENSOR } from "../layout/sizes.js";
+import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
 
 /**
  * @typedef {object} Shown
  * @property {Graph} graph
  * @property {Drawing} drawing
- * @property {Picture | null} [picture] null: the structure alone, without figures, histograms and durations
+ * @property {Picture | null} [picture] null: only the structure, without figures, histograms and durations
  * @property {Statistic} [statistic] the figure in a tensor's box
  * @property {Paintwork | null} [paintwork]
- * @property {string} [selection] id of what is pointed out
+ * @property {string} [selection] id of the selected item
  * @property {"light" | "dark"} [scheme]
- * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] what of the drawing is shown; all
- *   of it without one
+ * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] the part of the drawing that is shown; null: all
  */
 
 /** @typedef {Required<Shown> & {colours: ColourScheme, facts: GraphFacts, index: DrawingIndex, selected: number,
  * isVertical: boolean}} Scene */
 
 const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, "Fitted Sans", sans-serif';
-/** As in tokens.css: where there are only wide fonts, they are set so much smaller that labels keep within their
- * boxes. */
+/** As in tokens.css: wide fonts are set smaller, so that labels stay in their boxes. */
 const FITTED = [
   '@font-face{font-family:"Fitted Sans";src:local("DejaVu Sans");size-adjust:88%}',
   '@font-face{font-family:"Fitted Sans";font-weight:700;src:local("DejaVu Sans Bold");size-adjust:84%}',
 ].join("");
-const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
-const RADIUS = { op: 8, tensor: 4, frame: 6 };
 const MARGIN = 6;
-/** Shorter than this a line has no arrowhead, px. */
-const MIN_ARROW = 9;
-/** Where the words in a frame's head begin, from its outer corner, px. */
+/** Start of a frame's header, from the outer corner, px. */
 const HEAD = { x: 8, y: 18 };
-const DARK = 0.36;
 
-/**
- * @param {Shown} shown
- * @returns {string} an SVG document
- */
+/** @param {Shown} shown @returns {string} an SVG document */
 export function graphSvg(shown) {
   const { graph, drawing } = shown;
   const index = new DrawingIndex(graph.arrays, drawing);
@@ -75,7 +63,7 @@ export function graphSvg(shown) {
   const boxes = [];
   for (let box = 0; box < drawing.boxes; box += 1) {
     if (!meets(drawing.rect, box, view)) continue;
-    if (drawing.kind[box] === OPEN) frames.push(frameSvg(scene, box));
+    if (drawing.kind[box] === FRAME) frames.push(frameSvg(scene, box));
     else boxes.push(boxSvg(scene, box));
   }
   const attributes = {
@@ -102,19 +90,18 @@ export function graphSvg(shown) {
   return `${tag("svg", attributes, lines(parts))}\n`;
 }
 
-/** @param {readonly string[]} parts @returns {string} one a line, so that two versions can be compared */
+/** @param {readonly string[]} parts @returns {string} one per line, for readable diffs */
 function lines(parts) {
   return parts.length === 0 ? "" : `\n${parts.join("\n")}\n`;
 }
 
-/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view
- * @returns {boolean} */
+/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view */
 function meets(rect, at, view) {
   const [x, y, w, h] = [rect[4 * at], rect[4 * at + 1], rect[4 * at + 2], rect[4 * at + 3]];
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
 }
 
-/** @param {Drawing} drawing @returns {boolean} whether depth runs downward: gradients then stand beside their
+/** @param {Drawing} drawing @returns {boolean} whether depth runs downward, so that gradients stand beside their
  * tensors */
 function isVertical({ rect, twin, half, boxes }) {
   for (let box = 0; box < boxes; box += 1) {
@@ -142,7 +129,7 @@ function describe({ graph, facts, drawing, picture }) {
     + `${graph.topology.modules.length} modules; ${drawing.boxes} boxes are drawn.${loss}`);
 }
 
-/** @param {Scene} scene @param {number} box @returns {string} all that is known of a box without its figures */
+/** @param {Scene} scene @param {number} box @returns {string} for the tooltip */
 function nameOf({ graph, drawing }, box) {
   const index = drawing.ref[box];
   const { topology } = graph;
@@ -150,7 +137,7 @@ function nameOf({ graph, drawing }, box) {
     const tensor = topology.tensors[index];
     return tensor === undefined ? "" : `${tensor.name}: ${tensor.role}, ${tensor.dtype} ${shape(tensor.shape)}`;
   }
-  const half = drawing.half[box] === 1 ? "backward" : "forward";
+  const half = phaseOf(drawing, box);
   if (drawing.kind[box] === OP) return `${graph.opLabel[index]}: ${half}`;
   const path = topology.modules[graph.groupModule[index]]?.path ?? "";
   const repeats = graph.arrays.groupRepeats[index];
@@ -159,173 +146,87 @@ function nameOf({ graph, drawing }, box) {
 
 // Boxes
 
-/** @param {Scene} scene @param {number} box @returns {Rectangle} */
-function rectOf({ drawing: { rect } }, box) {
-  return { x: rect[4 * box], y: rect[4 * box + 1], w: rect[4 * box + 2], h: rect[4 * box + 3] };
-}
-
-/** @param {Scene} scene @param {number} box @returns {Phase} */
-function halfOf({ drawing }, box) {
-  return drawing.half[box] === 1 ? "backward" : "forward";
-}
-
-/** @param {Scene} scene @param {number} box @returns {string} an open group */
+/** @param {Scene} scene @param {number} box @returns {string} */
 function frameSvg(scene, box) {
-  const { x, y, w, h } = rectOf(scene, box);
-  const colour = scene.colours[halfOf(scene, box)];
-  const label = shortened(scene.graph.groupLabel[scene.drawing.ref[box]], "600 11px", w - 2 * HEAD.x);
+  const { rect: { x, y, w, h }, half, index, radius } = boxLook(scene, box, "file");
+  const colour = scene.colours[half];
+  const label = shortened(scene.graph.groupLabel[index], "600 11px", w - 2 * HEAD.x);
   const isSelected = box === scene.selected;
-  const outline = { x, y, width: w, height: h, rx: Math.min(RADIUS.frame, w / 3), fill: colour, "fill-opacity": 0.05,
-    stroke: colour };
+  const outline = { x, y, width: w, height: h, rx: radius, fill: colour, "fill-opacity": 0.05, stroke: colour };
   const frame = tag("rect", { ...outline, "stroke-opacity": isSelected ? 1 : 0.45,
     "stroke-width": isSelected ? 2.5 : 1 });
-  // At the outer side, where the layout leaves room: the halves are mirror images.
-  const line = scene.drawing.half[box] === 1 && !scene.isVertical ? y + h - HEAD.y + 8 : y + HEAD.y;
+  // The layout leaves room at the outer side.
+  const line = half === "backward" && !scene.isVertical ? y + h - HEAD.y + 8 : y + HEAD.y;
   const head = label === "" ? ""
     : tag("text", { x: x + HEAD.x, y: line, fill: colour, "font-weight": 600 }, escaped(label));
   return tag("g", { class: "frame" }, tag("title", {}, escaped(nameOf(scene, box))) + frame + head);
 }
 
-/** @param {Scene} scene @param {number} box @returns {string} an op, a tensor or a closed group */
+/** @param {Scene} scene @param {number} box @returns {string} */
 function boxSvg(scene, box) {
-  const { drawing, graph, colours, paintwork } = scene;
-  const { x, y, w, h } = rectOf(scene, box);
-  const half = halfOf(scene, box);
-  const index = drawing.ref[box];
-  const kind = drawing.kind[box];
+  const { colours, paintwork, picture, facts } = scene;
+  const look = boxLook(scene, box, "file");
+  const { kind, index, half, rect: { x, y, w, h }, text } = look;
+  if (text === null) return "";
   const isTensor = kind === TENSOR;
-  const colour = colours[isTensor ? hue(half, graph.topology.tensors[index].role) : half];
+  const colour = colours[look.hue];
   const item = scene.index.itemOf(box);
   const painted = paintwork?.fill(item.kind, item.index, item.half) ?? null;
-  const isStrip = w < STRIP_WIDTH;
+  const isStrip = text.level === "strip";
   const own = isTensor ? colours.raised : isStrip ? colour : colours[`${half}-soft`];
   const isSelected = box === scene.selected;
   const frame = tag("rect", {
-    ...{ x, y, width: w, height: h, rx: Math.min(isTensor ? RADIUS.tensor : RADIUS.op, w / 3), fill: painted ?? own },
+    ...{ x, y, width: w, height: h, rx: look.radius, fill: painted ?? own },
     "fill-opacity": isStrip && !isTensor && painted === null ? 0.35 : null,
     stroke: isStrip && !isSelected ? null : colour,
     "stroke-width": isSelected ? 3 : isTensor ? 1.25 : 1.5,
   });
-  const text = isTensor ? nameText(scene, index, w, h) : groupText(scene, box, w, h, half);
-  const ink = painted === null ? null : luminance(painted) < DARK ? "#ffffff" : "#1c2126";
+  const ink = painted === null ? null : isDark(painted) ? "#ffffff" : "#1c2126";
   const paint = { ink: colour, muted: colours["ink-muted"], warning: colours.warning };
-  const plot = text.plot === null ? null : { x: x + text.plot.x, y: y + text.plot.y, w: text.plot.w, h: text.plot.h };
+  const { plot } = text;
   let inside = tag("title", {}, escaped(nameOf(scene, box))) + frame;
-  if (plot !== null && scene.picture !== null) {
-    if (isTensor) {
-      const row = scene.facts.rows[index];
-      if (row >= 0)
-        inside += text.level === "strip" ? stripSvg(scene.picture, row, plot, paint)
-          : barsSvg(scene.picture, row, plot, paint);
-    } else inside += repetitionsSvg(scene, index, half, plot, paint);
+  if (plot !== null && picture !== null) {
+    const at = { x: x + plot.x, y: y + plot.y, w: plot.w, h: plot.h };
+    const row = isTensor ? facts.rows[index] : -1;
+    if (!isTensor) {
+      for (const strip of repetitionStrips(facts, index, half, at))
+        inside += stripSvg(picture, strip.row, strip.at, paint);
+    }
+    if (row >= 0) inside += isStrip ? stripSvg(picture, row, at, paint) : barsSvg(picture, row, at, paint);
   }
-  inside += words(scene, box, text, ink);
-  if (isTensor) inside += figureSvg(scene, index, text, { x, y, w, h }, ink);
-  else if (kind === CLOSED) inside += ailmentSvg(scene, index, half, { x, y, w, h });
-  return tag("g", { class: isTensor ? "tensor" : kind === CLOSED ? "group" : "op" }, inside);
+  inside += linesSvg(scene, look, text, ink) + figureSvg(scene, look, ink) + ailmentSvg(scene, box, look);
+  return tag("g", { class: isTensor ? "tensor" : kind === GROUP ? "group" : "op" }, inside);
 }
 
-/** @param {Scene} scene @param {number} tensor @param {number} w @param {number} h @returns {BoxText} */
-function nameText({ graph, picture }, tensor, w, h) {
-  const label = graph.tensorLabel[tensor];
-  // Without a figure beside it and a histogram beneath it, the name is all there is.
-  return picture === null ? opText(label, [], w, h, false)
-    : tensorText(label, w, h, graph.arrays.elements[tensor] === 1);
-}
-
-/** @param {Scene} scene @param {number} box @param {number} w @param {number} h @param {Phase} half
- * @returns {BoxText} */
-function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
-  const index = drawing.ref[box];
-  if (drawing.kind[box] === OP) return opText(graph.opLabel[index], [], w, h, false);
-  const repeats = graph.arrays.groupRepeats[index];
-  const notes = repeats > 0 ? [`× ${repeats}`] : [];
-  if (graph.arrays.groupIsLeaf[index] !== 1 || repeats > 0) {
-    const parameters = facts.parameters(index);
-    if (parameters > 0) notes.push(`${quantity(parameters, "").trim()} params`);
-    const time = picture === null ? null : facts.time(index, half);
-    if (time !== null) notes.push(time >= 1000 ? `${(time / 1000).toPrecision(3)} ms` : `${time.toPrecision(3)} µs`);
-  }
-  return opText(graph.groupLabel[index], notes, w, h, repeats > 0);
-}
-
-/**
- * The name of a box and the notes beneath it; a name that does not fit, as far as it does.
- *
- * @param {Scene} scene
- * @param {number} box
- * @param {BoxText} text
- * @param {string | null} ink
- * @returns {string}
- */
-function words({ drawing, graph, picture, colours }, box, text, ink) {
-  const [x, y, w, h] = [drawing.rect[4 * box], drawing.rect[4 * box + 1], drawing.rect[4 * box + 2],
-    drawing.rect[4 * box + 3]];
-  if (text.level === "strip") return "";
-  if (text.name.length === 0) {
-    const index = drawing.ref[box];
-    const isTensor = drawing.kind[box] === TENSOR;
-    const labels = isTensor ? graph.tensorLabel : drawing.kind[box] === OP ? graph.opLabel : graph.groupLabel;
-    const label = h < 12 ? "" : shortened(labels[index], "600 10px", w - 4);
-    const at = { x: x + w / 2, y: isTensor && picture !== null ? y + 13 : y + h / 2 + 3.5, "text-anchor": "middle",
-      "font-size": 10, "font-weight": 600, fill: ink };
-    return label === "" ? "" : tag("text", at, escaped(label));
-  }
-  const anchor = text.anchor === "middle" ? "middle" : null;
+/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink @returns {string} the
+ * name and the notes beneath it */
+function linesSvg({ colours }, { rect: { x, y } }, { name, notes, anchor }, ink) {
   const line = (/** @type {TextLine} */ each, /** @type {boolean} */ isName) =>
     tag("text", {
-      ...{ x: x + each.x, y: y + each.y, "text-anchor": anchor, "font-size": each.size === 11 ? null : each.size },
-      ...{ "font-weight": isName ? 600 : null, fill: ink ?? (isName ? null : colours["ink-soft"]) },
+      ...{ x: x + each.x, y: y + each.y, "text-anchor": anchor === "middle" ? "middle" : null },
+      ...{ "font-size": each.size === 11 ? null : each.size, "font-weight": isName ? 600 : null },
+      fill: ink ?? (isName ? null : colours["ink-soft"]),
     }, escaped(each.text));
-  return text.name.map((each) => line(each, true)).join("") + text.notes.map((each) => line(each, false)).join("");
+  return name.map((each) => line(each, true)).join("") + notes.map((each) => line(each, false)).join("");
 }
 
-/** @param {Scene} scene @param {number} tensor @param {BoxText} text @param {Rectangle} at @param {string | null} ink
- * @returns {string} */
-function figureSvg({ graph, picture, statistic, colours }, tensor, text, at, ink) {
-  const shown = graph.topology.tensors[tensor];
-  if (picture === null || shown === undefined || text.value === null) return "";
-  const { text: long, short, isWarning } = figure(picture, shown, statistic);
-  let size = 11;
-  /** @type {string | undefined} */
-  let fitting;
-  if (text.isScalar) {
-    size = [14, 11, 9].find((candidate) => textWidth(long, `600 ${candidate}px`) + 4 <= at.w) ?? 0;
-    fitting = size === 0 ? undefined : long;
-  } else {
-    const { room } = text.value;
-    fitting = [long, short].find((candidate) => textWidth(candidate, "11px") + 2 <= room);
-  }
-  if (fitting === undefined) return "";
-  const fill = ink ?? (isWarning ? colours.warning : text.isScalar ? null : colours["ink-soft"]);
-  const weight = isWarning || text.isScalar ? 600 : null;
-  const place = { x: at.x + text.value.x, y: at.y + text.value.y, "text-anchor": text.value.anchor };
-  return tag("text", { ...place, "font-size": size === 11 ? null : size, "font-weight": weight, fill },
-    escaped(fitting));
+/** @param {Scene} scene @param {BoxLook} look @param {string | null} ink @returns {string} */
+function figureSvg({ picture, statistic, colours }, look, ink) {
+  const found = picture === null ? null : figureLook(picture, statistic, look);
+  const value = look.text?.value;
+  if (found === null || found.words === "" || value == null) return "";
+  const { words, size, isWarning } = found;
+  const isScalar = look.text?.isScalar === true;
+  const fill = ink ?? (isWarning ? colours.warning : isScalar ? null : colours["ink-soft"]);
+  const place = { x: look.rect.x + value.x, y: look.rect.y + value.y, "text-anchor": value.anchor };
+  return tag("text", { ...place, "font-size": size === 11 ? null : size,
+    "font-weight": isWarning || isScalar ? 600 : null, fill }, escaped(words));
 }
 
-/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @param {HistogramPaint} paint
- * @returns {string} what each repetition of a fold puts out */
-function repetitionsSvg({ facts, picture }, group, half, at, paint) {
-  const tensors = facts.repetitions(group, half);
-  if (picture === null || tensors.length === 0) return "";
-  const shown = Math.min(tensors.length, Math.max(1, Math.floor(at.w / 2)));
-  const step = at.w / shown;
-  let strips = "";
-  for (let strip = 0; strip < shown; strip += 1) {
-    const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
-    const row = tensor < 0 ? -1 : facts.rows[tensor];
-    if (row >= 0)
-      strips += stripSvg(picture, row, { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h },
-        paint);
-  }
-  return strips;
-}
-
-/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @returns {string} what is not
- * finite in a closed group */
-function ailmentSvg({ facts, picture, colours }, group, half, { x, y, w, h }) {
-  const ailment = picture === null || w < 44 ? null : facts.ailment(picture, group, half);
+/** @param {Scene} scene @param {number} box @param {BoxLook} look @returns {string} */
+function ailmentSvg(scene, box, { rect: { x, y, w, h } }) {
+  const { colours } = scene;
+  const ailment = w < MIN_BADGED ? null : ailmentLook(scene, box);
   if (ailment === null) return "";
   const ground = tag("rect", { x: x + w / 2 - 17, y: y + h - 7, width: 34, height: 14, rx: 7, fill: colours.warning });
   const word = { x: x + w / 2, y: y + h + 3.5, "text-anchor": "middle", "font-size": 10, "font-weight": 600,
@@ -338,51 +239,28 @@ function ailmentSvg({ facts, picture, colours }, group, half, { x, y, w, h }) {
 /** @param {Scene} scene @param {{x: number, y: number, width: number, height: number}} view @returns {string[]} */
 function edgesSvg(scene, view) {
   const { drawing, colours, paintwork } = scene;
-  /** Saved lines lie beneath the others. @type {[string[], string[]]} */
+  /** The first layer, saved lines, lies beneath the second. @type {[string[], string[]]} */
   const layers = [[], []];
   for (let route = 0; route < drawing.routes; route += 1) {
     const kind = drawing.routeKind[route];
     const [from, to] = [drawing.source[route], drawing.target[route]];
     const isLit = scene.selected >= 0 && (from === scene.selected || to === scene.selected);
     if ((kind === REUSE && !isLit) || !meets(drawing.bounds, route, view)) continue;
-    const isAside = kind === SAVED || kind === REUSE;
-    const name = isAside ? "neutral" : hueOf(scene, route, from);
-    const { path, reach } = pathOf(drawing, route);
-    const isCramped = Math.min(drawing.rect[4 * from + 2], drawing.rect[4 * to + 2]) < STRIP_WIDTH;
+    const { isAside, hue, isCramped, hasArrow, path } = edgeLook(scene, route, num);
     const painted = paintwork?.width(drawing.routeTensor[route]) ?? 0;
     layers[isAside ? 0 : 1].push(tag("path", {
       d: path,
-      stroke: isAside ? colours["ink-muted"] : colours[name],
+      stroke: isAside ? colours["ink-muted"] : colours[hue],
       "stroke-width": painted > 0 ? painted : isLit ? 2.25 : isAside || isCramped ? 1 : 1.25,
       "stroke-opacity": isLit ? 1 : isAside ? 0.6 : isCramped ? 0.35 : 0.75,
       "stroke-dasharray": isAside ? "2 4" : null,
-      "marker-end": isAside || isCramped || reach < MIN_ARROW ? null : `url(#arrow-${name})`,
+      "marker-end": hasArrow ? `url(#arrow-${hue})` : null,
     }));
   }
   return layers.flat();
 }
 
-/** @param {Scene} scene @param {number} route @param {number} from @returns {typeof HUES[number]} */
-function hueOf({ drawing, graph }, route, from) {
-  const half = drawing.routeHalf[route] === 1 ? "backward" : "forward";
-  const isLeaf = drawing.routeKind[route] === SATELLITE && half === "forward" && drawing.kind[from] === TENSOR;
-  return hue(half, isLeaf ? graph.topology.tensors[drawing.routeTensor[route]].role : "");
-}
-
-/** @param {Drawing} drawing @param {number} route @returns {{path: string, reach: number}} */
-function pathOf({ points, pointStart }, route) {
-  // Positions count points, of two numbers each.
-  const [from, to] = [2 * pointStart[route], 2 * pointStart[route + 1]];
-  const at = (/** @type {number} */ position) => num(points[position]);
-  let path = `M${at(from)} ${at(from + 1)}`;
-  for (let position = from + 2; position + 5 < to; position += 6) {
-    path += `C${[0, 1, 2, 3, 4, 5].map((offset) => at(position + offset)).join(" ")}`;
-  }
-  const reach = Math.hypot(points[to - 2] - points[from], points[to - 1] - points[from + 1]);
-  return { path, reach };
-}
-
-/** @param {ColourScheme} colours @returns {string} arrowheads, and the hatching of what has no finite value */
+/** @param {ColourScheme} colours @returns {string} arrowheads, and the hatching of tensors without a finite value */
 function definitions(colours) {
   const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5, markerHeight: 7.5,
     markerUnits: "userSpaceOnUse", orient: "auto" };
@@ -392,14 +270,4 @@ function definitions(colours) {
   const hatch = tag("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse" },
     tag("path", { d: "M0 6 6 0", stroke: colours.warning, "stroke-opacity": 0.55 }));
   return tag("defs", {}, [...arrows, hatch].join(""));
-}
-
-/** @param {string} colour #rrggbb or rgb(…) @returns {number} 0 to 1, as WCAG has it */
-function luminance(colour) {
-  const parts = colour.startsWith("#") ? [1, 3, 5].map((start) => Number.parseInt(colour.slice(start, start + 2), 16))
-    : (colour.match(/[\d.]+/g) ?? []).map(Number);
-  const [r, g, b] = parts.map((part) =>
-    part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4
-  );
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }

@@ -1,4 +1,4 @@
-/** The graph's picture without a page: what the server and the command line run in a JavaScript engine of their own. */
+/** The graph's picture without a page, for the JavaScript engine of the server and the command line. */
 
 import { buildGraph, openGroups } from "../graph/graph.js";
 import { graphSvg } from "./graph-svg.js";
@@ -10,18 +10,14 @@ import { pictureOfDump } from "../picture.js";
  * @property {string} level
  * @property {readonly string[]} toggled
  * @property {"auto" | "on" | "off"} fold
- * @property {"std" | "mean" | "none"} statistic none: the structure alone, without figures and histograms
+ * @property {"std" | "mean" | "none"} statistic none: only the structure
  * @property {"light" | "dark"} scheme
  */
 
-/** Room that a picture on paper has: what is larger keeps its size. */
+/** Size to which elastic drawings fit; others keep their size, px. */
 const ROOM = { orientation: /** @type {const} */ ("horizontal"), length: 1600, breadth: 600 };
 
-/**
- * @param {string} text of a graph dump, known to be a good one
- * @param {Wishes} wishes
- * @returns {string} an SVG document
- */
+/** @param {string} text of a valid graph dump @param {Wishes} wishes @returns {string} an SVG document */
 export function renderSvg(text, { level, toggled, fold, statistic, scheme }) {
   /** @type {Dump} */
   const dump = JSON.parse(text);
@@ -32,11 +28,7 @@ export function renderSvg(text, { level, toggled, fold, statistic, scheme }) {
   return graphSvg({ graph, drawing, scheme, ...figures });
 }
 
-/**
- * @param {string} text of a graph dump, known to be a good one
- * @param {readonly string[]} toggled
- * @returns {string[]} those that are no group's id
- */
+/** @param {string} text of a valid graph dump @param {readonly string[]} toggled @returns {string[]} ids of no group */
 export function unknownGroups(text, toggled) {
   const known = new Set(buildGraph(pictureOfDump(JSON.parse(text), 0, "").topology).groupId);
   return toggled.filter((id) => !known.has(id));

@@ -1,38 +1,26 @@
-/** The colours of css/tokens.css for what is drawn where no style sheet is: a test holds the two together. */
+/** SVG as text, and the colours of css/tokens.css for it; a test compares the colours. */
 
 import { textWidth } from "../view/box-text.js";
 import { isHidden, significant } from "../format.js";
 
-// SVG as text: numbers, attributes and words, safe whatever the words are.
-
-/**
- * @param {number} value
- * @returns {string} with two decimals at most, the same on every machine
- */
+/** @param {number} value @returns {string} with at most two decimals */
 export function num(value) {
   return String(Math.round(value * 100) / 100);
 }
 
-/** What XML cannot hold, however it is written: control letters, halves of pairs, and two that are no letters. */
+/** Code points that XML excludes: control codes, lone surrogates, U+FFFE and U+FFFF. */
 const IMPOSSIBLE =
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 /** @type {Record<string, string>} */
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 
-/**
- * @param {string} text
- * @returns {string} for the inside of an element or of an attribute in double quotes
- */
+/** @param {string} text @returns {string} for an element's text or a double-quoted attribute */
 export function escaped(text) {
   return text.replace(IMPOSSIBLE, "\ufffd").replace(/[&<>"]/g, (letter) => ENTITIES[letter] ?? letter);
 }
 
-/**
- * @param {string} name
- * @param {Record<string, string | number | null>} attributes null: left out
- * @param {string} [inside] markup
- * @returns {string}
- */
+/** @param {string} name @param {Record<string, string | number | null>} attributes null: omitted
+ * @param {string} [inside] markup @returns {string} */
 export function tag(name, attributes, inside) {
   let text = `<${name}`;
   for (const [key, value] of Object.entries(attributes)) {
@@ -41,38 +29,13 @@ export function tag(name, attributes, inside) {
   return inside === undefined ? `${text}/>` : `${text}>${inside}</${name}>`;
 }
 
-/**
- * As much of a text as fits, with … where some is missing.
- *
- * @param {string} text
- * @param {string} font weight and size
- * @param {number} room px
- * @returns {string} empty where not even two letters fit
- */
-export function shortened(text, font, room) {
-  if (textWidth(text, font) <= room) return text;
-  const letters = [...text];
-  let [low, high] = [0, letters.length - 1];
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if (textWidth(`${letters.slice(0, middle).join("")}…`, font) <= room) low = middle;
-    else high = middle - 1;
-  }
-  return low < 2 ? "" : `${letters.slice(0, low).join("")}…`;
-}
-
-// Histograms as SVG paths: bars like those of histogram.js, shades where a box is too narrow for bars.
+// Histograms: bars as in histogram.js, or shades in narrow boxes.
 
 const MIN_BAR = 2;
-/** Shades of a strip, and the bins that each of them adds up. */
+/** Shades of a strip. */
 const SHADES = 16;
 
-/**
- * @param {Picture} picture
- * @param {number} row
- * @param {number} parts that the bins are added up to
- * @returns {{sums: Float64Array, most: number}}
- */
+/** @param {Picture} picture @param {number} row @param {number} parts number of sums */
 function folded({ counts, bins }, row, parts) {
   const sums = new Float64Array(parts);
   let most = 0;
@@ -84,15 +47,8 @@ function folded({ counts, bins }, row, parts) {
   return { sums, most };
 }
 
-/**
- * Bars over [min, max] of a tensor, their heights with the square root of the counts, before a line at zero.
- *
- * @param {Picture} picture
- * @param {number} row
- * @param {Rectangle} at
- * @param {HistogramPaint} paint
- * @returns {string}
- */
+/** Bars over [min, max], as high as the square root of the counts, and a line at zero. @param {Picture} picture
+ * @param {number} row @param {Rectangle} at @param {HistogramPaint} paint @returns {string} */
 export function barsSvg(picture, row, { x, y, w, h }, paint) {
   if (isHidden(picture, row))
     return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
@@ -111,15 +67,8 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
     "fill-opacity": 0.5 }) + bars;
 }
 
-/**
- * Shades from the least value at the bottom to the greatest at the top.
- *
- * @param {Picture} picture
- * @param {number} row
- * @param {Rectangle} at
- * @param {HistogramPaint} paint
- * @returns {string}
- */
+/** Shades from the least value at the bottom to the greatest at the top. @param {Picture} picture @param {number} row
+ * @param {Rectangle} at @param {HistogramPaint} paint @returns {string} */
 export function stripSvg(picture, row, { x, y, w, h }, paint) {
   if (isHidden(picture, row))
     return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
@@ -135,26 +84,19 @@ export function stripSvg(picture, row, { x, y, w, h }, paint) {
   return tag("g", { fill: paint.ink }, shades);
 }
 
-// The legend of a drawing's colours as SVG: a bar with its ends, patches with their words, or both.
+// The legend: a scale between two numbers, patches with words, or both.
 
 const HEIGHT = 28;
 const BAR = { width: 120, height: 10 };
 const GAP = 8;
 
-/**
- * @param {Legend | null} legend
- * @returns {number} px
- */
+/** @param {Legend | null} legend @returns {number} px */
 export function legendHeight(legend) {
   return legend === null ? 0 : HEIGHT;
 }
 
-/**
- * @param {Legend} legend
- * @param {ColourScheme} colours
- * @param {{x: number, y: number}} at its upper left corner
- * @returns {string}
- */
+/** @param {Legend} legend @param {ColourScheme} colours @param {{x: number, y: number}} at upper left corner
+ * @returns {string} */
 export function legendSvg({ title, unit, low, high, isLog, stops, words }, colours, at) {
   let x = at.x;
   const base = at.y + HEIGHT / 2 + 4;

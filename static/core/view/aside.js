@@ -1,21 +1,23 @@
-/** What stands beside the drawing: where in the model one is, all of it in a corner, and words for who does not see
- * it. */
+/** The parts around the drawing: a trail of the open groups in view, a minimap, the text for screen readers, and the bar
+ * beneath: the figure in the boxes, the legend of their colours, and zoom buttons. */
 
 import { cancel, later } from "../activity.js";
 import { html } from "../dom.js";
+import { significant } from "../format.js";
 import { inksOf } from "./canvas.js";
 import { FRAME, TENSOR } from "../layout/sizes.js";
 import { PixelImage } from "./images.js";
 import { fullLabel } from "./facts.js";
 import { nameBox, Twin } from "./describe.js";
+import { ZOOM_STEP } from "./input.js";
 
-// All of a drawing in a corner, with a frame around what is seen of it.
+// The minimap: the whole drawing in a corner, with a frame around the part in view.
 
 const WIDEST = 160;
 const HIGHEST = 72;
-/** Of the stage, on which it hides what is beneath it. */
+/** Most of the stage that the minimap may cover, as shares of its width and height. */
 const SHARE = { width: 0.22, height: 0.14 };
-/** A long chain is a line: this much of it is shown at least, px. */
+/** Least width and height, because a long chain would shrink to a line, px. */
 const LEAST = 22;
 const LATER_MS = 80;
 
@@ -32,7 +34,7 @@ class Minimap {
   /** @type {Palette | null} */
   #palette = null;
 
-  /** @param {(x: number, y: number) => void} go called with the middle of what is to be seen, px of the drawing */
+  /** @param {(x: number, y: number) => void} go gets the new centre of the view, px of the drawing */
   constructor(go) {
     this.root.append(this.#canvas, this.#window);
     /** @param {PointerEvent} event */
@@ -55,13 +57,8 @@ class Minimap {
     });
   }
 
-  /**
-   * @param {Drawing} drawing
-   * @param {Palette} palette
-   * @param {Region} seen of the drawing
-   * @param {PanelSize} room of the stage
-   * @param {boolean} isNeeded whether there is more than is seen
-   */
+  /** @param {Drawing} drawing @param {Palette} palette @param {Region} seen of the drawing @param {PanelSize} room of
+   * the stage @param {boolean} isNeeded whether a part of the drawing is out of view */
   show(drawing, palette, seen, room, isNeeded) {
     if (this.root.hidden === isNeeded) this.root.hidden = !isNeeded;
     if (!isNeeded) return;
@@ -72,7 +69,7 @@ class Minimap {
       this.#drawing = drawing;
       this.#palette = palette;
       this.#measure(drawing);
-      // Tens of thousands of boxes, which nobody waits for.
+      // Painting tens of thousands of boxes must not delay the stage.
       cancel(this.#timer);
       this.#timer = later(() => this.#paint(drawing, palette), LATER_MS);
     }
@@ -82,7 +79,7 @@ class Minimap {
     this.#window.style.transform = `translate(${(seen.x * across).toFixed(1)}px, ${(seen.y * down).toFixed(1)}px)`;
     const size = `${Math.max(4, seen.width * across).toFixed(1)} ${Math.max(4, seen.height * down).toFixed(1)}`;
     if (size === this.#window.dataset["size"]) return;
-    // Only where it changes: otherwise every step of a pan would have the page laid out.
+    // Written only when it changes, because each write makes the browser lay the page out again.
     this.#window.dataset["size"] = size;
     const [wide, high] = size.split(" ");
     this.#window.style.width = `${wide}px`;
@@ -121,23 +118,20 @@ class Minimap {
   }
 }
 
-// Where in the model one is: the frames around what is seen, from the outermost in, as buttons that lead there.
+// The trail: a button for each frame around the view, the outermost first.
 
-/** What of the depth in view a frame has to take for the view to be inside it. */
+/** The view is inside a frame that covers at least this share of its depth. */
 const TAKES = 0.6;
 
-/**
- * @param {Sight} sight
- * @param {Region} seen of the drawing
- * @returns {number} the innermost frame that takes most of the view, of its halves the forward one; -1 for none
- */
+/** @param {Sight} sight @param {Region} seen of the drawing @returns {number} the innermost frame that covers most of
+ * the view, preferably its forward half; -1 for none */
 function frameInSight({ drawing, graph, isVertical }, seen) {
   const { rect, kind, ref, boxes } = drawing;
   const [along, across] = isVertical ? [1, 0] : [0, 1];
   const [from, room] = isVertical ? [seen.y, seen.height] : [seen.x, seen.width];
   const [level, breadth] = isVertical ? [seen.x, seen.width] : [seen.y, seen.height];
   let [found, deepest] = [-1, 0];
-  // Who sees all of it is in none of its parts.
+  // A view of the whole drawing is inside no frame.
   if (room >= (isVertical ? drawing.height : drawing.width)) return found;
   for (let box = 0; box < boxes; box += 1) {
     if (kind[box] !== FRAME) continue;
@@ -154,7 +148,7 @@ class Trail {
   root = html("nav", { class: "trail", "aria-label": "Where in the model", hidden: true });
   #shown = "";
 
-  /** @param {(box: number) => void} go to a frame; -1: to all of it */
+  /** @param {(box: number) => void} go box of a frame; -1: the whole drawing */
   constructor(go) {
     this.root.addEventListener("click", ({ target }) => {
       const button = target instanceof Element ? target.closest("button") : null;
@@ -197,7 +191,6 @@ export class GraphAside {
     this.#minimap = new Minimap(centre);
   }
 
-  /** @returns {HTMLElement[]} to lie on the stage */
   get overlays() {
     return [this.#minimap.root, this.#trail.root];
   }
@@ -207,26 +200,91 @@ export class GraphAside {
     return this.#twin.root;
   }
 
-  /** After every move. @param {Sight} sight @param {GraphStage} stage @param {boolean} isSeen */
+  /** Follows every move. @param {Sight} sight @param {GraphStage} stage @param {boolean} isSeen */
   place({ drawing, palette }, { root, viewport }, isSeen) {
     root.classList.toggle("pannable", viewport.overflows);
     this.#minimap.show(drawing, palette, viewport.seen, viewport.room, isSeen && viewport.overflows);
   }
 
-  /** Once all is still. @param {Sight} sight @param {GraphStage} stage */
+  /** Runs when nothing moves any more. @param {Sight} sight @param {GraphStage} stage */
   settle(sight, { viewport, boxes }) {
     cancel(this.#still);
     this.#still = later(() => this.#trail.show(sight, viewport.seen), STILL_MS);
     cancel(this.#rest);
-    // Names are what only a reader gets: they wait until the slider rests.
+    // Only screen readers use the names, so they wait until the slider rests.
     this.#rest = later(() => {
       for (const parts of boxes.parts) nameBox(sight, parts);
       this.#twin.show(sight);
     }, REST_MS);
   }
 
-  /** Nobody listens to names while all of it moves. */
+  /** Postpones the names while the view moves. */
   unsettle() {
     cancel(this.#rest);
+  }
+}
+
+// The legend of the overlay: a colour scale between two numbers, or a word for each colour.
+
+/** @param {Legend} legend @returns {HTMLElement} */
+function written(legend) {
+  const { title, unit, low, high, isLog, stops, words } = legend;
+  const name = html("span", { class: "legend-title" }, unit === "" ? title : `${title}, ${unit}`);
+  const list = words.map(([colour, word]) => {
+    const patch = html("i", { class: "patch" });
+    patch.style.background = colour;
+    return html("span", { class: "legend-word" }, patch, word);
+  });
+  if (stops.length === 0) return html("div", {}, name, ...list);
+  const bar = html("i", { class: "bar" });
+  bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+  const scale = html("span", { class: "legend-scale" }, html("span", {}, significant(low)), bar,
+    html("span", {}, significant(high)), html("span", { class: "legend-axis" }, isLog ? "log" : "linear"));
+  // Words for values that have no place on the scale, such as NaN.
+  return html("div", {}, name, scale, ...list);
+}
+
+class LegendLine {
+  root = html("div", { class: "legend", hidden: true });
+  #shown = "";
+
+  /** @param {Legend | null} legend null: no overlay */
+  show(legend) {
+    const now = legend === null ? "" : JSON.stringify(legend);
+    if (now === this.#shown) return;
+    this.#shown = now;
+    this.root.hidden = legend === null;
+    this.root.replaceChildren(...(legend === null ? [] : [...written(legend).childNodes]));
+  }
+}
+
+export class GraphBar {
+  legend = new LegendLine();
+  #caption = html("p", { class: "caption" });
+  #statistic = "";
+
+  /** @param {{zoomBy: (factor: number) => void, fit: () => void}} does */
+  constructor({ zoomBy, fit }) {
+    const group = html("div", { class: "zoom", role: "group", "aria-label": "Zoom" });
+    /** @type {[string, string, () => void][]} */
+    const buttons = [
+      ["−", "Zoom out (−)", () => zoomBy(1 / ZOOM_STEP)],
+      ["Fit", "Fit to the panel (0)", fit],
+      ["+", "Zoom in (+)", () => zoomBy(ZOOM_STEP)],
+    ];
+    for (const [text, label, act] of buttons) {
+      const button = html("button", { type: "button", title: label, "aria-label": label }, text);
+      button.addEventListener("click", act);
+      group.append(button);
+    }
+    this.root = html("div", { class: "bar-below" }, this.#caption, this.legend.root, group);
+  }
+
+  /** @param {Statistic} statistic */
+  set statistic(statistic) {
+    if (statistic === this.#statistic) return;
+    this.#statistic = statistic;
+    this.#caption.replaceChildren(html("span", {}, `number in a box: ${statistic}`), " ",
+      html("span", {}, html("i"), "saved for backward"));
   }
 }

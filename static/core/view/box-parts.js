@@ -1,23 +1,18 @@
-/** The elements that a box of the graph is made of, and what is written in them. */
+/** The SVG elements of a box and their contents. */
 
 import { svg, writeText } from "../dom.js";
 import { healthIcon } from "../health.js";
-import { figure } from "../labels.js";
-import { FRAME, GROUP } from "../layout/sizes.js";
-import { pixelOf } from "./images.js";
+import { FRAME, GROUP, TENSOR } from "../layout/sizes.js";
+import { figureLook, MIN_BADGED } from "./look.js";
 import { textWidth } from "./box-text.js";
 
-/** A leaf narrower or lower than this is all mark with one on it, px. */
+/** In a smaller leaf the mark would cover the box, px. */
 const MIN_MARKED = [44, 24];
 /** Side of the mark that opens and closes a group, px. */
 export const TOGGLE = 13;
-/** Narrower boxes have no room for a word across their border, px. */
-const MIN_BADGED = 44;
 const BADGE = { width: 40, height: 14 };
-/** Words of a lower box reach down to where a badge would be, px. */
+/** In a lower box the words reach down to the badge, px. */
 const LOW = 60;
-/** Darker colours than this have white words on them. */
-const DARK = 0.36;
 
 /** @returns {BoxParts} */
 export function makeParts() {
@@ -27,18 +22,13 @@ export function makeParts() {
   const value = svg("text", { class: "value" });
   const title = svg("title");
   root.append(title, frame, name, value);
-  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "",
-    place: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
+  return { root, frame, name, value, title, toggle: null, badge: null, box: -1, id: "", kind: "", shape: "", look: null,
+    fill: "", ground: "", isWarning: false, ailment: "" };
 }
 
-/**
- * At their places in the drawing: a transform of its own for each box would cost more than all that is in it.
- *
- * @param {BoxParts} parts
- * @param {number} left
- * @param {number} top
- */
-export function writeLines({ name, value, text }, left, top) {
+/** Places words at absolute coordinates, which costs less than a transform per box. @param {BoxParts} parts
+ * @param {BoxLook} look */
+export function writeLines({ name, value }, { text, rect: { x: left, y: top } }) {
   if (text === null) return;
   const lines = [...text.name, ...text.notes];
   const spans = lines.map(({ text: words, x, y, size }, order) => {
@@ -67,7 +57,7 @@ export function writeLines({ name, value, text }, left, top) {
 }
 
 /** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed
- * one's @param {number} y @param {number} w @param {number} h */
+ * group's mark @param {number} y @param {number} w @param {number} h */
 export function shapeToggle(parts, kind, x, y, w, h) {
   if (kind !== GROUP && kind !== FRAME) {
     parts.toggle?.remove();
@@ -82,12 +72,12 @@ export function shapeToggle(parts, kind, x, y, w, h) {
     `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
   parts.toggle.setAttribute("visibility", w >= TOGGLE + 8 ? "inherit" : "hidden");
   const [wide, high] = MIN_MARKED;
-  parts.toggle.classList.toggle("roomy", w >= wide && h >= high && !isUnderMark(parts.text, w));
+  parts.toggle.classList.toggle("roomy", w >= wide && h >= high && !isUnderMark(parts.look?.text ?? null, w));
   if (kind === GROUP) parts.toggle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
 }
 
-/** @param {BoxText | null} text @param {number} w @returns {boolean} whether words are where the mark of a closed group
- * is */
+/** @param {BoxText | null} text @param {number} w @returns {boolean} whether the mark of a closed group covers a
+ * word */
 function isUnderMark(text, w) {
   const [line] = text?.name ?? [];
   if (line === undefined || line.y - 0.8 * line.size > 0.65 * TOGGLE) return false;
@@ -95,47 +85,37 @@ function isUnderMark(text, w) {
 }
 
 /** @param {Sight} sight @param {BoxParts} parts */
-export function writeFigure({ picture, statistic, drawing }, parts) {
-  const { value, text, tensor, box } = parts;
-  const place = text?.value ?? null;
-  if (tensor === null || place === null) {
-    if (value.firstChild !== null) value.textContent = "";
-    warn(parts, false);
-    return;
-  }
-  const { text: words, short, isWarning } = figure(picture, tensor, statistic);
-  warn(parts, isWarning);
-  if (text?.isScalar === true) {
-    const width = drawing.rect[4 * box + 2];
-    const size = [14, 11, 9].find((candidate) => textWidth(words, `600 ${candidate}px`) + 4 <= width);
-    value.style.fontSize = `${size ?? 9}px`;
-    writeText(value, size === undefined ? "" : words);
-  } else {
-    value.style.fontSize = "";
-    writeText(value, [words, short].find((candidate) => textWidth(candidate, "11px") + 2 <= place.room) ?? "");
-  }
+export function writeFigure({ picture, statistic }, parts) {
+  const { value, look } = parts;
+  const found = look === null ? null : figureLook(picture, statistic, look);
+  if (look?.kind === TENSOR) warn(parts, found?.isWarning ?? false);
+  if (found !== null) {
+    value.style.fontSize = look?.text?.isScalar === true ? `${found.size}px` : "";
+    writeText(value, found.words);
+  } else if (value.firstChild !== null) value.textContent = "";
 }
 
-/** @param {BoxParts} parts @param {Ailment | null} ailment @param {Region} rect */
-export function writeAilment(parts, ailment, { x, y, width, height }) {
-  const now = ailment === null ? "" : `${ailment.word} ${x} ${y} ${width} ${height}`;
+/** @param {BoxParts} parts @param {Ailment | null} ailment */
+export function writeAilment(parts, ailment) {
+  const now = ailment === null ? "" : `${ailment.word} ${parts.shape}`;
   if (now === parts.ailment) return;
   parts.ailment = now;
   warn(parts, ailment !== null);
   parts.badge?.remove();
   parts.badge = null;
-  if (ailment === null || width < MIN_BADGED) return;
+  if (ailment === null || parts.look === null || parts.look.rect.w < MIN_BADGED) return;
+  const { x, y, w, h } = parts.look.rect;
   const icon = healthIcon(ailment.health);
   icon.setAttribute("width", "10");
   icon.setAttribute("height", "10");
   icon.setAttribute("x", "4");
   icon.setAttribute("y", "2");
   // Across the border; of a low box just at it, where it covers no word.
-  const into = height < LOW ? 3 : BADGE.height / 2;
+  const into = h < LOW ? 3 : BADGE.height / 2;
   const wide = Math.max(BADGE.width, 23 + textWidth(ailment.word, "600 10px"));
   const ground = svg("rect", { width: wide, height: BADGE.height, rx: BADGE.height / 2 });
   parts.badge = svg("g", { class: "badge",
-    transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - into).toFixed(1)})` }, ground, icon,
+    transform: `translate(${(x + (w - wide) / 2).toFixed(1)} ${(y + h - into).toFixed(1)})` }, ground, icon,
     svg("text", { x: 17, y: 10.5 }, ailment.word));
   parts.root.append(parts.badge);
 }
@@ -145,15 +125,4 @@ function warn(parts, isWarning) {
   if (parts.isWarning === isWarning) return;
   parts.isWarning = isWarning;
   parts.root.classList.toggle("warning", isWarning);
-}
-
-/** @param {string} css of a box @returns {"on-dark" | "on-light"} how words on it can be read */
-export function groundOf(css) {
-  const pixel = pixelOf(css);
-  const [r, g, b] = [pixel & 255, (pixel >> 8) & 255, (pixel >> 16) & 255].map((part) => {
-    const share = part / 255;
-    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-  });
-  // Luminance, as WCAG has it.
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b < DARK ? "on-dark" : "on-light";
 }

@@ -1,10 +1,10 @@
-/** Where in a box its words and its histogram go. Measured in the page's own font. */
+/** Places words and a histogram in a box, measured in the page's font. */
 
 import { labelLines } from "../labels.js";
 
-// How wide a text is about, where no font can be asked: on a server, or in a worker.
+// Estimated widths of text, for a server or a worker, which have no font to measure.
 
-/** Of a sans-serif such as Helvetica or Arial, thousandths of the size, from the space to the tilde. */
+/** Widths in Helvetica and Arial from the space to the tilde, in thousandths of the size. */
 const WIDTHS = [
   ...[278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278],
   ...[556, 556, 556, 556, 556, 556, 556, 556, 556, 556, 278, 278, 584, 584, 584, 556],
@@ -14,18 +14,13 @@ const WIDTHS = [
   ...[556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584],
 ];
 const OTHER = 600;
-/** From here on scripts begin whose letters are as wide as they are high. */
+/** The first code point of scripts with square letters, such as Chinese. */
 const FIRST_SQUARE = 0x2e80;
 const BOLD = 1.08;
-/** Fonts differ: rather too much room than too little. */
+/** Fonts differ, so the estimate is a little too wide rather than too narrow. */
 const MARGIN = 1.04;
 
-/**
- * @param {string} text
- * @param {number} size px
- * @param {boolean} isBold
- * @returns {number} px
- */
+/** @param {string} text @param {number} size px @param {boolean} isBold @returns {number} px */
 function estimatedWidth(text, size, isBold) {
   let sum = 0;
   for (const letter of text) {
@@ -35,23 +30,18 @@ function estimatedWidth(text, size, isBold) {
   return (sum / 1000) * size * (isBold ? BOLD : 1) * MARGIN;
 }
 
-// What of a label fits into a box, measured in the page's own font; estimated where there is no page.
+// Fitting a label into a box, measured in the page's font, or estimated without a page.
 
 /** Room between a box's frame and its text, px. */
-const INSET = 6;
-/** A box narrower than this is a strip of shades, without text. */
+export const INSET = 6;
+/** A narrower box is a strip of shades without text, px. */
 export const STRIP_WIDTH = 16;
 
 /** Room for any figure beside a name. */
 const WIDEST_FIGURE = "0.00000";
 
-/**
- * How much a box can say: name and figure side by side, the same in smaller type, one above the other, or nothing.
- *
- * @param {string} label
- * @param {number} width
- * @returns {"wide" | "small" | "narrow" | "strip"}
- */
+/** How much text a box holds: name and figure side by side, smaller, one above the other, or nothing.
+ * @param {string} label @param {number} width @returns {"wide" | "small" | "narrow" | "strip"} */
 function levelOf(label, width) {
   if (width < STRIP_WIDTH) return "strip";
   for (const [level, size] of /** @type {const} */ ([["wide", 11], ["small", 10]])) {
@@ -80,6 +70,7 @@ export function textWidth(text, font) {
   return width;
 }
 
+const FRAME_FONT = "600 11px";
 const HEADER = 17;
 const LINE = 1.1;
 /** Least height of the strips of a fold, px. */
@@ -89,16 +80,10 @@ const NOTE_SIZE = 10;
 const TIGHT_SIZES = [11, 10, 9, 8];
 export const TIGHT_SIZE = 8;
 const MAX_LINES = 3;
-/** In the smallest box that says anything at all, px. */
+/** A narrower box has no name, px. */
 const MIN_NAMED = 14;
 
-/**
- * @param {string} label
- * @param {number} w
- * @param {number} h
- * @param {boolean} isScalar
- * @returns {BoxText}
- */
+/** @param {string} label @param {number} w @param {number} h @param {boolean} isScalar @returns {BoxText} */
 export function tensorText(label, w, h, isScalar) {
   const level = levelOf(label, w);
   const size = level === "wide" ? 11 : 10;
@@ -126,16 +111,9 @@ export function tensorText(label, w, h, isScalar) {
   };
 }
 
-/**
- * An op, or a closed group: its name in the middle, beneath it what there is room for.
- *
- * @param {string} label
- * @param {readonly string[]} notes the most important first
- * @param {number} w
- * @param {number} h
- * @param {boolean} hasPlot whether histograms are to stand beneath
- * @returns {BoxText}
- */
+/** The name of an op or a closed group in the middle, and the notes that fit beneath it. @param {string} label
+ * @param {readonly string[]} notes the most important first @param {number} w @param {number} h
+ * @param {boolean} hasPlot whether histograms stand beneath @returns {BoxText} */
 export function opText(label, notes, w, h, hasPlot) {
   const isStrip = w < STRIP_WIDTH;
   /** @type {BoxText} */
@@ -170,14 +148,9 @@ export function opText(label, notes, w, h, hasPlot) {
   };
 }
 
-/**
- * A name where it does not fit as it is: in smaller type, in more lines, turned, and at last cut.
- *
- * @param {string} label
- * @param {number} w
- * @param {number} h
- * @returns {{lines: TextLine[], isTurned: boolean}} no lines in a box that is too small for any of it
- */
+/** A name that does not fit in its normal size: smaller, in more lines, turned, or at last cut. @param {string} label
+ * @param {number} w @param {number} h @returns {{lines: TextLine[], isTurned: boolean}} no lines where not even one
+ * letter fits */
 export function tightText(label, w, h) {
   if (label === "" || w < MIN_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
   const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);
@@ -195,8 +168,8 @@ export function tightText(label, w, h) {
   return { lines: across === "" ? [] : stacked([across], TIGHT_SIZE, w, h), isTurned: false };
 }
 
-/** @param {readonly string[]} words @param {number} size @param {number} room px @returns {string[]} as few lines as
- * hold them; none where a word or a fourth line does not fit */
+/** @param {readonly string[]} words @param {number} size @param {number} room px @returns {string[]} the fewest lines
+ * that hold them; none if a word is too wide or a fourth line is needed */
 function wrapped(words, size, room) {
   const fits = (/** @type {string} */ text) => textWidth(text.trim(), `600 ${size}px`) <= room;
   /** @type {string[]} */
@@ -210,21 +183,19 @@ function wrapped(words, size, room) {
   return lines.map((line) => line.trim());
 }
 
-/** @param {readonly string[]} lines @param {number} size @param {number} w @param {number} h @returns {TextLine[]} in
- * the middle of a box */
+/** @param {readonly string[]} lines @param {number} size @param {number} w @param {number} h @returns {TextLine[]} */
 function stacked(lines, size, w, h) {
   const top = (h - lines.length * size * LINE) / 2;
   return lines.map((text, order) => ({ text, x: w / 2, y: top + (order + 1) * size * LINE - size * 0.22, size }));
 }
 
-/** @param {string} text @param {number} size @param {number} w @param {number} h @returns {TextLine} upward, in the
- * middle of a box */
+/** @param {string} text @param {number} size @param {number} w @param {number} h @returns {TextLine} running upward */
 function turned(text, size, w, h) {
   return { text, x: w / 2 + size * 0.34, y: h / 2, size };
 }
 
-/** @param {string} label @param {number} room px @returns {string} what there is room for in the smallest type, a
- * letter at least */
+/** @param {string} label @param {number} room px @returns {string} the start of the label that fits in the smallest
+ * type; "" where one letter does not */
 export function cut(label, room) {
   const font = `600 ${TIGHT_SIZE}px`;
   for (let letters = label.length - 1; letters >= 1; letters -= 1) {
@@ -235,24 +206,29 @@ export function cut(label, room) {
   return textWidth(letter, font) <= room ? letter : "";
 }
 
-/**
- * The label of an open group, as large on the screen as it may be without leaving its frame.
- *
- * @param {readonly string[]} labels the first is the one to be had, as far as it fits; the others say less
- * @param {number} w of the frame
- * @param {number} scale px of the screen per px of the drawing
- * @param {number} before room that is taken at its left, px of the drawing
- * @returns {{text: string, size: number} | null} null: there is no room for any of it
- */
+/** As much of a text as fits, with … where some is missing. @param {string} text @param {string} font weight and size
+ * @param {number} room px @param {number} [least] letters before the … @returns {string} "" where those do not fit */
+export function shortened(text, font, room, least = 2) {
+  if (textWidth(text, font) <= room) return text;
+  const letters = [...text];
+  let [low, high] = [0, letters.length - 1];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (textWidth(`${letters.slice(0, middle).join("")}…`, font) <= room) low = middle;
+    else high = middle - 1;
+  }
+  return low < least ? "" : `${letters.slice(0, low).join("")}…`;
+}
+
+/** The header of an open group, as large as its frame allows. @param {readonly string[]} labels the best first; later
+ * ones are shorter @param {number} w of the frame @param {number} scale px of the screen per px of the drawing
+ * @param {number} before room taken at its left, px of the drawing @returns {{text: string, size: number} | null} null:
+ * not even the start of a label fits */
 export function frameText(labels, w, scale, before) {
   const size = 11 / Math.min(1, scale);
   const room = (w - before) * (11 / size);
-  const whole = labels.find((candidate) => textWidth(candidate, "600 11px") <= room);
+  const whole = labels.find((candidate) => textWidth(candidate, FRAME_FONT) <= room);
   if (whole !== undefined) return { text: whole, size };
-  const label = labels[0] ?? "";
-  for (let letters = label.length - 1; letters >= 3; letters -= 1) {
-    const text = `${label.slice(0, letters)}…`;
-    if (textWidth(text, "600 11px") <= room) return { text, size };
-  }
-  return null;
+  const text = shortened(labels[0] ?? "", FRAME_FONT, room, 3);
+  return text === "" ? null : { text, size };
 }

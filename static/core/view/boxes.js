@@ -1,32 +1,24 @@
-/**
- * The boxes of a drawing as SVG elements: as many as are worth one, taken from those that others have left. Numbers are
- * written where they change; everything else is touched only when the drawing, or what is seen of it, does.
- */
+/** The boxes of a drawing as SVG elements. Elements are reused; a new picture only rewrites numbers that changed. */
 
-import { groundOf, makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
-import { cut, frameText, opText, tensorText, textWidth, TIGHT_SIZE, tightText } from "./box-text.js";
+import { ailmentLook, boxLook, isDark, rectangle } from "./look.js";
+import { makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
+import { frameText } from "./box-text.js";
 import { svg, write } from "../dom.js";
-import { duration, quantity } from "../format.js";
 import { attributeOf, fullLabel } from "./facts.js";
 import { failedBox } from "./navigation.js";
-import { GROUP_KINDS } from "../graph/graph.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
-import { hue } from "../colours.js";
 import { MIN_HEADED } from "./viewport.js";
 
-/** As many boxes may come into sight at once without their order being seen to. */
+/** With more new boxes than this all elements are put in order. */
 const MANY = 200;
 const CODES_PER_KIND = 2 ** 25;
-const RADIUS = { op: 8, tensor: 4, frame: 6 };
 /** Room for a frame's header, px of the drawing. */
 const HEADER = 30;
-/** Where it is beside a frame, px of the screen. */
+/** Distance of a header that stands outside its frame, px of the screen. */
 const OUTSIDE = 9;
 const HALF_LETTER = 4;
 const HEADER_INSET = 6;
-/** Of a name that stands in one line, px. */
-const NAME_SIZE = 12;
-/** Owned one by one: with more of them a browser takes longer over their order than a reader over the page. */
+/** Most ids in `aria-owns`; browsers are slow with more. */
 const MAX_OWNED = 400;
 let made = 0;
 
@@ -42,7 +34,6 @@ export class BoxLayer {
   /** @type {{drawing: Drawing, place: Int32Array, count: Int32Array} | null} */
   #siblings = null;
 
-  /** @returns {Iterable<BoxParts>} */
   get parts() {
     return this.#parts.values();
   }
@@ -52,19 +43,14 @@ export class BoxLayer {
     return box < 0 ? undefined : this.#parts.get(codeOf(sight, box));
   }
 
-  /**
-   * Has an element for each of these boxes, and for no other.
-   *
-   * @param {Sight} sight
-   * @param {readonly number[]} chosen in the drawing's order
-   * @param {(sight: Sight, box: number) => string} idOf
-   */
+  /** Makes exactly one element for each of these boxes. @param {Sight} sight @param {readonly number[]} chosen in the
+   * drawing's order @param {(sight: Sight, box: number) => string} idOf */
   show(sight, chosen, idOf) {
     /** @type {Map<number, BoxParts>} */
     const kept = new Map();
     /** @type {[number, number][]} */
     const missing = [];
-    // In another graph the same number means another thing.
+    // The codes of another graph mean other things.
     const isKnown = this.#graph === sight.graph;
     this.#graph = sight.graph;
     for (const box of chosen) {
@@ -82,7 +68,9 @@ export class BoxLayer {
     for (const [code, box] of missing) {
       const parts = left.pop() ?? this.#spare.pop() ?? makeParts();
       if (parts.root.id === "") parts.root.id = `box-${(made += 1)}`;
-      Object.assign(parts, { code, box, id: idOf(sight, box), shape: "", ailment: "", isWarning: false });
+      Object.assign(parts, { box, id: idOf(sight, box), shape: "", ailment: "", isWarning: false });
+      parts.badge?.remove();
+      parts.badge = null;
       parts.root.dataset["id"] = parts.id;
       parts.root.setAttribute("tabindex", "-1");
       parts.root.removeAttribute("aria-label");
@@ -93,8 +81,8 @@ export class BoxLayer {
       parts.root.remove();
       if (this.#spare.length < 200) this.#spare.push(parts);
     }
-    // In the drawing's order, so that inner frames are above outer ones and a reader meets boxes as they are run; of
-    // boxes that come and go while one pans, those that stay are not moved for it.
+    // In the drawing's order, so that inner frames lie above outer ones and screen readers follow the execution. While
+    // the user pans, boxes that stay are not moved.
     const isOrdered = missing.length > MANY || chosen.length < 2 * MANY;
     /** @type {(Element | null)[]} */
     const ends = [null, null];
@@ -115,19 +103,15 @@ export class BoxLayer {
     this.write(sight);
   }
 
-  /**
-   * The elements in the order of execution: frames lie beneath the lines and so come before all else in the document.
-   *
-   * @param {Sight} sight
-   * @param {readonly number[]} chosen
-   * @returns {string} ids; "" where they are too many, or in order already
-   */
+  /** Ids in the order of execution, because in the document all frames come first, to lie beneath the lines.
+   * @param {Sight} sight @param {readonly number[]} chosen @returns {string} "" where they are too many, or in order
+   * already */
   order(sight, chosen) {
     if (chosen.length > MAX_OWNED || this.frames.firstChild === null) return "";
     return chosen.map((box) => this.partsOf(sight, box)?.root.id ?? "").join(" ");
   }
 
-  /** Where a box is among those that stand in the same frame. @param {Sight} sight @param {BoxParts} parts */
+  /** @param {Sight} sight @param {BoxParts} parts */
   #placeIn({ drawing, index }, { box, root }) {
     if (this.#siblings?.drawing !== drawing) this.#siblings = { drawing, ...siblingsIn(drawing) };
     const { place, count } = this.#siblings;
@@ -142,38 +126,34 @@ export class BoxLayer {
     const { box, root, frame } = parts;
     this.#placeIn(sight, parts);
     const kind = drawing.kind[box];
-    const [x, y, w, h] = [drawing.rect[4 * box], drawing.rect[4 * box + 1], drawing.rect[4 * box + 2],
-      drawing.rect[4 * box + 3]];
+    const { x, y, w, h } = rectangle(drawing, box);
     const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : ""} ${graph.groupId.length}`;
     if (shape === parts.shape) return;
     parts.shape = shape;
-    const index = drawing.ref[box];
-    const half = drawing.half[box] === 1 ? "backward" : "forward";
-    parts.tensor = kind === TENSOR ? graph.topology.tensors[index] : null;
-    parts.kind = kindOf(sight, kind, index, half, parts.tensor);
+    const look = boxLook(sight, box, "page");
+    parts.look = look;
+    parts.kind = classesOf(look, graph);
     frame.setAttribute("x", x.toFixed(2));
     frame.setAttribute("y", y.toFixed(2));
     frame.setAttribute("width", w.toFixed(2));
     frame.setAttribute("height", h.toFixed(2));
-    frame.setAttribute("rx",
-      String(Math.min(kind === FRAME ? RADIUS.frame : kind === TENSOR ? RADIUS.tensor : RADIUS.op, w / 3)));
-    parts.text = kind === FRAME ? null : textOf(sight, kind, index, w, h, half);
-    root.dataset["level"] = parts.text?.level ?? "wide";
-    root.dataset["scalar"] = String(parts.text?.isScalar ?? false);
+    frame.setAttribute("rx", String(look.radius));
+    root.dataset["level"] = look.text?.level ?? "wide";
+    root.dataset["scalar"] = String(look.text?.isScalar ?? false);
     if (kind === GROUP || kind === FRAME) write(root, "aria-expanded", String(kind === FRAME));
     else root.removeAttribute("aria-expanded");
-    // On the corner, where no words are.
+    // On the corner, beside the words.
     shapeToggle(parts, kind, x + w - 0.7 * TOGGLE, y - 0.35 * TOGGLE, w, h);
     if (kind === FRAME) this.#head(sight, parts, x, y, w, h);
-    else writeLines(parts, x, y);
+    else writeLines(parts, look);
   }
 
-  /** The line that a frame is headed with, on its side away from the axis. @param {Sight} sight @param {BoxParts} parts
+  /** The header of a frame, on the side away from the axis. @param {Sight} sight @param {BoxParts} parts
    * @param {number} x @param {number} y @param {number} w @param {number} h */
   #head({ graph, drawing, scale, isVertical }, { box, name, value, toggle }, x, y, w, h) {
     const unit = 1 / Math.min(1, scale);
     const isBelow = drawing.half[box] === 1 && !isVertical;
-    // Where the header is too low for it, the outermost frames have it outside, where there is room.
+    // On a small scale the text is higher than the header, so the outermost frames have it outside.
     const isOutside = scale < MIN_HEADED;
     const middle = isOutside ? -OUTSIDE * unit : HEADER / 2;
     const line = y + (isBelow ? h - middle : middle) + HALF_LETTER * unit;
@@ -194,26 +174,18 @@ export class BoxLayer {
       }) scale(${unit.toFixed(3)})`);
   }
 
-  /** The numbers of the picture, and its colours. @param {Sight} sight */
+  /** Writes the figures and colours of the picture. @param {Sight} sight */
   write(sight) {
     const { picture, drawing, facts } = sight;
     const isWell = facts.isHealthy && allFinite(picture);
     for (const parts of this.#parts.values()) {
-      const kind = drawing.kind[parts.box];
-      if (kind === TENSOR) writeFigure(sight, parts);
-      else {
-        if (parts.value.firstChild !== null) parts.value.textContent = "";
-        if (kind === GROUP) {
-          const half = drawing.half[parts.box] === 1 ? "backward" : "forward";
-          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box], half),
-            sight.index.rectOf(parts.box));
-        } else if (parts.ailment !== "") writeAilment(parts, null, sight.index.rectOf(parts.box));
-      }
+      writeFigure(sight, parts);
+      if (drawing.kind[parts.box] !== TENSOR) writeAilment(parts, isWell ? null : ailmentLook(sight, parts.box));
     }
     this.fill(sight);
   }
 
-  /** The colours of the overlay. @param {Sight} sight */
+  /** Colours boxes as the overlay says. @param {Sight} sight */
   fill({ paintwork, drawing, index }) {
     for (const parts of this.#parts.values()) {
       let fill = "";
@@ -224,8 +196,7 @@ export class BoxLayer {
       if (fill === parts.fill) continue;
       parts.fill = fill;
       parts.frame.style.fill = fill;
-      // Words have to be read on whatever colour there is.
-      const ground = fill === "" ? "" : groundOf(fill);
+      const ground = fill === "" ? "" : isDark(fill) ? "on-dark" : "on-light";
       if (ground === parts.ground) continue;
       if (parts.ground !== "") parts.root.classList.remove(parts.ground);
       if (ground !== "") parts.root.classList.add(ground);
@@ -233,7 +204,7 @@ export class BoxLayer {
     }
   }
 
-  /** Which are selected, linked to that, dimmed. @param {Sight} sight @param {BoxSelection} selection */
+  /** Marks boxes as selected, linked, lit or dimmed. @param {Sight} sight @param {BoxSelection} selection */
   mark(sight, { selected, twin, holder, focused }) {
     const { lit, drawing } = sight;
     const failed = failedBox(sight);
@@ -244,7 +215,7 @@ export class BoxLayer {
       if (box === twin) marks.push("twin");
       if (box === holder) marks.push("holds-selection");
       if (box === failed) marks.push("failed");
-      // A frame is what others stand in: it is neither.
+      // Frames are neither lit nor dimmed.
       if (lit !== null && drawing.kind[box] !== FRAME)
         marks.push(lit[box] === 1 || box === selected ? "lit" : "dimmed");
       if (parts.isWarning) marks.push("warning");
@@ -256,75 +227,31 @@ export class BoxLayer {
   }
 }
 
-/** @param {Sight} sight @param {number} box @returns {number} the same for a thing in every drawing of it, open or
- * closed */
+/** @param {Sight} sight @param {number} box @returns {number} the same for the same op, tensor or group in each drawing
+ * of a graph */
 function codeOf({ drawing }, box) {
   const kind = Math.min(drawing.kind[box], GROUP);
   return (kind * 2 + drawing.half[box]) * CODES_PER_KIND + drawing.ref[box];
 }
 
-/** @param {Sight} sight @param {number} kind @param {number} index @param {"forward" | "backward"} half
- * @param {Tensor | null} tensor @returns {string} */
-function kindOf({ graph }, kind, index, half, tensor) {
-  if (tensor !== null) return `tensor ${hue(half, tensor.role)}`;
+/** @param {BoxLook} look @param {Graph} graph @returns {string} for the style sheet */
+function classesOf({ kind, half, hue, index }, { arrays }) {
+  if (kind === TENSOR) return `tensor ${hue}`;
   if (kind === OP) return `op ${half}`;
   if (kind === FRAME) return `open ${half}`;
-  return `op group ${graph.arrays.groupIsLeaf[index] === 1 ? "leaf" : "branch"} ${half}`;
+  return `op group ${arrays.groupIsLeaf[index] === 1 ? "leaf" : "branch"} ${half}`;
 }
 
-/** @param {Sight} sight @param {number} kind @param {number} index @param {number} w @param {number} h
- * @param {"forward" | "backward"} half @returns {BoxText} */
-function textOf({ graph, facts }, kind, index, w, h, half) {
-  const { arrays } = graph;
-  if (kind === TENSOR) {
-    const label = graph.tensorLabel[index];
-    const text = tensorText(label, w, h, arrays.elements[index] === 1);
-    const part = text.level === "narrow" && text.name.length === 0 && !text.isScalar ? cut(label, w - 2) : "";
-    return part === "" ? text : { ...text, name: [{ text: part, x: w / 2, y: 12, size: TIGHT_SIZE }] };
-  }
-  if (kind === OP) return named(graph.opLabel[index], [], w, h, false);
-  const repeats = arrays.groupRepeats[index];
-  const attribute = attributeOf(graph, index);
-  const full = fullLabel(graph, index);
-  const isRoomy = attribute !== "" && textWidth(full, `600 ${NAME_SIZE}px`) + 2 * HEADER_INSET <= w;
-  const aside = attribute === "" || isRoomy ? [] : [attribute];
-  // Of a layer among its like a number says nothing that its place does not.
-  if (arrays.groupIsLeaf[index] === 1 && /^\d+$/.test(attribute))
-    return named(graph.groupLabel[index], [], w, h, false);
-  if (arrays.groupIsLeaf[index] === 1 && repeats === 0)
-    return named(isRoomy ? full : graph.groupLabel[index], aside, w, h, false);
-  const label = `${graph.groupLabel[index]}${GROUP_KINDS[arrays.groupKind[index]] === "fold" ? ` × ${repeats}` : ""}`;
-  const notes = aside;
-  const parameters = facts.parameters(index);
-  if (parameters > 0) notes.push(`${quantity(parameters, "")} params`.replace("  ", " "));
-  const time = facts.time(index, half);
-  if (time !== null) notes.push(duration(time));
-  return named(isRoomy ? full : label, notes, w, h, repeats > 0);
-}
-
-/** @param {string} label @param {readonly string[]} notes @param {number} w @param {number} h @param {boolean} hasPlot
- * @returns {BoxText} with the name, or as much of it as there is room for */
-function named(label, notes, w, h, hasPlot) {
-  const text = opText(label, notes, w, h, hasPlot);
-  if (text.name.length > 0) return text;
-  // Strips of shades stand beneath the words.
-  const high = hasPlot ? h / 2 : h;
-  const { lines, isTurned } = tightText(label, w, high);
-  if (lines.length === 0) return text;
-  return { ...text, name: lines, isTurned,
-    plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
-}
-
-/** @param {Graph} graph @param {number} group @returns {string[]} what its frame may be headed with: a number alone
- * says less than its type, a word more */
+/** @param {Graph} graph @param {number} group @returns {string[]} headers for its frame, the best first: a type says
+ * more than a number, an attribute more than a type */
 function headings(graph, group) {
   const attribute = attributeOf(graph, group);
   const type = graph.groupLabel[group];
   return attribute === "" ? [type] : [fullLabel(graph, group), /^\d+$/.test(attribute) ? type : attribute];
 }
 
-/** @param {Drawing} drawing @returns {{place: Int32Array, count: Int32Array}} place: of a box in its frame, from 1;
- * count: by the frame's box + 1 */
+/** @param {Drawing} drawing @returns {{place: Int32Array, count: Int32Array}} place: box → place in its frame, from 1;
+ * count: frame's box + 1 → boxes in it */
 function siblingsIn({ boxes, frame }) {
   const place = new Int32Array(boxes);
   const count = new Int32Array(boxes + 1);
@@ -335,7 +262,7 @@ function siblingsIn({ boxes, frame }) {
   return { place, count };
 }
 
-/** @param {Picture} picture @returns {boolean} whether no group of it can hold anything else */
+/** @param {Picture} picture @returns {boolean} */
 function allFinite({ integers }) {
   for (const column of [integers.nan, integers.posinf, integers.neginf])
     for (const found of column) if (found > 0) return false;

@@ -1,15 +1,12 @@
-/**
- * Zoom and pan as a person means them, for either kind of drawing: one whose columns spread, for which another drawing
- * has to be asked for, and one that is magnified as it is. No DOM.
- */
+/** Zoom and pan for elastic drawings, which are laid out anew, and for others, which are magnified. No DOM. */
 
 import { FRAME, TENSOR } from "../layout/sizes.js";
 import { LEGIBLE } from "./stage.js";
 import { splitZoom } from "./viewport.js";
 
-// Where tensors stand along the depth, for what lines up with them.
+// The positions of tensors along the depth, for panels that line up with them.
 
-/** Of a drawing of more boxes than this, layers alone: hundreds of thousands take longer to tell than to draw. */
+/** In a drawing of more boxes, only the tensors of layers have positions. */
 const MAX_BOXES = 2000;
 
 class DepthColumns {
@@ -18,11 +15,7 @@ class DepthColumns {
   /** Tensor id and box. @type {[string, number][]} */
   #boxes = [];
 
-  /**
-   * @param {Sight} sight
-   * @param {Viewport} viewport
-   * @returns {Map<string, number>} tensor id → x in px of the panel
-   */
+  /** @param {Sight} sight @param {Viewport} viewport @returns {Map<string, number>} tensor id → x, px of the panel */
   positions(sight, viewport) {
     if (this.#drawing !== sight.drawing) {
       this.#drawing = sight.drawing;
@@ -59,10 +52,10 @@ function boxesOf({ drawing, graph, index }) {
   return boxes;
 }
 
-// What the page is told of where the graph stands on the screen.
+// Events for the page.
 
 export class GraphNews {
-  /** What the page last said or heard of the camera. @type {Camera} */
+  /** The camera that the page knows. @type {Camera} */
   #known = { zoom: 1, at: 0, across: 0.5 };
   #columns = new DepthColumns();
 
@@ -77,42 +70,38 @@ export class GraphNews {
     this.tell("camera-change", { ...camera });
   }
 
-  /** @param {Camera} camera that the page asks for @returns {boolean} whether that is another one than it knows of */
+  /** @param {Camera} camera @returns {boolean} whether the page asks for another camera than it knows */
   hears({ zoom, at, across }) {
     const known = this.#known;
     this.#known = { zoom, at, across };
     return zoom !== known.zoom || at !== known.at || across !== known.across;
   }
 
-  /** Where tensors stand along the depth, for what lines up with them. @param {Sight} sight @param {Viewport} viewport
-   * @param {number} width of the stage; 0: it is not shown */
+  /** @param {Sight} sight @param {Viewport} viewport @param {number} width of the stage; 0: it is not shown */
   axis(sight, viewport, width) {
-    // Out of sight it lines up with nothing.
+    // Nothing lines up with a hidden stage.
     if (width === 0 && !sight.isVertical) return;
     this.tell("axis-change", { positions: sight.isVertical ? new Map() : this.#columns.positions(sight, viewport),
       width });
   }
 }
 
-/** @typedef {{item: Item, shareX: number, shareY: number, x: number, y: number}} Held what of a thing stays where on
- * the screen, until the drawing that shows it */
+/** @typedef {{item: Item, shareX: number, shareY: number, x: number, y: number}} Held an item, and the point of its box
+ * that stays at x, y on the screen until the next drawing */
 
 /** Room around a frame that is zoomed to, px. */
 const AROUND = 48;
-/** px of the screen per px of the drawing at which a box that is gone to can be read. */
+/** Scale at which a box is legible when the view moves to it. */
 const READ = 0.8;
 
 export class GraphCamera {
   /** @type {Held | null} */
   held = null;
-  /** How far the columns were to be spread in the drawing asked for last. */
+  /** Spread of the columns in the last request. */
   askedSpread = 1;
 
-  /**
-   * @param {Viewport} viewport
-   * @param {{ask: () => void, draw: () => void, turned: () => void, isWaiting: () => boolean}} does
-   *   isWaiting: whether a drawing has been asked for that is not there yet
-   */
+  /** @param {Viewport} viewport @param {{ask: () => void, draw: () => void, turned: () => void, isWaiting: () =>
+   * boolean}} does isWaiting: whether a requested drawing has not arrived yet */
   constructor(viewport, does) {
     this.viewport = viewport;
     this.does = does;
@@ -129,14 +118,9 @@ export class GraphCamera {
     return this.#length * this.askedSpread;
   }
 
-  /**
-   * Takes a drawing.
-   *
-   * @param {Sight} sight
-   * @param {boolean} isLast whether none is to come that was asked for already
-   * @param {boolean} isNew whether it is of another graph
-   * @returns {boolean} whether it was put where something is held
-   */
+  /** Takes a drawing. @param {Sight} sight @param {boolean} isLast whether none is to come that was asked for already
+   * @param {boolean} isNew whether it is of another graph @returns {boolean} whether it was put where something is
+   * held */
   show({ drawing, index }, isLast, isNew) {
     const held = isNew ? null : this.held;
     const box = held === null ? -1 : index.boxOf(held.item);
@@ -146,19 +130,15 @@ export class GraphCamera {
     return held !== null;
   }
 
-  /**
-   * Keeps what is in the middle of the view where it is, in the drawing of another graph as well. Where all of a
-   * drawing is in view, so is all of the next.
-   *
-   * @param {Sight} sight
-   * @param {(item: Item) => Item | null} find its counterpart in the other graph; null: it has none
-   */
+  /** Keeps the middle of the view in the drawing of another graph. If all of this drawing is in view, so is all of the
+   * next. @param {Sight} sight @param {(item: Item) => Item | null} find its counterpart in the other graph; null: it
+   * has none */
   follow(sight, find) {
     const { width, height } = this.viewport.room;
     this.held = this.viewport.camera.zoom === 1 ? null : this.#nearest(sight, width / 2, height / 2, find);
   }
 
-  /** @returns {boolean} whether the drawing at hand is not as wide as it should be */
+  /** @returns {boolean} whether the present drawing is not as wide as requested */
   isTooNarrow() {
     return this.viewport.extent?.isElastic === true && this.viewport.spread !== this.askedSpread;
   }
@@ -171,7 +151,7 @@ export class GraphCamera {
     else this.does.draw();
   }
 
-  /** @param {Sight} sight @param {number} factor @param {number} [x] what stays where it is; the middle without it
+  /** @param {Sight} sight @param {number} factor @param {number} [x] the fixed point; without it the middle
    * @param {number} [y] */
   zoomBy(sight, factor, x = this.viewport.room.width / 2, y = this.viewport.room.height / 2) {
     const { viewport } = this;
@@ -185,7 +165,7 @@ export class GraphCamera {
     this.does.turned();
   }
 
-  /** Into the middle, at a size that can be read. @param {Sight} sight @param {number} box */
+  /** Centres a box at a legible size. @param {Sight} sight @param {number} box */
   zoomTo(sight, box) {
     const { viewport } = this;
     const { width, height } = viewport.room;
@@ -203,18 +183,13 @@ export class GraphCamera {
     this.does.turned();
   }
 
-  /**
-   * Pans as far as needed for a box to be seen, and magnifies where it could not be read.
-   *
-   * @param {Sight} sight
-   * @param {number} box
-   * @returns {boolean} whether that was needed
-   */
+  /** Pans until a box is in view, and magnifies it if it is illegible. @param {Sight} sight @param {number} box
+   * @returns {boolean} whether the view moved */
   bring(sight, box) {
     const { viewport } = this;
     const { seen } = viewport;
     const rect = sight.index.rectOf(box);
-    // A frame is seen from afar as well as from near.
+    // A frame is legible on any scale.
     if (!sight.drawing.isElastic && sight.drawing.kind[box] !== FRAME && viewport.scale < LEGIBLE) {
       this.held = null;
       viewport.centre(rect, Math.min(READ, viewport.room.width / rect.width, viewport.room.height / rect.height));
@@ -224,7 +199,7 @@ export class GraphCamera {
     const down = isIn(rect.y, rect.height, seen.y, seen.height);
     if (across && down) return false;
     this.held = null;
-    // Only the way that is needed, and of what is larger than the view its beginning.
+    // The shortest way; of a box larger than the view, its beginning.
     viewport.centre({
       x: across ? seen.x : rect.x,
       y: down ? seen.y : rect.y,
@@ -234,16 +209,15 @@ export class GraphCamera {
     return true;
   }
 
-  /** Keeps a box's corner where it is on the screen, in the next drawing as well. @param {Sight} sight
-   * @param {number} box */
+  /** Keeps a box's corner where it is on the screen. @param {Sight} sight @param {number} box */
   holdCorner({ index }, box) {
     const { x, y, scale } = this.viewport;
     const rect = index.rectOf(box);
     this.held = { item: index.itemOf(box), shareX: 0, shareY: 0, x: x + rect.x * scale, y: y + rect.y * scale };
   }
 
-  /** Spreads the columns, which takes another drawing, or magnifies what is spread already. @param {Sight} sight
-   * @param {number} zoom @param {Held} held */
+  /** Spreads the columns by requesting another drawing, or magnifies columns that are spread already.
+   * @param {Sight} sight @param {number} zoom @param {Held} held */
   #spread(sight, zoom, held) {
     const { viewport } = this;
     viewport.camera = { ...viewport.camera, zoom };
@@ -258,7 +232,7 @@ export class GraphCamera {
   }
 
   /** @param {Sight} sight @param {number} x on the stage @param {number} y @param {(item: Item) => Item | null} [find]
-   * what is held of a thing; null: nothing can be @returns {Held} */
+   * an item's counterpart that is held; null: it has none @returns {Held} */
   #nearest({ index, drawing }, x, y, find = (item) => item) {
     const { viewport } = this;
     const [dx, dy] = [(x - viewport.x) / viewport.scale, (y - viewport.y) / viewport.scale];
@@ -272,7 +246,7 @@ export class GraphCamera {
 }
 
 /** @param {number} start @param {number} size @param {number} from of the view @param {number} room @returns {boolean}
- * whether all of it is in view, or as much as there is room for */
+ * whether all of it is in view, or as much as fits */
 function isIn(start, size, from, room) {
   if (size > room) return start < from + room && start + size > from;
   return start >= from - 0.5 && start + size <= from + room + 0.5;

@@ -1,28 +1,28 @@
-/**
- * What of a graph is drawn on canvases: beneath the elements, whatever is too small to be one; above them, histograms.
- * They are turned with the page, so they hold a margin around what is seen.
- */
+/** The canvases: beneath the elements, boxes too small for an element; above them, histograms. Panning moves the
+ * canvases, so they hold a margin around the view. */
 
 import { drawBars } from "../histogram.js";
 import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
 import { colourOf, css, hue, mix } from "../colours.js";
 import { PixelImage, pixelOf, StripImage } from "./images.js";
+import { phaseOf, repetitionStrips } from "./look.js";
 
-/** @typedef {{x: number, y: number, width: number, height: number}} Place where the drawing starts on the canvas, and
+/** @typedef {{x: number, y: number, width: number, height: number}} Place of the drawing's corner on the canvas, and
  * the canvas's size, px */
 
-/** Narrower or lower than this on the screen, a histogram says nothing, px. */
+/** Least width and height of a histogram, px of the screen. */
 const MIN_STRIP = [3, 8];
-/** Narrower than this on the screen bars are shades, px. */
+/** A narrower histogram has shades instead of bars, px of the screen. */
 const MIN_BARS = 12;
-/** Shorter than this on the screen, a line is left out, px. */
+/** Shorter lines are left out, px of the screen. */
 const MIN_LINE = 2.5;
-/** With more of them than this, lines of saved tensors are a haze. */
+/** With more, lines of saved tensors are left out. */
 const MAX_SAVED = 1500;
+/** Lower strips of a fold are left out, px of the screen. */
+const MIN_STRIPS_HEIGHT = 4;
 const DIMMED = 0.3;
 
-/** @param {HTMLCanvasElement} canvas @param {Place} place @returns {CanvasRenderingContext2D | null} of the place's
- * size, in px of the page */
+/** @param {HTMLCanvasElement} canvas @param {Place} place @returns {CanvasRenderingContext2D | null} */
 function sized(canvas, { width, height }) {
   const ratio = devicePixelRatio;
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -33,7 +33,6 @@ function sized(canvas, { width, height }) {
   return canvas.getContext("2d");
 }
 
-/** What is beneath the elements. */
 export class Ground {
   canvas = document.createElement("canvas");
   #image = new PixelImage();
@@ -42,16 +41,12 @@ export class Ground {
     this.canvas.className = "ground";
   }
 
-  /**
-   * @param {Sight} sight
-   * @param {ViewDetail} detail
-   * @param {Place} place
-   */
+  /** @param {Sight} sight @param {ViewDetail} detail @param {Place} place */
   paint(sight, detail, place) {
     const { scale } = sight;
     const { isElement, routesAreElements } = detail;
     if (detail.isAll) {
-      // Not even empty: it would be put on the screen with every step of a pan.
+      // The browser would composite even an empty canvas at every step of a pan.
       this.canvas.hidden = true;
       return;
     }
@@ -70,7 +65,7 @@ export class Ground {
   /** @param {Sight} sight @param {Uint8Array | null} isElement @param {number} k @param {number} dx @param {number} dy
    * @param {boolean} ofFrames */
   #boxes({ drawing, graph, palette, paintwork, lit, index }, isElement, k, dx, dy, ofFrames) {
-    const { rect, kind, half, ref, boxes } = drawing;
+    const { rect, kind, ref, boxes } = drawing;
     const { width, height } = this.canvas;
     const inks = inksOf(palette);
     for (let box = 0; box < boxes; box += 1) {
@@ -79,7 +74,7 @@ export class Ground {
       const [x, y] = [rect[4 * box] * k + dx, rect[4 * box + 1] * k + dy];
       const [w, h] = [rect[4 * box + 2] * k, rect[4 * box + 3] * k];
       if (x > width || y > height || x + w < 0 || y + h < 0) continue;
-      const phase = half[box] === 1 ? "backward" : "forward";
+      const phase = phaseOf(drawing, box);
       if (isFrame) {
         if (Math.min(w, h) < 3) continue;
         this.#image.fill(x, y, w, h, inks[phase].ground, 1);
@@ -148,12 +143,8 @@ export class Histograms {
   canvas = document.createElement("canvas");
   #strips = new StripImage();
 
-  /**
-   * @param {Sight} sight
-   * @param {ViewDetail} detail
-   * @param {Place} place
-   * @param {(box: number) => BoxParts | undefined} partsOf
-   */
+  /** @param {Sight} sight @param {ViewDetail} detail @param {Place} place
+   * @param {(box: number) => BoxParts | undefined} partsOf */
   paint(sight, detail, place, partsOf) {
     const context = sized(this.canvas, place);
     if (context === null) return;
@@ -162,9 +153,9 @@ export class Histograms {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, place.width, place.height);
     this.#strips.start(this.canvas.width, this.canvas.height);
-    /** Bars go on the canvas after the strips, which replace what is there. @type {(() => void)[]} */
+    /** Drawn after the strips, which overwrite the canvas. @type {(() => void)[]} */
     const bars = [];
-    const { rect, kind, half, ref } = drawing;
+    const { rect, kind, ref } = drawing;
     const [leastWidth, leastHeight] = MIN_STRIP;
     for (let box = 0; box < drawing.boxes; box += 1) {
       if (kind[box] === OP || kind[box] === FRAME) continue;
@@ -174,8 +165,8 @@ export class Histograms {
       const isElement = detail.isElement === null || detail.isElement[box] === 1;
       if (!isElement && (w < leastWidth || h < leastHeight)) continue;
       const index = ref[box];
-      const phase = half[box] === 1 ? "backward" : "forward";
-      const text = isElement ? (partsOf(box)?.text ?? null) : null;
+      const phase = phaseOf(drawing, box);
+      const text = isElement ? (partsOf(box)?.look?.text ?? null) : null;
       if (isElement && (text === null || text.plot === null)) continue;
       const plot = text?.plot ?? null;
       /** @type {Rectangle} */
@@ -183,7 +174,10 @@ export class Histograms {
         : { x: x + plot.x * scale, y: y + plot.y * scale, w: plot.w * scale, h: plot.h * scale };
       const isDimmed = sight.lit !== null && sight.lit[box] === 0;
       if (kind[box] === GROUP) {
-        this.#repetitions(sight, index, phase, at, isDimmed);
+        if (at.h < MIN_STRIPS_HEIGHT) continue;
+        const paint = paintOf(sight, phase, isDimmed);
+        for (const strip of repetitionStrips(facts, index, phase, at))
+          this.#strips.draw(picture, strip.row, scaled(strip.at, ratio), paint);
         continue;
       }
       const row = facts.rows[index];
@@ -201,26 +195,6 @@ export class Histograms {
     }
     this.#strips.onto(context);
     for (const draw of bars) draw();
-  }
-
-  /** What each repetition of a fold puts out, side by side. @param {Sight} sight @param {number} group
-   * @param {Phase} half @param {Rectangle} at @param {boolean} isDimmed */
-  #repetitions(sight, group, half, at, isDimmed) {
-    const tensors = sight.facts.repetitions(group, half);
-    if (tensors.length === 0 || at.h < 4) return;
-    const ratio = devicePixelRatio;
-    const shown = Math.min(tensors.length, Math.max(1, Math.floor(at.w / 2)));
-    const step = at.w / shown;
-    const gap = step >= 5 ? 1 : 0;
-    const paint = paintOf(sight, half, isDimmed);
-    for (let strip = 0; strip < shown; strip += 1) {
-      // Backward they stand as their tensors do: the last to be run is the first on the left.
-      const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
-      const row = tensor < 0 ? -1 : sight.facts.rows[tensor];
-      if (row >= 0)
-        this.#strips.draw(sight.picture, row,
-          scaled({ x: at.x + strip * step, y: at.y, w: step - gap, h: at.h }, ratio), paint);
-    }
   }
 }
 

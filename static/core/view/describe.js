@@ -1,24 +1,19 @@
-/** The graph in words, for who does not see it: a name per box, a table of its tensors, a summary. */
+/** The graph in words for screen readers: a sentence per box, a table of tensors, a summary. */
 
 import { html, writeText } from "../dom.js";
 import { count, duration, quantity, shape } from "../format.js";
 import { describeTensor, figure } from "../labels.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
+import { phaseOf } from "./look.js";
 
-/** A reader has no use for more at once, nor the page. */
+/** Most rows of the table, and most items of the list. */
 const MAX_ROWS = 500;
 
-/**
- * A box in a sentence.
- *
- * @param {Sight} sight
- * @param {number} box
- * @returns {string}
- */
-export function describeBox({ drawing, graph, picture, facts }, box) {
+/** @param {Sight} sight @param {number} box @returns {string} */
+function describeBox({ drawing, graph, picture, facts }, box) {
   const kind = drawing.kind[box];
   const index = drawing.ref[box];
-  const half = drawing.half[box] === 1 ? "backward" : "forward";
+  const half = phaseOf(drawing, box);
   const { topology, arrays } = graph;
   if (kind === TENSOR) {
     const tensor = topology.tensors[index];
@@ -48,12 +43,7 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
   return parts.join(", ");
 }
 
-/**
- * Writes that sentence where readers and pointers find it.
- *
- * @param {Sight} sight
- * @param {BoxParts} parts
- */
+/** Sets a box's accessible name and tooltip. @param {Sight} sight @param {BoxParts} parts */
 export function nameBox(sight, { root, title, box }) {
   const text = describeBox(sight, box);
   if (root.getAttribute("aria-label") === text) return;
@@ -80,12 +70,7 @@ function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
   return found;
 }
 
-/**
- * The graph in a few sentences.
- *
- * @param {Sight} sight
- * @returns {string}
- */
+/** @param {Sight} sight @returns {string} */
 export function summary({ facts, drawing }) {
   const { opsForward, opsBackward, tensors, path, groups } = facts.extents;
   let open = 0;
@@ -98,14 +83,13 @@ export function summary({ facts, drawing }) {
   } drawn.`;
 }
 
-/** What the graph shows, for a screen reader. */
 export class Twin {
   #summary = html("p");
   #table = document.createElement("table");
   #groups = html("ul");
   #rest = html("p");
-  /** What the table has rows for, and their cells of figures. @type {{drawing: Drawing, cells: {tensor: Tensor, cell:
-   * HTMLTableCellElement, statistic: "mean" | "std"}[]} | null} */
+  /** The drawing that the table shows, and its cells with figures. @type {{drawing: Drawing, cells: {tensor: Tensor,
+   * cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} | null} */
   #shown = null;
   root = html("div", { class: "visually-hidden twin-table" }, this.#summary, this.#table, this.#rest, this.#groups);
 
@@ -113,7 +97,7 @@ export class Twin {
   show(sight) {
     const { drawing, picture } = sight;
     writeText(this.#summary, summary(sight));
-    // Of one drawing only the figures change.
+    // The rows of one drawing stay; only the figures change.
     if (this.#shown?.drawing !== drawing) this.#build(sight);
     for (const { tensor, cell, statistic } of this.#shown?.cells ?? []) {
       writeText(cell, picture.rows.has(tensor.id) ? figure(picture, tensor, statistic).text : "–");

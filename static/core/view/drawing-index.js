@@ -1,10 +1,8 @@
-/** Looking things up in a drawing: the box of a thing, the thing at a point, the box that hides another. No DOM. */
+/** Looks up boxes of a drawing: by item, by point, by the group that hides it. No DOM. */
 
 import { OP, TENSOR } from "../layout/sizes.js";
 
-export { FRAME as OPEN, GROUP as CLOSED, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
-
-/** @type {readonly Item["kind"][]} the kind of thing that a kind of box shows */
+/** @type {readonly Item["kind"][]} by kind of box */
 const ITEM_KINDS = ["op", "tensor", "group", "group"];
 
 export class DrawingIndex {
@@ -31,15 +29,14 @@ export class DrawingIndex {
     }
   }
 
-  /** @param {Item} item @returns {number} its box; -1 where it has none */
+  /** @param {Item} item @returns {number} its box; -1 for none */
   boxOf(item) {
     if (item.kind === "op") return this.#ops[item.index];
     if (item.kind === "tensor") return this.#tensors[item.index];
     return this.#groups[item.index + (item.half === "backward" ? this.arrays.groups : 0)];
   }
 
-  /** @param {Item} item @returns {number} its box, or that of the innermost group drawn around it; -1: neither is
-   * drawn */
+  /** @param {Item} item @returns {number} its box, or the box of the innermost group around it; -1 for none */
   holderOf(item) {
     const own = this.boxOf(item);
     if (own >= 0) return own;
@@ -51,7 +48,7 @@ export class DrawingIndex {
     if (made >= 0) return this.#opOrAround(made);
     const first = consumerStart[item.index];
     if (first < consumerStart[item.index + 1]) return this.#opOrAround(consumers[first]);
-    // A gradient that nothing was seen to make is where its tensor is, in the other half.
+    // A gradient without a producer stands beside its tensor, in the other half.
     const original = gradientOf[item.index];
     if (original < 0) return -1;
     const beside = this.holderOf({ kind: "tensor", index: original, half: "forward" });
@@ -81,7 +78,7 @@ export class DrawingIndex {
     return -1;
   }
 
-  /** @param {number} box @returns {Item} what it shows */
+  /** @param {number} box @returns {Item} */
   itemOf(box) {
     const { kind, ref, half } = this.drawing;
     return { kind: ITEM_KINDS[kind[box]], index: ref[box], half: half[box] === 1 ? "backward" : "forward" };
@@ -93,14 +90,8 @@ export class DrawingIndex {
     return { x: rect[4 * box], y: rect[4 * box + 1], width: rect[4 * box + 2], height: rect[4 * box + 3] };
   }
 
-  /**
-   * The innermost box at a point.
-   *
-   * @param {number} x in px of the drawing
-   * @param {number} y
-   * @param {number} [reach] how far beside a box still counts, px of the drawing
-   * @returns {number} -1: there is none
-   */
+  /** The innermost box at a point, or -1. @param {number} x px of the drawing @param {number} y @param {number} [reach]
+   * margin around a box that counts as the box, px of the drawing @returns {number} */
   boxAt(x, y, reach = 0) {
     const { rect, boxes } = this.drawing;
     // Children come after their frames.
@@ -113,14 +104,8 @@ export class DrawingIndex {
     return -1;
   }
 
-  /**
-   * The box whose middle is nearest to a point.
-   *
-   * @param {number} x in px of the drawing
-   * @param {number} y
-   * @param {(box: number) => boolean} [counts]
-   * @returns {number} -1: there is none
-   */
+  /** The box whose centre is nearest to a point, or -1. @param {number} x px of the drawing @param {number} y
+   * @param {(box: number) => boolean} [counts] @returns {number} */
   nearest(x, y, counts = () => true) {
     const { rect, boxes } = this.drawing;
     let best = -1;

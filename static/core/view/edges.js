@@ -1,18 +1,11 @@
-/** The lines of a drawing as SVG paths: those that are in sight, each written once and kept while it stays there. */
+/** The lines of a drawing as SVG paths, kept while they stay in view. */
 
 import { svg, write } from "../dom.js";
 import { tenth } from "../lab/glyphs.js";
-import { REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
-import { hue } from "../colours.js";
-import { STRIP_WIDTH } from "./box-text.js";
+import { ROUTE_KINDS } from "../layout/sizes.js";
+import { edgeLook, HUES } from "./look.js";
 
-/** @typedef {{path: SVGPathElement, kind: string, isMarked: boolean, width: number, classes: string}} Line */
-
-/** By position in ROUTE_KINDS of layout.js. */
-const CLASSES = ["data", "satellite", "saved", "fold", "reuse"];
-const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
-/** Shorter than this there is no room for an arrowhead, px. */
-const MIN_ARROW = 9;
+/** @typedef {{path: SVGPathElement, width: number, classes: string}} Line */
 
 /** @param {string} hueName @returns {SVGMarkerElement} an arrowhead */
 function arrowhead(hueName) {
@@ -29,16 +22,11 @@ export class EdgeLayer {
   /** @type {Drawing | null} */
   #drawing = null;
 
-  /**
-   * Has a path for each of these routes, and for no other.
-   *
-   * @param {Sight} sight
-   * @param {readonly number[]} chosen
-   */
+  /** Makes exactly one path for each of these routes. @param {Sight} sight @param {readonly number[]} chosen */
   show(sight, chosen) {
     const { drawing } = sight;
     const before = this.#lines;
-    // In another drawing the same number means another line.
+    // The numbers of another drawing mean other lines.
     const isSame = this.#drawing === drawing;
     this.#drawing = drawing;
     /** @type {Map<number, Line>} */
@@ -55,7 +43,7 @@ export class EdgeLayer {
     const left = [...before.values()];
     this.#lines = kept;
     for (const route of missing) {
-      const line = left.pop() ?? { path: svg("path"), kind: "", isMarked: false, width: 0, classes: "" };
+      const line = left.pop() ?? { path: svg("path"), width: 0, classes: "" };
       draw(sight, route, line);
       if (line.path.parentNode === null) this.root.append(line.path);
       kept.set(route, line);
@@ -64,7 +52,7 @@ export class EdgeLayer {
     this.widen(sight);
   }
 
-  /** As wide as the overlay says. @param {Sight} sight */
+  /** Sets the widths of the overlay. @param {Sight} sight */
   widen({ paintwork, drawing }) {
     for (const [route, line] of this.#lines) {
       const width = paintwork?.width(drawing.routeTensor[route]) ?? 0;
@@ -74,12 +62,8 @@ export class EdgeLayer {
     }
   }
 
-  /**
-   * Points out the lines of a box, and dims those that are not between boxes that are pointed out.
-   *
-   * @param {Sight} sight
-   * @param {readonly number[]} boxes whose lines are lit
-   */
+  /** Lights the lines of these boxes, and dims the lines between boxes that are not lit. @param {Sight} sight
+   * @param {readonly number[]} boxes */
   mark({ drawing, lit }, boxes) {
     const { source, target } = drawing;
     for (const [route, { path, classes }] of this.#lines) {
@@ -92,34 +76,12 @@ export class EdgeLayer {
 }
 
 /** @param {Sight} sight @param {number} route @param {Line} line */
-function draw({ drawing, graph }, route, line) {
-  const { routeKind, routeHalf, routeTensor, source, target, rect, kind } = drawing;
-  const [from, to] = [source[route], target[route]];
-  const half = routeHalf[route] === 1 ? "backward" : "forward";
-  const passes = routeKind[route] === SATELLITE && half === "forward" && kind[from] === TENSOR;
-  const role = passes ? graph.topology.tensors[routeTensor[route]].role : "";
-  const colour = routeKind[route] === SAVED || routeKind[route] === REUSE ? "saved" : hue(half, role);
-  const name = CLASSES[routeKind[route]];
-  // A strip a few pixels wide, to which no arrow can point.
-  const isCramped = Math.min(rect[4 * from + 2], rect[4 * to + 2]) < STRIP_WIDTH;
-  line.classes = `edge ${name} ${colour}${isCramped ? " cramped" : ""}`;
-  const { text, reach } = pathOf(drawing, route);
+function draw(sight, route, line) {
+  const { isAside, hue, isCramped, hasArrow, path } = edgeLook(sight, route, tenth);
+  const name = ROUTE_KINDS[sight.drawing.routeKind[route]];
+  line.classes = `edge ${name} ${isAside ? "saved" : hue}${isCramped ? " cramped" : ""}`;
   line.path.setAttribute("class", line.classes);
-  line.path.setAttribute("d", text);
-  const hasArrow = name !== "saved" && name !== "reuse" && reach >= MIN_ARROW && !isCramped;
-  if (hasArrow) line.path.setAttribute("marker-end", `url(#arrow-${colour})`);
+  line.path.setAttribute("d", path);
+  if (hasArrow) line.path.setAttribute("marker-end", `url(#arrow-${hue})`);
   else line.path.removeAttribute("marker-end");
-}
-
-/** @param {Drawing} drawing @param {number} route @returns {{text: string, reach: number}} the d of a path, and how far
- * apart its ends are */
-function pathOf({ points, pointStart }, route) {
-  // Positions count points, of two numbers each.
-  const [from, to] = [2 * pointStart[route], 2 * pointStart[route + 1]];
-  const at = (/** @type {number} */ index) => tenth(points[index]);
-  let text = `M${at(from)} ${at(from + 1)}`;
-  for (let index = from + 2; index + 5 < to; index += 6) {
-    text += `C${at(index)} ${at(index + 1)} ${at(index + 2)} ${at(index + 3)} ${at(index + 4)} ${at(index + 5)}`;
-  }
-  return { text, reach: Math.hypot(points[to - 2] - points[from], points[to - 1] - points[from + 1]) };
 }

@@ -1,19 +1,17 @@
-/** What a graph's closed boxes sum up, and where its figures stand in a picture. Worked out once per graph, as asked
- * for. No DOM. */
+/** Sums over closed groups, and the rows of tensors in a picture: computed once per graph, on demand. No DOM. */
 
 import { WORST_FIRST } from "../lab/diagnosis.js";
 import { nonFinite } from "../picture.js";
 
 /** @typedef {{opsForward: number, opsBackward: number, tensors: number, path: number, groups: number}} Extents path:
- * ops on the longest way from an input to a result */
+ * ops on the longest path from an input to a result */
 
 export class GraphFacts {
   /** Tensor → row of the statistics, -1 for none. @type {Int32Array} */
   rows;
-  /** Tensor → its gradient, the whole one where it was added up; -1 for none. @type {Int32Array} */
+  /** Tensor → its gradient, after parts were added up; -1 for none. @type {Int32Array} */
   gradients;
-  /** Group → how many of its kind run at once, by the position of an op: which repetition.
-   * @type {Map<number, Int32Array>} */
+  /** Fold → the result of each repetition. @type {Map<number, Int32Array>} */
   #repetitions = new Map();
   /** @type {Map<number, number>} */
   #parameters = new Map();
@@ -21,8 +19,7 @@ export class GraphFacts {
   #times = new Map();
   /** @type {Extents | null} */
   #extents = null;
-  /** Tensor → what its layer's verdict is; of what is not finite the picture tells itself.
-   * @type {Map<number, Health>} */
+  /** Tensor → the verdict on its layer, except non-finite, which the picture shows. @type {Map<number, Health>} */
   #verdicts = new Map();
 
   /** @param {Graph} graph */
@@ -41,7 +38,7 @@ export class GraphFacts {
     }
   }
 
-  /** @param {number} group @returns {number} how many numbers its parameters hold */
+  /** @param {number} group @returns {number} elements of its parameters */
   parameters(group) {
     const known = this.#parameters.get(group);
     if (known !== undefined) return known;
@@ -57,8 +54,8 @@ export class GraphFacts {
     return sum;
   }
 
-  /** @param {number} group @param {Phase} half @returns {number | null} µs that its ops of that half took; null where
-   * that is not known */
+  /** @param {number} group @param {Phase} half @returns {number | null} µs that its ops of that half took; null:
+   * unknown */
   time(group, half) {
     const { topology, arrays } = this.graph;
     const took = topology.op_us;
@@ -77,12 +74,7 @@ export class GraphFacts {
     return known[half === "backward" ? 1 : 0];
   }
 
-  /**
-   * Takes what theory has to say of the layers.
-   *
-   * @param {Theory | null} theory
-   * @returns {boolean} whether that is news
-   */
+  /** Takes the verdicts of a theory. @param {Theory | null} theory @returns {boolean} whether a verdict changed */
   judge(theory) {
     const { topology, tensorIndex } = this.graph;
     /** @type {Map<number, Health>} */
@@ -99,19 +91,12 @@ export class GraphFacts {
     return isNews;
   }
 
-  /** @returns {boolean} whether no layer is unhealthy by theory */
   get isHealthy() {
     return this.#verdicts.size === 0;
   }
 
-  /**
-   * The worst of what a group holds.
-   *
-   * @param {Picture} picture
-   * @param {number} group
-   * @param {Phase} half
-   * @returns {Ailment | null} null: nothing is wrong
-   */
+  /** The worst problem in a group. @param {Picture} picture @param {number} group @param {Phase} half
+   * @returns {Ailment | null} */
   ailment(picture, group, half) {
     let tensors = 0;
     let isNan = false;
@@ -133,18 +118,13 @@ export class GraphFacts {
       : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
   }
 
-  /**
-   * What each repetition of a fold puts out.
-   *
-   * @param {number} group
-   * @param {Phase} half backward: the gradients of that
-   * @returns {Int32Array} tensors, -1 where there is none; empty for a group that is no fold
-   */
+  /** The result of each repetition of a fold. @param {number} group @param {Phase} half backward: the gradients of the
+   * results @returns {Int32Array} tensors, -1 for none; empty if the group is no fold */
   repetitions(group, half) {
     let results = this.#repetitions.get(group);
     const { arrays } = this.graph;
     if (results === undefined) {
-      // A rest's pattern repeats as often as its fold's, less once: for it there is a strip per repetition as well.
+      // A rest has one repetition less than its fold, and a strip for each of them too.
       const repeats = arrays.groupRepeats[group];
       const ops = this.#opsOf(group);
       const each = repeats > 0 ? ops.length / repeats : 0;
@@ -170,7 +150,7 @@ export class GraphFacts {
     const { ops, opHalf, inputStart, inputs, producer } = arrays;
     const reach = new Int32Array(ops);
     let [forward, path] = [0, 0];
-    // Ops come in order of execution: what one reads was made before.
+    // Ops are in execution order, so producers come before readers.
     for (let op = 0; op < ops; op += 1) {
       if (opHalf[op] === 1) continue;
       forward += 1;
@@ -187,7 +167,7 @@ export class GraphFacts {
     return this.#extents;
   }
 
-  /** @param {number} group @returns {number[]} its forward ops */
+  /** @param {number} group @returns {number[]} */
   #opsOf(group) {
     const { groupFirst, groupLast, opHalf } = this.graph.arrays;
     const ops = [];
@@ -195,14 +175,15 @@ export class GraphFacts {
     return ops;
   }
 
-  /** What a group's forward ops read and write. @param {number} group @param {(tensor: number) => void} visit */
+  /** Visits the tensors that a group's forward ops read or write. @param {number} group
+   * @param {(tensor: number) => void} visit */
   #eachTensor(group, visit) {
     const { groupFirst, groupLast, opHalf, inputStart, inputs, outputStart, outputs, producer } = this.graph.arrays;
     for (let op = groupFirst[group]; op < groupLast[group]; op += 1) {
       if (opHalf[op] !== 0) continue;
       for (let entry = inputStart[op]; entry < inputStart[op + 1]; entry += 1) {
         const tensor = inputs[entry];
-        // What another op made is that op's.
+        // A tensor with a producer is visited as that op's output.
         if (tensor >= 0 && producer[tensor] < 0) visit(tensor);
       }
       for (let entry = outputStart[op]; entry < outputStart[op + 1]; entry += 1)
@@ -211,13 +192,8 @@ export class GraphFacts {
   }
 }
 
-/**
- * What a group is called where it stands, besides its type: the last part of its module's path.
- *
- * @param {Graph} graph
- * @param {number} group
- * @returns {string} "" for the whole model, for what is no module, and where it says what the type does
- */
+/** The last part of a module's path. @param {Graph} graph @param {number} group @returns {string} "" for the whole
+ * model, for a group that is no module, and if it equals the type */
 export function attributeOf({ arrays, topology, groupModule, groupLabel }, group) {
   if (arrays.groupKind[group] !== 0) return "";
   const path = topology.modules[groupModule[group]]?.path ?? "";
@@ -225,11 +201,7 @@ export function attributeOf({ arrays, topology, groupModule, groupLabel }, group
   return last.toLowerCase() === groupLabel[group].toLowerCase() ? "" : last;
 }
 
-/**
- * @param {Graph} graph
- * @param {number} group
- * @returns {string} "norm1 · LayerNorm"; the type alone where there is no other name
- */
+/** @param {Graph} graph @param {number} group @returns {string} "norm1 · LayerNorm", or only the type */
 export function fullLabel(graph, group) {
   const type = graph.groupLabel[group];
   const attribute = attributeOf(graph, group);

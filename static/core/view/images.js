@@ -1,31 +1,21 @@
-/**
- * Hundreds of histograms a few pixels wide, put on a canvas as one picture: shade by shade they would be thousands of
- * rectangles a frame. Values run upward, shades go with the square root of the counts.
- */
+/** Images painted pixel by pixel, which is a hundred times faster than thousands of canvas calls per frame. */
 
 import { colourOf } from "../colours.js";
 import { isHidden } from "../format.js";
 import { peak } from "../histogram.js";
 
-/* Tens of thousands of small rectangles and thin lines as one picture, pixel by pixel: shape by shape a canvas would take a hundred times as long. What lies over something else covers it where it is the stronger of the two. */
-
 /** @type {Map<string, number>} */
 const known = new Map();
 const reading = document.createElement("canvas").getContext("2d");
 
-/**
- * A CSS colour as ImageData holds it, without its alpha.
- *
- * @param {string} css
- * @returns {number} 0xBBGGRR
- */
+/** A CSS colour as ImageData holds it, without its alpha. @param {string} css @returns {number} 0xBBGGRR */
 export function pixelOf(css) {
   let pixel = known.get(css);
   if (pixel !== undefined) return pixel;
   let hex = css;
   if (!/^#[0-9a-f]{6}$/i.test(css) && reading !== null) {
     reading.fillStyle = "#000000";
-    // Reads back as #rrggbb, or as rgba(…) where it is translucent.
+    // Reads back as #rrggbb, or as rgba(…) if translucent.
     reading.fillStyle = css;
     hex = reading.fillStyle;
   }
@@ -36,39 +26,35 @@ export function pixelOf(css) {
   return pixel;
 }
 
-export class PixelImage {
-  #image = new ImageData(1, 1);
-  #pixels = new Uint32Array(this.#image.data.buffer);
-  #isUsed = false;
+class Pixels {
+  image = new ImageData(1, 1);
+  pixels = new Uint32Array(this.image.data.buffer);
+  isUsed = false;
 
-  /** An empty picture. @param {number} width @param {number} height */
+  /** Clears the image. @param {number} width in pixels of the canvas @param {number} height */
   start(width, height) {
-    if (this.#image.width !== width || this.#image.height !== height) {
-      this.#image = new ImageData(Math.max(1, width), Math.max(1, height));
-      this.#pixels = new Uint32Array(this.#image.data.buffer);
-    } else if (this.#isUsed) {
-      this.#pixels.fill(0);
-    }
-    this.#isUsed = false;
+    if (this.image.width !== width || this.image.height !== height) {
+      this.image = new ImageData(Math.max(1, width), Math.max(1, height));
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    } else if (this.isUsed) this.pixels.fill(0);
+    this.isUsed = false;
   }
+}
 
-  /**
-   * At least a pixel, however small.
-   *
-   * @param {number} x @param {number} y @param {number} w @param {number} h px of the picture
-   * @param {number} colour as pixelOf gives it
-   * @param {number} alpha 0 to 1
-   */
+/** Overlapping shapes: the more opaque one wins. */
+export class PixelImage extends Pixels {
+  /** A rectangle of at least one pixel. @param {number} x @param {number} y @param {number} w @param {number} h px of
+   * the picture @param {number} colour as pixelOf gives it @param {number} alpha 0 to 1 */
   fill(x, y, w, h, colour, alpha) {
-    const { width, height } = this.#image;
+    const { width, height } = this.image;
     const left = Math.max(0, Math.round(x));
     const top = Math.max(0, Math.round(y));
     const right = Math.min(width, Math.max(Math.round(x) + 1, Math.round(x + w)));
     const bottom = Math.min(height, Math.max(Math.round(y) + 1, Math.round(y + h)));
     if (right <= left || bottom <= top) return;
-    this.#isUsed = true;
+    this.isUsed = true;
     const pixel = (colour | (Math.round(alpha * 255) << 24)) >>> 0;
-    const pixels = this.#pixels;
+    const pixels = this.pixels;
     for (let row = top; row < bottom; row += 1) {
       const start = row * width;
       if (right - left > 24) pixels.fill(pixel, start + left, start + right);
@@ -85,14 +71,10 @@ export class PixelImage {
     this.fill(x + w - 1, y, 1, h, colour, alpha);
   }
 
-  /**
-   * A smooth line a pixel wide.
-   *
-   * @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1
-   * @param {number} colour @param {number} alpha
-   */
+  /** A smooth line a pixel wide. @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1
+   * @param {number} colour @param {number} alpha */
   line(x0, y0, x1, y1, colour, alpha) {
-    const { width, height } = this.#image;
+    const { width, height } = this.image;
     const isSteep = Math.abs(y1 - y0) > Math.abs(x1 - x0);
     // u runs along the line, v across it.
     let [u0, v0, u1, v1] = isSteep ? [y0, x0, y1, x1] : [x0, y0, x1, y1];
@@ -101,12 +83,12 @@ export class PixelImage {
     const slope = u1 === u0 ? 0 : (v1 - v0) / (u1 - u0);
     let from = Math.max(0, Math.round(u0));
     let to = Math.min(alongMost - 1, Math.round(u1));
-    const pixels = this.#pixels;
+    const pixels = this.pixels;
     if (slope === 0) {
       this.#straight(isSteep, from, to, v0, colour, alpha);
       return;
     }
-    // Beside the picture there is nothing to draw, and a line may run along it for long.
+    // Clipped, because most of a long line may be outside.
     const ends = [u0 + (-1 - v0) / slope, u0 + (acrossMost - v0) / slope];
     from = Math.max(from, Math.floor(Math.min(...ends)));
     to = Math.min(to, Math.ceil(Math.max(...ends)));
@@ -121,16 +103,16 @@ export class PixelImage {
         if (strength > pixels[place] >>> 24) pixels[place] = (colour | (strength << 24)) >>> 0;
       }
     }
-    if (to >= from) this.#isUsed = true;
+    if (to >= from) this.isUsed = true;
   }
 
   /** A line along the picture's edges. @param {boolean} isSteep whether it runs downward @param {number} from along it
    * @param {number} to @param {number} v where it is across @param {number} colour @param {number} alpha */
   #straight(isSteep, from, to, v, colour, alpha) {
     if (to < from) return;
-    this.#isUsed = true;
-    const { width, height } = this.#image;
-    const pixels = this.#pixels;
+    this.isUsed = true;
+    const { width, height } = this.image;
+    const pixels = this.pixels;
     const near = Math.floor(v);
     const step = isSteep ? width : 1;
     for (let side = 0; side < 2; side += 1) {
@@ -150,7 +132,7 @@ export class PixelImage {
   curve(points, at, scale, dx, dy, colour, alpha) {
     const p = (/** @type {number} */ offset) => (points[at + offset] ?? 0) * scale + (offset % 2 === 0 ? dx : dy);
     const [ax, ay, bx, by, cx, cy, ex, ey] = [p(0), p(1), p(2), p(3), p(4), p(5), p(6), p(7)];
-    const { width, height } = this.#image;
+    const { width, height } = this.image;
     // A curve lies among its four points.
     if (Math.max(ax, bx, cx, ex) < -1 || Math.min(ax, bx, cx, ex) > width || Math.max(ay, by, cy, ey) < -1
       || Math.min(ay, by, cy, ey) > height) return;
@@ -169,9 +151,9 @@ export class PixelImage {
     }
   }
 
-  /** Puts the picture on a canvas of its size, in place of what is there. @param {CanvasRenderingContext2D} context */
+  /** Overwrites a canvas of the same size. @param {CanvasRenderingContext2D} context */
   onto(context) {
-    context.putImageData(this.#image, 0, 0);
+    context.putImageData(this.image, 0, 0);
   }
 }
 
@@ -181,7 +163,7 @@ const FAINTEST = 0.12;
 const COVER = 0.12;
 const NO_NUMBERS = 0.8;
 
-/** @type {Map<string, Uint32Array>} hex colour → its shades, the ground first */
+/** Hex colour → its shades, the background first. @type {Map<string, Uint32Array>} */
 const shadesOf = new Map();
 
 /** @param {string} hex @param {number} alpha @returns {number} one pixel as ImageData holds it */
@@ -189,7 +171,7 @@ function pixel(hex, alpha) {
   return new Uint32Array(new Uint8ClampedArray([...colourOf(hex), Math.round(alpha * 255)]).buffer)[0];
 }
 
-/** @param {string} hex @returns {Uint32Array} the ground, then SHADES shades on it */
+/** @param {string} hex @returns {Uint32Array} the background, then SHADES shades */
 function shades(hex) {
   let known = shadesOf.get(hex);
   if (known === undefined) {
@@ -201,35 +183,12 @@ function shades(hex) {
   return known;
 }
 
-export class StripImage {
-  #image = new ImageData(1, 1);
-  #pixels = new Uint32Array(this.#image.data.buffer);
-  #used = false;
-
-  /**
-   * An empty picture.
-   *
-   * @param {number} width in pixels of the canvas
-   * @param {number} height
-   */
-  start(width, height) {
-    if (this.#image.width !== width || this.#image.height !== height) {
-      this.#image = new ImageData(Math.max(1, width), Math.max(1, height));
-      this.#pixels = new Uint32Array(this.#image.data.buffer);
-    } else if (this.#used) {
-      this.#pixels.fill(0);
-    }
-    this.#used = false;
-  }
-
-  /**
-   * @param {Picture} picture
-   * @param {number} row
-   * @param {Rectangle} at in pixels of the canvas
-   * @param {{ink: string, muted: string, warning: string}} paint #rrggbb each
-   */
+/** Histograms as strips of shades: values run upward, a shade is the square root of the count. */
+export class StripImage extends Pixels {
+  /** @param {Picture} picture @param {number} row @param {Rectangle} at in pixels of the canvas
+   * @param {{ink: string, muted: string, warning: string}} paint #rrggbb each */
   draw(picture, row, at, paint) {
-    this.#used = true;
+    this.isUsed = true;
     if (isHidden(picture, row)) {
       this.#fill(at, 0, 1, pixel(paint.muted, COVER));
       return;
@@ -262,19 +221,19 @@ export class StripImage {
   /** @param {Rectangle} at @param {number} from share of the height, from above @param {number} to
    * @param {number} colour */
   #fill(at, from, to, colour) {
-    const { width, height } = this.#image;
+    const { width, height } = this.image;
     const [left, right] = [Math.max(0, Math.round(at.x)),
       Math.min(width, Math.max(Math.round(at.x) + 1, Math.round(at.x + at.w)))];
     const top = Math.max(0, Math.round(at.y + from * at.h));
     const bottom = Math.min(height, Math.max(top + 1, Math.round(at.y + to * at.h)));
-    const pixels = this.#pixels;
-    // A strip is a few pixels wide: a call per row would cost more than the pixels.
+    const pixels = this.pixels;
+    // A strip is a few pixels wide, so `fill` per row would cost more than the loop.
     for (let y = top; y < bottom; y += 1)
       for (let place = y * width + left; place < y * width + right; place += 1) pixels[place] = colour;
   }
 
-  /** Puts the picture on a canvas of its size, in place of what is there. @param {CanvasRenderingContext2D} context */
+  /** Overwrites a canvas of the same size. @param {CanvasRenderingContext2D} context */
   onto(context) {
-    if (this.#used) context.putImageData(this.#image, 0, 0);
+    if (this.isUsed) context.putImageData(this.image, 0, 0);
   }
 }

@@ -1,10 +1,10 @@
-/** What pointers and keys mean on a graph: which box is meant, and what is to be done with it. */
+/** Pointers and keys on the graph: finds the box and calls the action. */
 
 import { idOf } from "../graph/graph.js";
 import { boxShowing, firstInput, lossBox, walk } from "./navigation.js";
 import { FRAME, GROUP } from "../layout/sizes.js";
 
-// Wheel, drag, pinch and double click as what they mean.
+// Wheel, drag, pinch and double click.
 
 /**
  * @typedef {object} Wishes
@@ -16,24 +16,19 @@ import { FRAME, GROUP } from "../layout/sizes.js";
  * @property {(event: MouseEvent) => void} doublePress
  */
 
-/** A click may tremble this far, px. */
+/** A click may move this far, px. */
 const TREMBLE = 3;
 const PER_LINE = 0.05;
 const PER_PIXEL = 0.002;
 
-/**
- * Listens on a stage.
- *
- * @param {HTMLElement} stage
- * @param {Wishes} wishes
- */
+/** @param {HTMLElement} stage @param {Wishes} wishes */
 export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePress }) {
   /** @type {Map<number, {x: number, y: number}>} */
   const pointers = new Map();
-  /** Where the drag began. @type {{x: number, y: number, start: {x: number, y: number}} | null} */
+  /** Start of the drag. @type {{x: number, y: number, start: {x: number, y: number}} | null} */
   let begun = null;
   let wasDragged = false;
-  /** The middle of the fingers, and how far apart they are. */
+  /** The middle of two fingers, and their distance. */
   let pinch = { x: 0, y: 0, spread: 0 };
 
   const measure = () => {
@@ -113,10 +108,10 @@ export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePres
  * @property {(x: number, y: number) => void} moveTo puts the drawing's corner there
  */
 
-/** With a key, or a click of a button. */
+/** Zoom factor of a key or a button. */
 export const ZOOM_STEP = 1.3;
 const DOUBLE_PRESS_ZOOM = 2;
-/** What lies on the stage and is no part of the graph. */
+/** Controls on the stage that are no part of the graph. */
 const BESIDE = ".minimap, .trail";
 const ARROWS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"]);
 
@@ -125,12 +120,7 @@ export function addressOf({ graph, index }, box) {
   return box < 0 ? "" : idOf(graph, index.itemOf(box));
 }
 
-/**
- * Listens on a stage.
- *
- * @param {GraphStage} stage
- * @param {Does} does
- */
+/** @param {GraphStage} stage @param {Does} does */
 export function connectHands(stage, does) {
   const { root, svg, viewport } = stage;
   listen(root, {
@@ -166,7 +156,7 @@ export function connectHands(stage, does) {
   /** @param {Sight} sight @param {MouseEvent} event @returns {number} */
   function boxAt(sight, event) {
     const own = elementBox(sight, event.target);
-    // Frames are there to be seen through: what is too small to be an element may lie in them.
+    // A frame may hold boxes too small for an element.
     if ((own >= 0 && sight.drawing.kind[own] !== FRAME) || stage.detail.isElement === null) return own;
     const { x, y } = onStage(event);
     return sight.index.boxAt((x - viewport.x) / viewport.scale, (y - viewport.y) / viewport.scale);
@@ -183,7 +173,7 @@ export function connectHands(stage, does) {
     if (isIn(event, BESIDE)) return;
     const box = boxAt(sight, event);
     if (!isIn(event, ".toggle")) does.select(addressOf(sight, box));
-    // The second click of two would take back the first.
+    // The second click of a double click would undo the first.
     else if (event.detail < 2) does.toggle(box);
   }
 

@@ -1,26 +1,17 @@
-/** Walking a drawing with the arrow keys: along its lines, between the halves, into frames and out of them. No DOM. */
+/** Finds boxes for the selection, and walks a drawing with the arrow keys. No DOM. */
 
 import { find } from "../graph/graph.js";
 import { DATA, FOLD, FRAME, GROUP, TENSOR } from "../layout/sizes.js";
 
-// Which boxes of a drawing show what is selected, focused or pointed out; where walking begins and ends.
-
-/**
- * @param {Sight} sight
- * @param {string} id of a thing
- * @returns {number} its box, or that of what holds it; -1: neither is drawn
- */
+/** @param {Sight} sight @param {string} id @returns {number} its box, or the box of the closed group that holds it; -1
+ * for none */
 export function boxShowing({ graph, index }, id) {
   const item = id === "" ? null : find(graph, id);
   return item === null ? -1 : index.holderOf(item);
 }
 
-/**
- * @param {Sight} sight
- * @param {string} selected id of a thing, "" for none
- * @param {Item | null} focused
- * @returns {BoxSelection}
- */
+/** @param {Sight} sight @param {string} selected id, "" for none @param {Item | null} focused
+ * @returns {BoxSelection} */
 export function locate(sight, selected, focused) {
   const { index, graph, drawing } = sight;
   const item = selected === "" ? null : find(graph, selected);
@@ -35,11 +26,8 @@ export function locate(sight, selected, focused) {
   };
 }
 
-/**
- * @param {Sight} sight
- * @param {ReadonlySet<string> | null} ids of what is pointed out
- * @returns {Uint8Array | null} box → whether it shows one of them, or holds it; null: nothing is pointed out
- */
+/** @param {Sight} sight @param {ReadonlySet<string> | null} ids @returns {Uint8Array | null} box → whether it shows or
+ * holds one of them; null: no ids */
 export function litBoxes(sight, ids) {
   if (ids === null) return null;
   const lit = new Uint8Array(sight.drawing.boxes);
@@ -50,12 +38,12 @@ export function litBoxes(sight, ids) {
   return lit;
 }
 
-/** @param {Sight} sight @returns {number} the box of the op that raised, or of what holds it; -1: none did */
+/** @param {Sight} sight @returns {number} the box that shows or holds the op that raised; -1 for none */
 export function failedBox(sight) {
   return boxShowing(sight, sight.graph.topology.error?.op ?? "");
 }
 
-/** @param {Sight} sight @returns {number} where walking begins */
+/** @param {Sight} sight @returns {number} the first input, where walking begins */
 export function firstInput({ drawing, graph }) {
   const { boxes, kind, half, ref, isSatellite } = drawing;
   for (let box = 0; box < boxes; box += 1) {
@@ -65,7 +53,7 @@ export function firstInput({ drawing, graph }) {
   return boxes > 0 ? 0 : -1;
 }
 
-/** @param {Sight} sight @returns {number} where the halves meet; -1: there is no loss */
+/** @param {Sight} sight @returns {number} -1 without a loss */
 export function lossBox({ drawing, graph }) {
   const { boxes, kind, ref } = drawing;
   for (let box = 0; box < boxes; box += 1) {
@@ -74,22 +62,14 @@ export function lossBox({ drawing, graph }) {
   return -1;
 }
 
-/** How much a step aside counts against a step ahead. */
+/** Cost of a px aside, compared with a px ahead. */
 const ASIDE = 2.5;
 
-/**
- * The box to go to. Along the depth it follows a line: the one that bends least, deeper to the right whichever way the
- * values pass. Across it goes to what stands next there: satellites, backward ops of the same op, over the axis to the
- * twin; away from the axis, out of what is in a frame to the frame, and back to the first thing in it. The way the
- * values pass, a frame leads to the first thing in it as well, and back from there. Where no line leads on, it is the
- * nearest box that lies in that direction.
- *
- * @param {Drawing} drawing
- * @param {number} box
- * @param {ArrowKey} arrow
- * @param {"horizontal" | "vertical"} [orientation] the way that depth runs: down, where it is vertical
- * @returns {number} -1 where there is none
- */
+/** The next box. Along the depth: the end of the line that bends least, or the nearest box in that direction; in the
+ * direction of the values a frame leads to the first box in it, and that box leads back. Across the depth: the nearest
+ * box, such as a satellite, a backward op, or the twin beyond the axis; outward from the last box in a frame to the
+ * frame, and inward back to its first box. @param {Drawing} drawing @param {number} box @param {ArrowKey} arrow
+ * @param {"horizontal" | "vertical"} [orientation] vertical: depth runs downward @returns {number} -1 for none */
 export function walk(drawing, box, arrow, orientation = "horizontal") {
   const { kind, half, frame } = drawing;
   const sign = arrow === "ArrowRight" || arrow === "ArrowDown" ? 1 : -1;
@@ -122,13 +102,8 @@ function isIn({ frame }, box, around) {
   return false;
 }
 
-/**
- * @param {Drawing} drawing
- * @param {number} box
- * @param {number} sign 1: deeper
- * @param {"horizontal" | "vertical"} orientation
- * @returns {number}
- */
+/** @param {Drawing} drawing @param {number} box @param {number} sign 1: deeper
+ * @param {"horizontal" | "vertical"} orientation @returns {number} */
 function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box, sign, orientation) {
   const at = orientation === "horizontal" ? 0 : 1;
   const middle = (/** @type {number} */ index, /** @type {number} */ axis) =>
@@ -147,20 +122,13 @@ function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box
   return best;
 }
 
-/**
- * Of the boxes that lie wholly in that direction the nearest, preferring those straight ahead.
- *
- * @param {Drawing} drawing
- * @param {number} from
- * @param {ArrowKey} arrow
- * @returns {number}
- */
+/** The nearest box that lies wholly in that direction, preferably straight ahead. @param {Drawing} drawing
+ * @param {number} from @param {ArrowKey} arrow @returns {number} */
 function nearest(drawing, from, arrow) {
   const { boxes, rect } = drawing;
   const at = arrow === "ArrowLeft" || arrow === "ArrowRight" ? 0 : 1;
   const sign = arrow === "ArrowRight" || arrow === "ArrowDown" ? 1 : -1;
-  /** A border of a box. @param {number} box @param {number} axis @param {number} side less than 0: the left or upper
-   * one */
+  /** The position of a border. @param {number} box @param {number} axis @param {number} side negative: left or upper */
   const edge = (box, axis, side) => rect[4 * box + axis] + (side > 0 ? rect[4 * box + axis + 2] : 0);
   const middle = (/** @type {number} */ box, /** @type {number} */ axis) =>
     (edge(box, axis, -1) + edge(box, axis, 1)) / 2;
@@ -169,7 +137,7 @@ function nearest(drawing, from, arrow) {
     if (box === from || isIn(drawing, from, box) || isIn(drawing, box, from)) continue;
     const ahead = sign * (middle(box, at) - middle(from, at));
     if (ahead < 0.5 || sign * (edge(box, at, -sign) - edge(from, at, sign)) <= -1) continue;
-    // What is wide is straight ahead over all its width.
+    // A wide frame is straight ahead over its whole width.
     const reach = drawing.kind[box] === FRAME ? (edge(box, 1 - at, 1) - edge(box, 1 - at, -1)) / 2 : 0;
     const aside = Math.max(0, Math.abs(middle(box, 1 - at) - middle(from, 1 - at)) - reach);
     const cost = ahead + ASIDE * aside;

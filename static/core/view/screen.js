@@ -1,34 +1,29 @@
-/**
- * What the graph view shows, and how it comes to: pictures and drawings in, elements and canvases turned and drawn
- * anew, what is selected, focused and pointed out, and what the page is told of it.
- */
+/** The graph view without its custom element: takes pictures, requests drawings, and draws them. */
 
 import { atFrame, cancel, later } from "../activity.js";
 import { DrawingIndex } from "./drawing-index.js";
 import { DrawingRequests } from "../layout/client.js";
 import { GraphAside } from "./aside.js";
 import { GraphCamera, GraphNews } from "./camera.js";
-import { nameBox } from "./describe.js";
 import { GraphFacts } from "./facts.js";
 import { addressOf } from "./input.js";
-import { boxShowing, litBoxes, locate } from "./navigation.js";
+import { boxShowing, litBoxes } from "./navigation.js";
+import { GraphSelection } from "./selection.js";
 import { GraphStage } from "./stage.js";
-import { find, idOf } from "../graph/graph.js";
+import { idOf } from "../graph/graph.js";
 import { FRAME, GROUP } from "../layout/sizes.js";
 import { readPalette } from "../colours.js";
 
 /** @type {[number, number]} */
 const UNSEEN = [800, 600];
 const STILL_MS = 120;
-/** @type {BoxSelection} */
-const NOTHING = { selected: -1, twin: -1, holder: -1, focused: -1 };
 
 export class GraphScreen {
-  /** What is on the screen. @type {Sight | null} */
+  /** The drawing on the screen and its data. @type {Sight | null} */
   #sight = null;
-  /** A picture of another shape, until its drawing is there. @type {{picture: Picture, graph: Graph} | null} */
+  /** A picture of another graph, until its drawing arrives. @type {{picture: Picture, graph: Graph} | null} */
   #next = null;
-  /** From what is on the screen to what of the next graph it is; null: it is shown as if for the first time.
+  /** From an item on the screen to its counterpart in the next graph; null: the next graph starts fresh.
    * @type {((item: Item) => Item | null) | null} */
   #find = null;
   /** @type {Expansion} */
@@ -41,26 +36,20 @@ export class GraphScreen {
   #theory = null;
   /** @type {ReadonlySet<string> | null} */
   #lit = null;
-  #selectedId = "";
-  /** @type {Item | null} */
-  #focused = null;
-  /** @type {BoxSelection} */
-  #selection = NOTHING;
-  #hovered = -1;
-  /** A thing to be brought into view, as soon as there is a view. */
+  /** Id of the item to bring into view with the next drawing. */
   #wanted = "";
   #palette = readPalette();
   #news;
 
   #frame = 0;
   #still = 0;
-  /** Of the stage, in px. */
   #size = { width: 0, height: 0 };
   /** Whether depth runs downward. */
   #isVertical = false;
   #requests = new DrawingRequests(() => this.#wanting(), (key, drawing) => this.#receive(key, drawing));
 
   stage = new GraphStage();
+  #selection = new GraphSelection(this.stage);
   #camera = new GraphCamera(this.stage.viewport, {
     ask: () => this.#requests.ask(),
     draw: () => this.#draw(),
@@ -77,14 +66,14 @@ export class GraphScreen {
     },
   });
 
-  /** @param {TellNews} tell the page */
+  /** @param {TellNews} tell */
   constructor(tell) {
     this.#news = new GraphNews(tell);
   }
 
-  // What the page sets
+  // Properties that the page sets
 
-  /** @param {Picture} picture @param {Graph} graph of its topology; the same one as long as that is the same */
+  /** @param {Picture} picture @param {Graph} graph the same object as long as the topology is the same */
   show(picture, graph) {
     const sight = this.#sight;
     if (sight !== null && graph === sight.graph) {
@@ -99,12 +88,8 @@ export class GraphScreen {
     if (!isAsked) this.#requests.ask();
   }
 
-  /**
-   * Lets the next graph be seen where this one is.
-   *
-   * @param {(item: Item) => Item | null} find from a thing of the graph shown last to its counterpart in the next;
-   *   null: it has gone
-   */
+  /** Keeps the view when the next graph comes. @param {(item: Item) => Item | null} find from an item of the present
+   * graph to its counterpart in the next; null: it has none */
   follow(find) {
     const before = this.#next === null ? null : this.#find;
     this.#find = (item) => {
@@ -113,12 +98,12 @@ export class GraphScreen {
     };
   }
 
-  /** @param {Theory | null} theory what it says of the layers */
+  /** @param {Theory | null} theory */
   set theory(theory) {
     this.#theory = theory;
     const sight = this.#sight;
     if (sight === null || !sight.facts.judge(theory)) return;
-    // The words of boxes and, once all is still, their names; histograms hang on no theory.
+    // Histograms do not depend on the theory.
     this.stage.boxes.write(sight);
     this.aside.settle(sight, this.stage);
   }
@@ -143,13 +128,7 @@ export class GraphScreen {
 
   /** @param {string} id */
   set selection(id) {
-    const isNew = id !== this.#selectedId;
-    this.#selectedId = id;
-    const sight = this.#sight;
-    if (sight === null || !isNew) return;
-    const item = find(sight.graph, id);
-    if (item !== null && sight.index.holderOf(item) >= 0) this.#focused = item;
-    this.#select();
+    if (!this.#selection.select(this.#sight, id)) this.#draw();
   }
 
   /** @param {Camera} camera */
@@ -168,43 +147,41 @@ export class GraphScreen {
     this.stage.colour(this.#sight);
   }
 
-  /** @param {ReadonlySet<string> | null} ids of what is pointed out; null: nothing is */
+  /** @param {ReadonlySet<string> | null} ids items to light; null: none */
   set lit(ids) {
     if (ids === this.#lit) return;
     this.#lit = ids;
     const sight = this.#sight;
     if (sight === null) return;
     sight.lit = litBoxes(sight, this.#lit);
-    this.stage.mark(sight, this.#selection);
+    this.stage.mark(sight, this.#selection.boxes);
     this.stage.dim(sight);
   }
 
-  /** @returns {Sight | null} */
   get sight() {
     return this.#sight;
   }
 
-  /** @returns {number} the box that the arrow keys go on from */
+  /** @returns {number} the box that the arrow keys start from */
   get focused() {
-    return this.#selection.focused;
+    return this.#selection.boxes.focused;
   }
 
-  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read.
-   * @param {string} id */
+  /** Brings an item into view at a legible size, as soon as the graph is shown. @param {string} id */
   reveal(id) {
     this.#wanted = id;
     this.#showWanted();
   }
 
-  /** Brings a thing, or what holds it, into the middle at a size that can be read. @param {string} id */
+  /** Centres an item, or the box that holds it, at a legible size. @param {string} id */
   zoomTo(id) {
     const box = this.#sight === null ? -1 : boxShowing(this.#sight, id);
     if (box >= 0) this.zoomToBox(box);
   }
 
-  /** All of the graph into the panel. */
+  /** Fits the whole graph into the panel. */
   fit() {
-    // Around the middle: at its beginning, where no one has moved yet, a long drawing is shown larger than it fits.
+    // at 0.5: a camera at the beginning would show a long drawing larger than it fits.
     this.#camera.look({ zoom: 1, at: this.#sight?.drawing.isElastic === false ? 0.5 : 0, across: 0.5 });
     this.#news.camera(this.stage.viewport);
   }
@@ -214,13 +191,13 @@ export class GraphScreen {
     if (this.#sight !== null) this.#camera.zoomTo(this.#sight, box);
   }
 
-  /** @param {number} factor @param {number} [x] what stays where it is on the stage; the middle without it
+  /** @param {number} factor @param {number} [x] the fixed point on the stage; without it the middle
    * @param {number} [y] */
   zoomBy(factor, x, y) {
     if (this.#sight !== null) this.#camera.zoomBy(this.#sight, factor, x, y);
   }
 
-  /** Puts the drawing's corner there on the stage. @param {number} x @param {number} y */
+  /** Moves the drawing's corner to a point of the stage. @param {number} x @param {number} y */
   moveTo(x, y) {
     this.#camera.held = null;
     this.stage.viewport.moveTo(x, y);
@@ -229,7 +206,7 @@ export class GraphScreen {
 
   // Asking for drawings
 
-  /** The colours of the style sheet have changed. */
+  /** Reads the colours of the style sheet again. */
   recolour() {
     this.#palette = readPalette();
     if (this.#sight === null) return;
@@ -237,17 +214,13 @@ export class GraphScreen {
     this.#draw();
   }
 
-  /** @returns {PanelSize} in a tab that is not shown there is no room; the drawing is wanted all the same */
+  /** @returns {PanelSize} a hidden tab has no size, but needs a drawing all the same */
   get #room() {
     return this.#size.width > 0 && this.#size.height > 0 ? this.#size : { width: UNSEEN[0], height: UNSEEN[1] };
   }
 
-  /**
-   * Takes the room there is.
-   *
-   * @param {PanelSize} size of the stage; 0 by 0 where it is not shown
-   * @param {boolean} isVertical whether depth is to run downward
-   */
+  /** @param {PanelSize} size of the stage; 0 by 0 while it is hidden @param {boolean} isVertical whether depth runs
+   * downward */
   resize(size, isVertical) {
     this.#size = size;
     const { viewport } = this.stage;
@@ -300,14 +273,11 @@ export class GraphScreen {
     if (isNew) this.#find = null;
     if (before !== null && counterpart !== null) this.#camera.follow(before, counterpart);
     const isHeld = this.#camera.show(sight, !this.#requests.isWaiting, isNew && counterpart === null);
-    this.#hovered = -1;
-    // What had the focus in another graph is nothing in this one.
-    if (isNew) this.#focused = this.#selectedId === "" ? null : find(graph, this.#selectedId);
-    this.#selection = locate(sight, this.#selectedId, this.#focused);
+    this.#selection.renew(sight, isNew);
     this.#draw();
     this.#news.tell("drawing-change", {});
     if (isHeld) this.#news.camera(this.stage.viewport);
-    // How far a zoom spreads the columns depends on the drawing's natural length, known only now.
+    // Only now the natural length is known, on which the spread depends.
     if (this.#camera.isTooNarrow()) this.#requests.ask();
     this.#showWanted();
   }
@@ -319,20 +289,20 @@ export class GraphScreen {
     if (sight === null) return;
     const hadFocus = this.stage.svg.contains(document.activeElement);
     this.stage.viewport.room = this.#room;
-    this.stage.draw(sight, this.#selection, addressOf);
-    // Elements that change places lose it.
-    if (hadFocus && !this.stage.svg.contains(document.activeElement)) this.#focusElement();
+    this.stage.draw(sight, this.#selection.boxes, addressOf);
+    // Elements that move in the document lose the focus.
+    if (hadFocus && !this.stage.svg.contains(document.activeElement)) this.#selection.focusElement(sight);
     this.#placed();
     this.#tellAxis(sight);
     this.aside.settle(sight, this.stage);
   }
 
-  /** After every move: what stands beside the drawing. */
+  /** Updates the overlays after a move. */
   #placed() {
     if (this.#sight !== null) this.aside.place(this.#sight, this.stage, this.#size.width > 0);
   }
 
-  /** The view has moved: at the next frame so does what is drawn. */
+  /** Draws a moved view at the next frame. */
   #turned() {
     if (this.#frame === 0) {
       this.#frame = atFrame(() => {
@@ -364,49 +334,27 @@ export class GraphScreen {
     this.#news.axis(sight, this.stage.viewport, this.#size.width);
   }
 
-  // Selection and focus
+  // Boxes
 
-  #select() {
-    const sight = this.#sight;
-    if (sight === null) return;
-    this.#selection = locate(sight, this.#selectedId, this.#focused);
-    const { selected, twin, holder, focused } = this.#selection;
-    const isThere = [selected, twin, holder, focused].every((box) =>
-      box < 0 || this.stage.boxes.partsOf(sight, box) !== undefined
-    );
-    if (isThere) this.stage.mark(sight, this.#selection);
-    else this.#draw();
-  }
-
-  /** @param {number} box @param {boolean} take whether the browser's focus goes along */
+  /** @param {number} box @param {boolean} take whether the element gets the browser's focus */
   moveFocus(box, take) {
     const sight = this.#sight;
     if (sight === null || box < 0) return;
-    const isNew = box !== this.#selection.focused;
-    this.#focused = sight.index.itemOf(box);
-    if (isNew) this.#select();
+    if (!this.#selection.focus(sight, box)) this.#draw();
     if (!take) return;
     this.#bring(box);
-    this.#focusElement();
-  }
-
-  #focusElement() {
-    const sight = this.#sight;
-    const parts = sight === null ? undefined : this.stage.boxes.partsOf(sight, this.#selection.focused);
-    if (sight === null || parts === undefined) return;
-    nameBox(sight, parts);
-    parts.root.focus({ preventScroll: true });
+    this.#selection.focusElement(sight);
   }
 
   #showWanted() {
-    // Before the drawing of a panel that has just come into sight there is no telling what is in view.
+    // A panel that has just appeared has no view until its drawing arrives.
     if (this.#wanted === "" || this.#size.width === 0 || this.#requests.isWaiting || this.#next !== null) return;
     const box = this.#sight === null ? -1 : boxShowing(this.#sight, this.#wanted);
     this.#wanted = "";
     if (box >= 0) this.#bring(box);
   }
 
-  /** Pans and magnifies as far as needed for a box to be seen. @param {number} box */
+  /** Brings a box into view at a legible size. @param {number} box */
   #bring(box) {
     const sight = this.#sight;
     if (sight === null) return;
@@ -417,25 +365,19 @@ export class GraphScreen {
     this.#news.camera(this.stage.viewport);
   }
 
-  /** @param {number} box of a group, which is opened or closed and stays where it is */
+  /** @param {number} box of a group, which opens or closes in place */
   toggle(box) {
     const sight = this.#sight;
     const kind = sight?.drawing.kind[box];
     if (sight === null || (kind !== GROUP && kind !== FRAME)) return;
     this.#camera.holdCorner(sight, box);
     const item = sight.index.itemOf(box);
-    this.#focused = item;
+    this.#selection.keep(item);
     this.#news.tell("group-toggle", { id: idOf(sight.graph, { ...item, half: "forward" }) });
   }
 
   /** @param {number} box */
   hover(box) {
-    const sight = this.#sight;
-    if (sight === null || box === this.#hovered) return;
-    this.#hovered = box;
-    const { selected, holder } = this.#selection;
-    const boxes = box >= 0 && sight.drawing.kind[box] !== FRAME ? [box]
-      : [selected, holder].filter((each) => each >= 0);
-    if (!this.stage.points(boxes)) this.stage.point(sight, boxes);
+    if (this.#sight !== null) this.#selection.hover(this.#sight, box);
   }
 }

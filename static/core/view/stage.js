@@ -1,8 +1,5 @@
-/**
- * Where a drawing is put on the screen: elements, canvases, and the one transform that turns them. What is drawn
- * reaches beyond the stage, so that panning only moves it, and zooming stretches it until there is time to draw it
- * sharp.
- */
+/** The stage: elements and canvases that one transform moves. They reach beyond the stage, so that panning only moves
+ * them, and zooming stretches them until they are drawn again. */
 
 import { FRAME, GROUP, REUSE, SAVED } from "../layout/sizes.js";
 import { html, svg, write, writeText } from "../dom.js";
@@ -11,36 +8,29 @@ import { Ground, Histograms } from "./canvas.js";
 import { EdgeLayer } from "./edges.js";
 import { Viewport } from "./viewport.js";
 
-// What of a drawing is on the screen, and in how much detail.
+// The level of detail.
 
-/** Drawings with no more boxes than this are elements altogether, seen or not. */
+/** With at most so many boxes, each one is an element, in view or not. */
 const WHOLE = 400;
-/** The same of drawings that shrink to fit. */
+/** The same for elastic drawings. */
 const WHOLE_ELASTIC = 1000;
-/** px of the screen per px of the drawing, from which on boxes can be read. */
+/** Least scale at which boxes are legible, px of the screen per px of the drawing. */
 const READABLE = 0.4;
-/** And from which on their words can. */
+/** Least scale at which words are legible. */
 export const LEGIBLE = 0.5;
-/** Least size on the screen of what is an element all the same, px: a closed group; width and height of a frame. */
+/** Closed groups and frames at least this large, px of the screen, are elements on any scale. */
 const READABLE_GROUP = 26;
 const READABLE_FRAME = [56, 6];
-/** Of a few boxes the histograms can be made out, on however small a scale down to this. */
+/** With few boxes in view, they are elements down to this scale. */
 const LEAST = 0.15;
 const FEW_BOXES = 400;
-/** Many more and turning the page takes too long. */
+/** Most elements that the browser moves smoothly. */
 const MAX_BOXES = 1200;
 const MAX_ROUTES = 2500;
 
-/**
- * Which boxes and routes are worth an element each.
- *
- * @param {Drawing} drawing
- * @param {Region} region in px of the drawing
- * @param {number} scale px of the screen per px of the drawing
- * @param {readonly number[]} boxes that have to be
- * @param {readonly number[]} routes that have to be
- * @returns {ViewDetail}
- */
+/** Chooses the boxes and routes that are elements. @param {Drawing} drawing @param {Region} region in px of the drawing
+ * @param {number} scale px of the screen per px of the drawing @param {readonly number[]} boxes needed in any case
+ * @param {readonly number[]} routes likewise @returns {ViewDetail} */
 function detailOf(drawing, region, scale, boxes, routes) {
   if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {
     return { boxes: countTo(drawing.boxes), routes: [...ordinary(drawing), ...routes], isElement: null,
@@ -49,7 +39,7 @@ function detailOf(drawing, region, scale, boxes, routes) {
   const right = region.x + region.width;
   const bottom = region.y + region.height;
   const { rect, kind, bounds, routeKind } = drawing;
-  /** 1: in the region, 2: and large enough to be an element on any scale. */
+  /** 1: in the region; 2: also large enough on any scale; 3: needed. */
   const isElement = new Uint8Array(drawing.boxes);
   const [leastWidth, leastHeight] = READABLE_FRAME;
   let [all, large] = [0, 0];
@@ -83,20 +73,20 @@ function detailOf(drawing, region, scale, boxes, routes) {
       }
       lines.add(route);
     }
-    // Those that did not make it are plain lines, and then all are: half of each would look like a difference.
+    // If some lines have to be painted, all are: a mixture would look like a difference.
     if (!routesAreElements) return { boxes: chosen, routes: [...routes], isElement, routesAreElements, isAll: false };
   }
   return { boxes: chosen, routes: [...lines], isElement, routesAreElements, isAll: isReadable };
 }
 
-/** @param {Drawing} drawing @returns {number} how many lines there are of what is saved */
+/** @param {Drawing} drawing @returns {number} */
 function countSaved({ routeKind }) {
   let found = 0;
   for (const kind of routeKind) if (kind === SAVED) found += 1;
   return found;
 }
 
-/** @param {Drawing} drawing @returns {number[]} the routes that are drawn without being asked for */
+/** @param {Drawing} drawing @returns {number[]} the routes that are always drawn */
 function ordinary({ routes, routeKind }) {
   return countTo(routes).filter((route) => routeKind[route] !== REUSE);
 }
@@ -106,19 +96,19 @@ function countTo(length) {
   return Array.from({ length }, (_, index) => index);
 }
 
-/** How far beyond the stage is drawn where there is more, px. */
+/** Drawn beyond the stage on each side, px. */
 const MARGIN = 220;
-/** How far what is drawn may be stretched. */
+/** Most that zooming stretches the elements. */
 const STRETCH = 1.9;
 /** More lines of saved tensors than this are drawn fainter. */
 const MANY_SAVED = 120;
-/** Of one thing that is pointed out. */
+/** Most lines of one box that light up. */
 const MAX_LINES = 200;
 
 export class GraphStage {
   viewport = new Viewport();
   boxes = new BoxLayer();
-  /** What is drawn as elements. @type {ViewDetail} */
+  /** @type {ViewDetail} */
   detail = { boxes: [], routes: [], isElement: null, routesAreElements: true, isAll: true };
 
   svg = svg("svg", { class: "graph-svg", role: "tree",
@@ -132,9 +122,9 @@ export class GraphStage {
   #layer = html("div", { class: "layer" });
   #nothing = html("p", { class: "nothing", role: "status", hidden: true });
   root = html("div", { class: "stage" });
-  /** What the elements and canvases were drawn for. */
+  /** The viewport for which elements and canvases were drawn. */
   #drawn = { x: 0, y: 0, scale: 1, margin: 0 };
-  /** Boxes whose lines are pointed out. @type {number[]} */
+  /** Boxes whose lines are lit. @type {number[]} */
   #pointed = [];
   /** @type {Drawing | null} */
   #counted = null;
@@ -145,23 +135,17 @@ export class GraphStage {
     this.#world.append(this.boxes.frames, this.#edges.root, this.#sides.forward, this.#sides.backward,
       this.boxes.boxes);
     this.svg.append(this.#edges.definitions, this.#world);
-    // The ground lies beneath the elements all the same: the style sheet says so.
+    // The style sheet puts the ground beneath the elements.
     this.#layer.append(this.svg, this.#histograms.canvas, this.#ground.canvas);
     this.root.append(this.#layer, this.#nothing);
   }
 
-  /** @returns {boolean} whether what is drawn is stretched, or does not fill the stage */
+  /** @returns {boolean} whether the elements are stretched */
   get isBlurred() {
     return this.viewport.scale !== this.#drawn.scale;
   }
 
-  /**
-   * Draws what is in sight.
-   *
-   * @param {Sight} sight
-   * @param {BoxSelection} selection
-   * @param {(sight: Sight, box: number) => string} idOf
-   */
+  /** @param {Sight} sight @param {BoxSelection} selection @param {(sight: Sight, box: number) => string} idOf */
   draw(sight, selection, idOf) {
     const { viewport } = this;
     const { room, x, y, scale } = viewport;
@@ -171,7 +155,7 @@ export class GraphStage {
     this.#layer.style.inset = `${-margin}px`;
     this.#layer.style.transform = "";
     this.#world.setAttribute("transform", `translate(${x + margin} ${y + margin}) scale(${scale})`);
-    // Lines as thick as at their natural size.
+    // Keeps lines as thick as at scale 1.
     this.#world.style.setProperty("--px", (1 / Math.min(1, scale)).toFixed(3));
     this.svg.classList.toggle("illegible", scale < LEGIBLE);
     const { seen } = viewport;
@@ -200,11 +184,7 @@ export class GraphStage {
     }
   }
 
-  /**
-   * Turns what is drawn to where the viewport is, if that is enough.
-   *
-   * @returns {boolean} false: it has to be drawn anew
-   */
+  /** Moves the elements to the viewport. @returns {boolean} false: the stage must be drawn again */
   turn() {
     const { x, y, scale, room, extent } = this.viewport;
     const drawn = this.#drawn;
@@ -212,7 +192,7 @@ export class GraphStage {
     if (extent === null || stretch > STRETCH || stretch < 1 / STRETCH) return false;
     const left = x + drawn.margin - stretch * (drawn.x + drawn.margin);
     const top = y + drawn.margin - stretch * (drawn.y + drawn.margin);
-    // Where there is nothing of the drawing, nothing need be drawn.
+    // Regions outside the drawing need no elements.
     const [from, to] = [left - drawn.margin, left - drawn.margin + stretch * (room.width + 2 * drawn.margin)];
     const [above, below] = [top - drawn.margin, top - drawn.margin + stretch * (room.height + 2 * drawn.margin)];
     if (from > Math.max(0, x) + 1 || to < Math.min(room.width, x + extent.width * scale) - 1) return false;
@@ -221,43 +201,43 @@ export class GraphStage {
     return true;
   }
 
-  /** The numbers of a new picture. @param {Sight} sight */
+  /** Writes the numbers of a new picture. @param {Sight} sight */
   write(sight) {
     this.boxes.write(sight);
-    // Without an overlay nothing on the ground hangs on numbers.
+    // The ground shows no numbers.
     if (this.viewport.room.width > 0) this.paint(sight);
   }
 
-  /** The colours and widths of the overlay. @param {Sight} sight */
+  /** Shows the colours and widths of the overlay. @param {Sight} sight */
   colour(sight) {
     this.boxes.fill(sight);
     this.#edges.widen(sight);
     if (this.viewport.room.width > 0) this.#ground.paint(sight, this.detail, this.#place);
   }
 
-  /** The histograms. @param {Sight} sight */
+  /** Paints the histograms. @param {Sight} sight */
   paint(sight) {
     const scale = sight.scale;
-    // On the canvas as it lies, which may be stretched just now.
+    // The canvas may be stretched at present.
     sight.scale = this.#drawn.scale;
     this.#histograms.paint(sight, this.detail, this.#place, (box) => this.boxes.partsOf(sight, box));
     sight.scale = scale;
   }
 
-  /** What is selected, linked to that, lit. @param {Sight} sight @param {BoxSelection} selection */
+  /** Marks the selection and lights its lines. @param {Sight} sight @param {BoxSelection} selection */
   mark(sight, selection) {
     this.boxes.mark(sight, selection);
     this.point(sight, [selection.selected, selection.holder].filter((box) => box >= 0));
   }
 
-  /** What is lit on the ground as well. @param {Sight} sight */
+  /** Repaints the canvases after a change of the lit boxes. @param {Sight} sight */
   dim(sight) {
     if (this.viewport.room.width === 0) return;
     this.#ground.paint(sight, this.detail, this.#place);
     this.paint(sight);
   }
 
-  /** Lights the lines of boxes, drawing those that are not there otherwise. @param {Sight} sight
+  /** Lights the lines of boxes, even those that are not drawn otherwise. @param {Sight} sight
    * @param {number[]} boxes */
   point(sight, boxes) {
     this.#pointed = boxes;
@@ -266,7 +246,7 @@ export class GraphStage {
     this.#edges.mark(sight, boxes);
   }
 
-  /** @param {number[]} boxes @returns {boolean} whether theirs are the lines that are lit */
+  /** @param {number[]} boxes @returns {boolean} whether their lines are lit already */
   points(boxes) {
     return boxes.length === this.#pointed.length && boxes.every((box, order) => box === this.#pointed[order]);
   }
@@ -277,9 +257,9 @@ export class GraphStage {
     return { x: x + margin, y: y + margin, width: room.width + 2 * margin, height: room.height + 2 * margin };
   }
 
-  /** "forward" and "backward" before the first column. @param {Sight} sight */
+  /** Writes "forward" and "backward" before the first column. @param {Sight} sight */
   #headSides({ drawing, isVertical }) {
-    // Elsewhere the first column may be anywhere.
+    // In other drawings the first column may be anywhere.
     const isHeaded = drawing.isElastic && !isVertical;
     for (const half of /** @type {const} */ (["forward", "backward"])) {
       const side = half === "backward" ? 1 : 0;

@@ -10,27 +10,22 @@ import { MAX_ZOOM } from "../url-state.js";
 /** @typedef {{width: number, height: number, natural: number, isElastic: boolean}} Extent of a drawing, see Drawing in
  * types.js */
 
-/** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold what of a box stays where on the
- * screen */
+/** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold the point of a box that stays at
+ * x, y on the screen */
 
-/** How many times its natural size a box may have on the screen. */
-export const MAX_MAGNIFICATION = 3;
-/** Of a drawing that would be smaller than this if all of it were in the room, the beginning is shown first. */
+/** Most scale, px of the screen per px of the drawing. */
+const MAX_MAGNIFICATION = 3;
+/** A drawing that fits only at a smaller scale shows its beginning first. */
 const MIN_FIT = 0.5;
 const NATURAL_STRETCH = 1.25;
-/** Smaller than this, a frame's header stands outside it, at its own size on the screen. */
+/** At a smaller scale the header of a frame stands outside it. */
 export const MIN_HEADED = 0.46;
-/** Room for it there, px of the screen. */
+/** Room for a header outside, px of the screen. */
 const HEADROOM = 18;
 
-/**
- * How a zoom splits into columns spread further and plain magnification.
- *
- * @param {number} zoom
- * @param {number} natural length of the drawing with every box at its natural size
- * @param {number} length of the panel
- * @returns {{spread: number, magnify: number, zoom: number}} zoom: as far as there is anything to zoom into
- */
+/** Splits a zoom into a spread of the columns and a magnification. @param {number} zoom @param {number} natural length
+ * of the drawing with every box at its natural size @param {number} length of the panel
+ * @returns {{spread: number, magnify: number, zoom: number}} zoom: clamped to its range */
 export function splitZoom(zoom, natural, length) {
   const open = Math.max(1, (natural * NATURAL_STRETCH) / Math.max(1, length));
   const clamped = Math.min(Math.max(1, zoom), open * MAX_MAGNIFICATION, MAX_ZOOM);
@@ -38,41 +33,35 @@ export function splitZoom(zoom, natural, length) {
   return { spread, magnify: clamped / spread, zoom: clamped };
 }
 
-/**
- * Where content starts: centred while it fits, otherwise with `at` of it in the middle and no gap at the ends.
- *
- * @param {number} content px
- * @param {number} room px
- * @param {number} at 0 to 1
- * @returns {number} px
- */
+/** The start of content: centred if it fits, else with `at` of it in the middle and no gap at the ends.
+ * @param {number} content px @param {number} room px @param {number} at 0 to 1 @returns {number} px */
 export function offset(content, room, at) {
   if (content <= room) return (room - content) / 2;
   return Math.min(0, Math.max(room - content, room / 2 - at * content));
 }
 
 /** @param {number} share @returns {number} within 0 to 1 */
-export function clampShare(share) {
+function clampShare(share) {
   return Math.min(1, Math.max(0, share));
 }
 
-/** Where a drawing stands on the screen: `x` and `y` of its corner, px, and `scale`, px of the screen per px of the
+/** The place of a drawing on the screen: `x`, `y` of its corner, px; `scale`, px of the screen per px of the
  * drawing. */
 export class Viewport {
   x = 0;
   y = 0;
   scale = 1;
   isVertical = false;
-  /** Whether there are frames, whose headers have to be in the room as well. */
+  /** Whether frames need room for their headers. */
   isHeaded = false;
   /** @type {PanelSize} */
   room = { width: 0, height: 0 };
   /** @type {Extent | null} */
   extent = null;
-  /** What was asked for last, by the address or by hand. @type {Camera} */
+  /** As set last, by the address or the user. @type {Camera} */
   camera = { zoom: 1, at: 0, across: 0.5 };
 
-  /** @returns {number} scale at which all of the drawing is in the room; never more than its natural size */
+  /** @returns {number} scale at which the whole drawing fits, at most 1 */
   get fitScale() {
     const { extent, room } = this;
     if (extent === null || extent.isElastic) return 1;
@@ -81,28 +70,27 @@ export class Viewport {
     );
   }
 
-  /** @param {(height: number) => number} scaleFor what a height of the room allows @returns {number} a scale that
-   * leaves room for headers where they are outside the drawing */
+  /** @param {(height: number) => number} scaleFor from the height of the room @returns {number} a scale that leaves
+   * room for headers outside the drawing */
   #beneathHeaders(scaleFor) {
     const { height } = this.room;
     const whole = scaleFor(height);
     return this.isHeaded && whole < MIN_HEADED ? scaleFor(Math.max(1, height - 2 * HEADROOM)) : whole;
   }
 
-  /** @returns {number} how far the columns of an elastic drawing are to be spread, 1 or more */
+  /** @returns {number} spread of the columns of an elastic drawing, 1 or more */
   get spread() {
     const { extent } = this;
-    // Before there is a drawing, as little as possible.
     return extent !== null && extent.isElastic ? splitZoom(this.camera.zoom, extent.natural, this.#length).spread : 1;
   }
 
-  /** @returns {boolean} whether there is more than the room shows */
+  /** @returns {boolean} whether the drawing is larger than the room */
   get overflows() {
     const { extent, room, scale } = this;
     return extent !== null && (extent.width * scale > room.width + 1 || extent.height * scale > room.height + 1);
   }
 
-  /** @returns {Region} what of the drawing is in the room, in its own px */
+  /** @returns {Region} the part of the drawing in the room, px of the drawing */
   get seen() {
     const { x, y, scale, room } = this;
     return { x: -x / scale, y: -y / scale, width: room.width / scale, height: room.height / scale };
@@ -112,12 +100,8 @@ export class Viewport {
     return this.isVertical ? this.room.height : this.room.width;
   }
 
-  /**
-   * Takes a drawing, or the same one in another room.
-   *
-   * @param {Extent} extent
-   * @param {Hold | null} hold what is to stay where it is; null: as the camera says
-   */
+  /** Takes a drawing, or a new room for the same one. @param {Extent} extent @param {Hold | null} hold null: as the
+   * camera says */
   show(extent, hold) {
     const { isElastic, scale } = { isElastic: this.extent?.isElastic ?? extent.isElastic, scale: this.scale };
     this.extent = extent;
@@ -135,7 +119,7 @@ export class Viewport {
     this.#keep(hold);
   }
 
-  /** Turns to what a camera says. @param {Camera} camera */
+  /** @param {Camera} camera */
   look(camera) {
     const { extent, room } = this;
     this.camera = camera;
@@ -156,14 +140,14 @@ export class Viewport {
     }
     this.#magnify(this.fitScale * camera.zoom);
     const isFit = this.camera.zoom === 1;
-    // Fit, all of it is in the room; else any of it may be at the centre.
+    // A fitted drawing is centred; otherwise any point of it may be at the centre.
     this.x = isFit ? (room.width - extent.width * this.scale) / 2
       : room.width / 2 - clampShare(sideways) * extent.width * this.scale;
     this.y = isFit ? (room.height - extent.height * this.scale) / 2
       : room.height / 2 - clampShare(upright) * extent.height * this.scale;
   }
 
-  /** To where the drawing begins, as large as its breadth allows. @param {Extent} extent */
+  /** Shows the beginning of the drawing, as large as its breadth allows. @param {Extent} extent */
   #begin({ width, height }) {
     const { room } = this;
     this.#magnify(this.#beneathHeaders((high) => Math.min(1, this.isVertical ? room.width / width : high / height)));
@@ -187,13 +171,8 @@ export class Viewport {
     this.#remember();
   }
 
-  /**
-   * Magnifies a drawing that is not elastic, around a point of the screen.
-   *
-   * @param {number} scale px of the screen per px of the drawing
-   * @param {number} x
-   * @param {number} y
-   */
+  /** Magnifies a drawing that is not elastic, around a point of the screen. @param {number} scale px of the screen per
+   * px of the drawing @param {number} x @param {number} y */
   magnifyAt(scale, x, y) {
     const before = this.scale;
     this.#magnify(scale);
@@ -201,12 +180,7 @@ export class Viewport {
     this.moveTo(x - (x - this.x) * ratio, y - (y - this.y) * ratio);
   }
 
-  /**
-   * Puts a part of the drawing into the middle of the room.
-   *
-   * @param {Region} part in px of the drawing
-   * @param {number} [scale] as it is without one
-   */
+  /** Centres a part of the drawing. @param {Region} part px of the drawing @param {number} [scale] */
   centre(part, scale) {
     if (scale !== undefined && this.extent?.isElastic === false) this.#magnify(scale);
     this.moveTo(this.room.width / 2 - (part.x + part.width / 2) * this.scale,
@@ -243,13 +217,8 @@ export class Viewport {
   }
 }
 
-/**
- * @param {number} start
- * @param {number} content px
- * @param {number} room px
- * @param {number} now where it starts, which is never made worse; NaN: no matter
- * @returns {number} without gaps at the ends; centred where all of it fits
- */
+/** @param {number} start @param {number} content px @param {number} room px @param {number} now present start, which
+ * may stay out of range; NaN: none @returns {number} without gaps at the ends; centred if all of it fits */
 function within(start, content, room, now) {
   const centred = (room - content) / 2;
   const [low, high] = content <= room ? [centred, centred] : [room - content, 0];

@@ -1,0 +1,202 @@
+/** The look of boxes and lines and the words in boxes, decided once for the page's SVG and for the exported one. No
+ * DOM. */
+
+import { hue } from "../colours.js";
+import { duration, quantity } from "../format.js";
+import { GROUP_KINDS } from "../graph/graph.js";
+import { figure } from "../labels.js";
+import { FRAME, GROUP, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
+import { cut, INSET, opText, shortened, STRIP_WIDTH, tensorText, textWidth, TIGHT_SIZE,
+  tightText } from "./box-text.js";
+import { attributeOf, fullLabel } from "./facts.js";
+
+/** The page wraps, turns and at last cuts a name, and calls a group by its attribute; the file cuts a name in one line.
+ * @typedef {"page" | "file"} Medium */
+
+/** A Sight, or a picture to be exported, whose figures may be missing. @typedef {{graph: Graph, drawing: Drawing,
+ * facts: GraphFacts, picture: Picture | null}} BoxScene */
+
+/** By kind: an op, a tensor, a closed group, a frame; px. */
+const RADIUS = [8, 4, 8, 6];
+const NAME_FONT = "600 12px";
+/** Size of a name that the file cuts, and the least height of its box, px. */
+const CUT_SIZE = 10;
+const MIN_CUT_HEIGHT = 12;
+const SCALAR_SIZES = [14, 11, 9];
+/** A narrower closed group has no room for a badge on its border, px. */
+export const MIN_BADGED = 44;
+/** A darker ground has white words on it: luminance, 0 to 1. */
+const DARK = 0.36;
+export const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
+/** A shorter line has no arrowhead, px. */
+const MIN_ARROW = 9;
+
+/** All but the figures, which change with every picture. @param {BoxScene} scene @param {number} box
+ * @param {Medium} medium @returns {BoxLook} */
+export function boxLook(scene, box, medium) {
+  const { drawing, graph } = scene;
+  const [kind, index, half] = [drawing.kind[box], drawing.ref[box], phaseOf(drawing, box)];
+  const { x, y, w, h } = rectangle(drawing, box);
+  const tensor = kind === TENSOR ? graph.topology.tensors[index] : null;
+  return {
+    kind,
+    index,
+    half,
+    hue: tensor === null ? half : hue(half, tensor.role),
+    rect: { x, y, w, h },
+    radius: Math.min(RADIUS[kind], w / 3),
+    tensor,
+    text: kind === TENSOR ? tensorWords(scene, index, w, h, medium)
+      : kind === FRAME ? null : opWords(scene, kind, index, half, w, h, medium),
+  };
+}
+
+/** @param {Drawing} drawing @param {number} box @returns {Phase} */
+export function phaseOf({ half }, box) {
+  return half[box] === 1 ? "backward" : "forward";
+}
+
+/** @param {Drawing} drawing @param {number} box @returns {Rectangle} */
+export function rectangle({ rect }, box) {
+  return { x: rect[4 * box], y: rect[4 * box + 1], w: rect[4 * box + 2], h: rect[4 * box + 3] };
+}
+
+/** @param {BoxScene} scene @param {number} index @param {number} w @param {number} h @param {Medium} medium */
+function tensorWords({ graph, picture }, index, w, h, medium) {
+  const label = graph.tensorLabel[index];
+  // Without a figure beside it and a histogram beneath it, the name is all there is.
+  const text = picture === null ? opText(label, [], w, h, false)
+    : tensorText(label, w, h, graph.arrays.elements[index] === 1);
+  if (text.name.length > 0 || text.level === "strip") return text;
+  if (medium === "file") return withCutName(text, label, w, h, picture === null ? h / 2 + 3.5 : 13);
+  const part = text.level === "narrow" && !text.isScalar ? cut(label, w - 2) : "";
+  return part === "" ? text : { ...text, name: [{ text: part, x: w / 2, y: 12, size: TIGHT_SIZE }] };
+}
+
+/** @param {BoxScene} scene @param {number} kind OP or GROUP @param {number} index @param {Phase} half @param {number} w
+ * @param {number} h @param {Medium} medium @returns {BoxText} */
+function opWords(scene, kind, index, half, w, h, medium) {
+  const { graph } = scene;
+  const hasPlot = kind === GROUP && graph.arrays.groupRepeats[index] > 0;
+  const { label, notes } = kind === OP ? { label: graph.opLabel[index], notes: [] }
+    : groupWords(scene, index, half, w, medium);
+  const text = opText(label, notes, w, h, hasPlot);
+  if (text.name.length > 0) return text;
+  if (medium === "file") return text.level === "strip" ? text : withCutName(text, label, w, h, h / 2 + 3.5);
+  // Strips of shades stand beneath the words.
+  const high = hasPlot ? h / 2 : h;
+  const { lines, isTurned } = tightText(label, w, high);
+  if (lines.length === 0) return text;
+  return { ...text, name: lines, isTurned,
+    plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
+}
+
+/** @param {BoxScene} scene @param {number} index @param {Phase} half @param {number} w @param {Medium} medium
+ * @returns {{label: string, notes: string[]}} notes: the most important first */
+function groupWords({ graph, facts, picture }, index, half, w, medium) {
+  const { groupIsLeaf, groupRepeats, groupKind } = graph.arrays;
+  const [isLeaf, repeats] = [groupIsLeaf[index] === 1, groupRepeats[index]];
+  let label = graph.groupLabel[index];
+  /** @type {string[]} */
+  const notes = [];
+  if (medium === "file") {
+    if (repeats > 0) notes.push(`× ${repeats}`);
+  } else {
+    const attribute = attributeOf(graph, index);
+    const full = fullLabel(graph, index);
+    // The number of a layer in its row says no more than its place does.
+    if (isLeaf && /^\d+$/.test(attribute)) return { label, notes };
+    if (attribute !== "" && textWidth(full, NAME_FONT) + 2 * INSET <= w) label = full;
+    else if (attribute !== "") notes.push(attribute);
+    else if (GROUP_KINDS[groupKind[index]] === "fold") label += ` × ${repeats}`;
+  }
+  if (isLeaf && repeats === 0) return { label, notes };
+  const parameters = facts.parameters(index);
+  if (parameters > 0) notes.push(`${quantity(parameters, "").trim()} params`);
+  const time = picture === null ? null : facts.time(index, half);
+  if (time !== null) notes.push(duration(time));
+  return { label, notes };
+}
+
+/** @param {BoxText} text @param {string} label @param {number} w @param {number} h @param {number} y of the line
+ * @returns {BoxText} */
+function withCutName(text, label, w, h, y) {
+  const part = h < MIN_CUT_HEIGHT ? "" : shortened(label, `600 ${CUT_SIZE}px`, w - 4);
+  return part === "" ? text : { ...text, anchor: "middle", name: [{ text: part, x: w / 2, y, size: CUT_SIZE }] };
+}
+
+/** The figure in a tensor's box: its long form, its short form, or "" where neither fits. @param {Picture} picture
+ * @param {Statistic} statistic @param {BoxLook} look
+ * @returns {{words: string, size: number, isWarning: boolean} | null} null: the box has no place for a figure */
+export function figureLook(picture, statistic, { tensor, text, rect }) {
+  if (tensor === null || text === null || text.value === null) return null;
+  const { text: long, short, isWarning } = figure(picture, tensor, statistic);
+  if (text.isScalar) {
+    const size = SCALAR_SIZES.find((candidate) => textWidth(long, `600 ${candidate}px`) + 4 <= rect.w);
+    return { words: size === undefined ? "" : long, size: size ?? 9, isWarning };
+  }
+  const { room } = text.value;
+  const words = [long, short].find((candidate) => textWidth(candidate, "11px") + 2 <= room) ?? "";
+  return { words, size: 11, isWarning };
+}
+
+/** The worst problem of the tensors in a closed group. @param {BoxScene} scene @param {number} box
+ * @returns {Ailment | null} */
+export function ailmentLook({ drawing, facts, picture }, box) {
+  if (picture === null || drawing.kind[box] !== GROUP) return null;
+  return facts.ailment(picture, drawing.ref[box], phaseOf(drawing, box));
+}
+
+/** A strip for each repetition of a fold, or for as many as fit. @param {GraphFacts} facts @param {number} group
+ * @param {Phase} half @param {Rectangle} at @returns {{row: number, at: Rectangle}[]} row: of the statistics */
+export function repetitionStrips(facts, group, half, at) {
+  const tensors = facts.repetitions(group, half);
+  const shown = Math.min(tensors.length, Math.max(1, Math.floor(at.w / 2)));
+  const step = at.w / shown;
+  const strips = [];
+  for (let strip = 0; strip < shown; strip += 1) {
+    // The last repetition to run backward is the leftmost, like its tensors.
+    const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
+    const row = tensor < 0 ? -1 : facts.rows[tensor];
+    if (row >= 0)
+      strips.push({ row, at: { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h } });
+  }
+  return strips;
+}
+
+/** @param {string} colour #rrggbb or rgb(…) @returns {boolean} whether words on it are white: luminance as in WCAG */
+export function isDark(colour) {
+  const parts = colour.startsWith("#") ? [1, 3, 5].map((start) => Number.parseInt(colour.slice(start, start + 2), 16))
+    : (colour.match(/[\d.]+/g) ?? []).map(Number);
+  const [r, g, b] = parts.map((part) =>
+    part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4
+  );
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b < DARK;
+}
+
+/** @param {{drawing: Drawing, graph: Graph}} scene @param {number} route @param {(value: number) => string | number} written of
+ * a coordinate @returns {{isAside: boolean, hue: typeof HUES[number], isCramped: boolean, hasArrow: boolean, path:
+ * string}} isAside: saved or read again; isCramped: ends at a strip, to which no arrow can point */
+export function edgeLook({ drawing, graph }, route, written) {
+  const { routeKind, routeHalf, routeTensor, source, target, rect, kind, points, pointStart } = drawing;
+  const [from, to] = [source[route], target[route]];
+  const isAside = routeKind[route] === SAVED || routeKind[route] === REUSE;
+  const isLeaf = routeKind[route] === SATELLITE && kind[from] === TENSOR;
+  const isCramped = Math.min(rect[4 * from + 2], rect[4 * to + 2]) < STRIP_WIDTH;
+  // Positions count points, of two numbers each.
+  const [begin, end] = [2 * pointStart[route], 2 * pointStart[route + 1]];
+  const at = (/** @type {number} */ position) => written(points[position]);
+  let path = `M${at(begin)} ${at(begin + 1)}`;
+  for (let next = begin + 2; next + 5 < end; next += 6)
+    path += `C${at(next)} ${at(next + 1)} ${at(next + 2)} ${at(next + 3)} ${at(next + 4)} ${at(next + 5)}`;
+  const reach = Math.hypot(points[end - 2] - points[begin], points[end - 1] - points[begin + 1]);
+  return {
+    isAside,
+    hue: isAside ? "neutral"
+      : hue(routeHalf[route] === 1 ? "backward" : "forward",
+        isLeaf ? graph.topology.tensors[routeTensor[route]].role : ""),
+    isCramped,
+    hasArrow: !isAside && !isCramped && reach >= MIN_ARROW,
+    path,
+  };
+}
