@@ -155,7 +155,7 @@ def test_a_dump_follows_the_schema_that_is_published(http, query):
     assert not validator.is_valid(dump)
 
 
-def test_what_a_page_must_not_show_is_saved(http):
+def test_standalone_pages_are_sent_as_attachments(http):
     for address in ("/api/v1/trace.html", "/standalone.html"):
         assert http.head(address).headers["content-disposition"] == 'attachment; filename="chainrule.html"'
     assert "content-disposition" not in http.head("/api/v1/trace.svg").headers

@@ -162,6 +162,14 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
+async def begun(peer, gate):
+    """A client whose first picture, of seed 1, is being computed."""
+    client = peer()
+    client.ask(1, seed=1)
+    await until(lambda: gate.began == [1])
+    return client
+
+
 def count(service, name):
     return int(service.metrics.registry.get_sample_value(f"chainrule_{name}_total"))
 
@@ -169,11 +177,9 @@ def count(service, name):
 # Giving way ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_young_is_computed_to_its_end(run, gate):
+def test_a_young_computation_finishes(run, gate):
     async def scenario(service, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, seed=2)
         client.ask(3, seed=3)
         await until(lambda: count(service, "live_messages") == 3)
@@ -186,7 +192,7 @@ def test_what_is_young_is_computed_to_its_end(run, gate):
     assert gate.stopped == []
 
 
-def test_what_is_old_gives_way_but_the_one_after_it_is_let_finish(run, gate):
+def test_an_old_computation_is_superseded_and_the_next_finishes(run, gate):
     async def scenario(service, peer):
         client = peer()
         for seq in (1, 2):
@@ -213,11 +219,9 @@ def test_what_is_old_gives_way_but_the_one_after_it_is_let_finish(run, gate):
     assert [name for name, *_ in gate.stopped] == [1, 4, 5]  # the last because its client left
 
 
-def test_a_wish_that_came_early_is_given_way_to_when_the_grace_is_over(run, gate):
+def test_a_computation_is_superseded_after_the_grace(run, gate):
     async def scenario(_, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, seed=2)
         await until(lambda: gate.began == [1, 2])
 
@@ -227,11 +231,9 @@ def test_a_wish_that_came_early_is_given_way_to_when_the_grace_is_over(run, gate
     assert seconds >= 0.15  # the grace is counted from a moment before the gate's clock starts
 
 
-def test_a_mistake_is_nothing_to_give_way_to(run, gate):
+def test_a_bad_spec_supersedes_nothing(run, gate):
     async def scenario(service, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, scale="much")
         await until(lambda: count(service, "live_messages") == 2)
         gate.open.set()
@@ -242,7 +244,7 @@ def test_a_mistake_is_nothing_to_give_way_to(run, gate):
     assert gate.stopped == []
 
 
-def test_a_wish_that_changes_its_device_in_line_is_computed_there(run, monkeypatch):
+def test_a_new_device_while_in_line_is_used(run, monkeypatch):
     monkeypatch.setattr(main, "list_devices", lambda: [Device("cpu", "one"), Device("cuda", "another")])
     gate, threads = Gate(), []
 
@@ -268,11 +270,9 @@ def test_a_wish_that_changes_its_device_in_line_is_computed_there(run, monkeypat
     assert threads == [("cuda", "compute-cuda_0")]
 
 
-def test_a_grace_that_is_not_over_yet_keeps_no_socket(run, gate):
+def test_a_pending_grace_holds_no_session(run, gate):
     async def scenario(_, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, seed=2)
         await until(lambda: client.session.grace is not None)
         gate.open.set()
@@ -285,7 +285,7 @@ def test_a_grace_that_is_not_over_yet_keeps_no_socket(run, gate):
     run(scenario)
 
 
-def test_what_takes_too_long_is_told_with_its_number_and_the_next_is_computed(run, gate):
+def test_a_deadline_is_answered_with_its_number(run, gate):
     async def scenario(service, peer):
         client = peer()
         client.ask(1, seed=1)
@@ -300,14 +300,12 @@ def test_what_takes_too_long_is_told_with_its_number_and_the_next_is_computed(ru
     run(scenario, live_deadline_seconds=0.1)
 
 
-def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_beside_it(run, gate, monkeypatch):
+def test_after_a_computation_that_does_not_stop_another_tracer_is_used(run, gate, monkeypatch):
     monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 0.05)
     gate.stubborn = True
 
     async def scenario(_, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         retracer = client.session.retracer
         await client.until("error", 1, "deadline_exceeded")
         client.allow_time()
@@ -323,7 +321,7 @@ def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_besi
     run(scenario, live_deadline_seconds=0.1)
 
 
-def test_theory_gives_way_and_ends_with_its_socket(run, monkeypatch):
+def test_theory_is_superseded_and_ends_with_its_socket(run, monkeypatch):
     gate = Gate()
 
     def held(trace):
@@ -333,9 +331,7 @@ def test_theory_gives_way_and_ends_with_its_socket(run, monkeypatch):
     monkeypatch.setattr(live, "theory", held)
 
     async def scenario(service, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, seed=2)
         await until(lambda: gate.began == [1, 2])
         await client.leave()
@@ -348,7 +344,7 @@ def test_theory_gives_way_and_ends_with_its_socket(run, monkeypatch):
     run(scenario, live_grace_seconds=0)
 
 
-def test_theory_begun_after_a_wish_came_gives_way_to_it(run, gate, monkeypatch):
+def test_theory_that_starts_after_a_newer_message_is_superseded(run, gate, monkeypatch):
     """It stood in line behind a request, and meanwhile the client wished for something newer."""
     said, request = Gate(), Gate()
     monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(trace.spec["seed"]) or theory(trace))
@@ -374,7 +370,7 @@ def test_theory_begun_after_a_wish_came_gives_way_to_it(run, gate, monkeypatch):
     run(scenario, live_grace_seconds=0)
 
 
-def test_theory_that_takes_too_long_is_left_out(run, monkeypatch):
+def test_theory_past_its_deadline_is_skipped(run, monkeypatch):
     gate = Gate()
     monkeypatch.setattr(live, "theory", lambda trace: gate.pass_through(trace.spec["seed"]) or theory(trace))
 
@@ -395,7 +391,7 @@ def test_theory_that_takes_too_long_is_left_out(run, monkeypatch):
 @pytest.mark.parametrize(
     "style", ["module", *(pytest.param(each, marks=pytest.mark.long) for each in ("functions", "autograd_function"))]
 )
-def test_after_giving_way_the_numbers_are_right(run, style, monkeypatch):
+def test_numbers_are_right_after_superseded_passes(run, style, monkeypatch):
     """Stopped anywhere in a pass, the next one of the same tensors is as if it had never been."""
     spec = {"widths": "100x9", "batch": 100, "style": style}
     monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 60)
@@ -419,7 +415,7 @@ def test_after_giving_way_the_numbers_are_right(run, style, monkeypatch):
 # Many clients --------------------------------------------------------------------------------------------------------
 
 
-def test_thirty_clients_that_never_stop_asking_take_turns_and_each_ends_on_its_own_last_value(run, monkeypatch):
+def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkeypatch):
     clients, rounds = 30, 5
     order, trace, slots = [], Retracer.trace, []
 
@@ -460,7 +456,7 @@ def test_thirty_clients_that_never_stop_asking_take_turns_and_each_ends_on_its_o
         assert sorted(order[turn : turn + clients]) == list(range(clients))
 
 
-def test_who_takes_nothing_costs_the_others_nothing_and_is_let_go(run):
+def test_a_client_that_reads_nothing_delays_nobody(run):
     async def scenario(service, peer):
         slow, quick = peer(), peer()
         slow.ask(1)
@@ -487,7 +483,7 @@ def test_who_takes_nothing_costs_the_others_nothing_and_is_let_go(run):
     run(scenario)
 
 
-def test_who_leaves_while_it_is_computed_for_frees_the_device(run, gate):
+def test_a_client_that_leaves_frees_the_device(run, gate):
     async def scenario(service, peer):
         first, second, third = peer(), peer(), peer()
         first.ask(1, seed=1)
@@ -508,7 +504,7 @@ def test_who_leaves_while_it_is_computed_for_frees_the_device(run, gate):
     assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "disconnected")]
 
 
-def test_who_asks_and_leaves_in_one_breath_is_gone(run):
+def test_clients_that_ask_and_leave_at_once_keep_nothing(run):
     async def scenario(service, peer):
         for breaths in range(40):
             client = peer()
@@ -523,7 +519,7 @@ def test_who_asks_and_leaves_in_one_breath_is_gone(run):
     run(scenario)
 
 
-def test_what_sockets_keep_together_is_limited(run):
+def test_memory_kept_by_all_sockets_is_limited(run):
     limit = 3_000_000
     spec = {"widths": "100x9", "batch": 100}
 
@@ -542,7 +538,7 @@ def test_what_sockets_keep_together_is_limited(run):
     run(scenario, max_kept_bytes=limit)
 
 
-def test_a_socket_keeps_nothing_besides_that_the_limit_does_not_see(run, monkeypatch):
+def test_a_socket_keeps_no_trace_beyond_the_limit(run, monkeypatch):
     trace, seen, said = Retracer.trace, [], Gate()
     monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(len(seen)) or theory(trace))
 
@@ -574,7 +570,7 @@ def test_a_socket_keeps_nothing_besides_that_the_limit_does_not_see(run, monkeyp
 # The end of things ---------------------------------------------------------------------------------------------------
 
 
-def test_out_of_memory_is_told_and_what_was_kept_is_let_go_of(run, monkeypatch):
+def test_out_of_memory_is_answered_and_frees_kept_memory(run, monkeypatch):
     trace, greedy = Retracer.trace, []
 
     def fail_once(self, spec):
@@ -604,7 +600,7 @@ def test_out_of_memory_is_told_and_what_was_kept_is_let_go_of(run, monkeypatch):
     run(scenario)
 
 
-def test_when_the_server_goes_sockets_are_told_at_once_and_computing_stops(run, gate, monkeypatch):
+def test_shutdown_closes_sockets_and_stops_computing(run, gate, monkeypatch):
     monkeypatch.setattr(live, "CLOSE_SECONDS", 0.1)
 
     async def scenario(service, peer):
@@ -628,7 +624,7 @@ def test_when_the_server_goes_sockets_are_told_at_once_and_computing_stops(run, 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_clients_do_the_accounts_close(run, monkeypatch, seed):
+def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
     dice = random.Random(seed)
 
     def trace(_, spec):

@@ -46,7 +46,7 @@ def requests(scraped):
 # The text ------------------------------------------------------------------------------------------------------------
 
 
-def test_prometheus_reads_it_and_everything_says_what_it_is(client):
+def test_prometheus_reads_every_family(client):
     client.get("/api/v1/trace.json?widths=9,5,1")
     client.get("/api/v1/trace.json?widths=0")
     text = client.get("/metrics").text
@@ -57,7 +57,7 @@ def test_prometheus_reads_it_and_everything_says_what_it_is(client):
     assert "_created" not in text
 
 
-def test_it_says_what_runs_here(client):
+def test_build_information(client):
     scraped = scrape(client)
     (build,) = scraped["chainrule_build_info"].samples
     assert build.value == 1
@@ -67,7 +67,7 @@ def test_it_says_what_runs_here(client):
     assert scraped["chainrule_start_time_seconds"].samples[0].value > 1e9
 
 
-def test_a_series_begins_at_zero(client):
+def test_series_start_at_zero(client):
     scraped = scrape(client)
     kinds = {"request", "picture", "theory"}
     for name in ("accepted", "done", "timed_out"):
@@ -77,7 +77,7 @@ def test_a_series_begins_at_zero(client):
     assert set(cancelled.values()) == {0}
 
 
-def test_one_gauge_may_have_a_series_for_each_device():
+def test_a_gauge_has_a_series_per_device():
     metrics = Metrics()
     lines = {"cpu": 3, "cuda": 0}
     for device in lines:
@@ -89,7 +89,7 @@ def test_one_gauge_may_have_a_series_for_each_device():
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_counts_are_of_what_was_asked(client):
+def test_requests_are_counted_by_method_route_and_status(client):
     for path in (
         *["/api/v1/trace.json?widths=9,5,1&seed=1"] * 2,
         *["/api/v1/trace.json?widths=0"] * 3,
@@ -123,7 +123,7 @@ def test_the_counts_are_of_what_was_asked(client):
     assert values(scraped["chainrule_http_open_requests"]) == {(): 1}
 
 
-def test_what_clients_make_up_makes_no_series(client, settings):
+def test_unknown_paths_and_names_add_no_series(client, settings):
     known = templates_of(create_app(settings))
     letters = random.Random(7)
 
@@ -164,7 +164,7 @@ def templates_of(app):
     return found
 
 
-def test_every_route_has_its_own_label():
+def test_every_route_has_its_label():
     async def endpoint(_):
         raise AssertionError("nobody asks")
 
@@ -190,7 +190,7 @@ def test_every_route_has_its_own_label():
     assert {path: templates.of(path) for path in expected} == expected
 
 
-def test_a_client_that_leaves_before_its_answer_is_told_apart():
+def test_clients_that_leave_are_counted_apart():
     metrics = Metrics()
 
     async def leaves(_scope, receive, _send):
@@ -247,7 +247,7 @@ def closes(scraped):
     return all(accepted == sum(rest) for accepted, *rest in (account(scraped, kind) for kind in get_args(Kind)))
 
 
-def test_work_is_accounted_for_as_it_was_asked(client, monkeypatch):
+def test_work_is_counted_by_its_end(client, monkeypatch):
     def breaks(_):
         raise RuntimeError("a secret of the inside")
 
@@ -281,7 +281,7 @@ def scraped_value(scraped, name, **labels):
     return value
 
 
-def test_what_is_in_hand_shows_while_it_is(open_client, settings, monkeypatch):
+def test_work_in_progress_is_shown(open_client, settings, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(api, "_profile_bytes", lambda _: b"%d" % gate.wait(60))
     client = open_client(create_app(settings.model_copy(update={"queue": 2})))
@@ -302,7 +302,9 @@ def test_what_is_in_hand_shows_while_it_is(open_client, settings, monkeypatch):
         return during, await asyncio.gather(*tasks), await scraped()
 
     during, answers, after = client.runner.run(scenario())
-    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503]
+    (refused,) = (answer for answer in answers if answer.status_code != 200)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+    assert int(refused.headers["retry-after"]) >= 1
     assert account(during, "request") == [3, 0, 0, 0, 0, 3]
     assert account(after, "request") == [3, 3, 0, 0, 0, 0]
     assert closes(during)
