@@ -226,8 +226,6 @@ def check_error(answer, status, code):
 
 
 # Requests that do not arrive ------------------------------------------------------------------------------------------
-
-
 def test_a_silent_connection_is_closed_without_an_answer(start_app):
     with opened(start_app().port) as client:
         assert rest(client) == b""
@@ -314,8 +312,6 @@ def test_a_body_may_end_after_its_answer(start_app):
 
 
 # Malformed HTTP ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -385,8 +381,6 @@ def test_a_crash_in_a_handshake_hides_its_message(start_app):
 
 
 # Slow readers ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_client_that_reads_nothing_is_cut_off_and_holds_no_memory(start_app):
     application = start_app()
     with opened(application.port, receive_buffer=4096) as client:
@@ -531,8 +525,6 @@ def test_a_socket_with_pongs_stays_open(start_app):
 
 
 # Too many connections -----------------------------------------------------------------------------------------------
-
-
 def test_a_connection_too_many_replaces_the_oldest_idle_one(settings):
     """Idle ones that were answered before come last, though they are older."""
     application = Application()
@@ -645,8 +637,6 @@ def test_failed_accepts_are_logged_once_a_minute(settings, caplog):
 
 
 # The end --------------------------------------------------------------------------------------------------------------
-
-
 def test_shutdown_closes_sockets_with_1012(settings):
     application = Application()
     with (
@@ -712,8 +702,6 @@ def test_the_forwarded_scheme_is_read_from_trusted_proxies_only(start_app, trust
 
 
 # The parts ------------------------------------------------------------------------------------------------------------
-
-
 def test_bytes_in_the_kernel_count_as_unsent():
     """Seen from Python everything was sent."""
 

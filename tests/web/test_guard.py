@@ -108,8 +108,6 @@ def with_token(token=TOKEN):
 
 
 # Headers -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/", 200), ("GET", "/nowhere", 404), ("POST", "/", 405), ("GET", "/broken", 500), ("HEAD", "/echo", 200)],
@@ -124,8 +122,6 @@ def test_every_answer_carries_the_security_headers(guarded, open_client, method,
 
 
 # Host ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
@@ -315,8 +311,6 @@ def test_a_websocket_needs_host_token_and_a_route(guarded, serve):
 
 
 # Token ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_link_becomes_a_cookie_and_leaves_the_address(guarded, open_client):
     client = open_client(guarded(token=with_token()))
     answer = client.get(f"/echo?widths=100x51&token={TOKEN}&seed=1%20")

@@ -169,8 +169,6 @@ def test_a_tracer_traces_the_same_after_forget():
 
 
 # The graph that a socket has sent ------------------------------------------------------------------
-
-
 def test_a_sent_graph_is_recognized_by_its_digest():
     tracer, shown, sent = Retracer(), Shown(), []
     for values in ({}, {"scale": 2}, {"batch": 50}, {"batch": 50, "seed": 1}, "forget", {"batch": 50}, {}):

@@ -175,8 +175,6 @@ def count(service, name):
 
 
 # Giving way ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_young_computation_finishes(run, gate):
     async def scenario(service, peer):
         client = await begun(peer, gate)
@@ -413,8 +411,6 @@ def test_numbers_are_right_after_superseded_passes(run, style, monkeypatch):
 
 
 # Many clients --------------------------------------------------------------------------------------------------------
-
-
 def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkeypatch):
     clients, rounds = 30, 5
     order, trace, slots = [], Retracer.trace, []
@@ -568,8 +564,6 @@ def test_a_socket_keeps_no_trace_beyond_the_limit(run, monkeypatch):
 
 
 # The end of things ---------------------------------------------------------------------------------------------------
-
-
 def test_out_of_memory_is_answered_and_frees_kept_memory(run, monkeypatch):
     trace, greedy = Retracer.trace, []
 
@@ -621,8 +615,6 @@ def test_shutdown_closes_sockets_and_stops_computing(run, gate, monkeypatch):
 
 
 # Accounts ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
     dice = random.Random(seed)

@@ -89,8 +89,6 @@ def log(settings):
 
 
 # One record a request ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_a_request_is_one_record_with_these_fields(log, client, log_format):
     written = log(log_format, "info")
@@ -129,8 +127,6 @@ def test_by_default_answers_and_refusals_are_not_logged(log, client):
 
 
 # Request ids ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "given",
     ["", " ", "a" * 65, "a b", "ä", 'a"b', "a,b", "a/b", "a\tb", "../../etc", "${jndi:x}", "a;b"],
@@ -216,8 +212,6 @@ def test_sockets_and_refused_handshakes_have_a_request_id(serve, settings):
 
 
 # Threads and tasks ---------------------------------------------------------------------------------------------------
-
-
 def test_records_of_compute_threads_have_request_id_and_spec(log, client, monkeypatch):
     written = log()
 
@@ -251,8 +245,6 @@ def test_the_request_id_ends_with_its_request(client):
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_a_crash_is_logged_once_under_the_request_id_of_the_answer(log, client, monkeypatch, log_format):
     written = log(log_format, "warning")

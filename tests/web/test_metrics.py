@@ -44,8 +44,6 @@ def requests(scraped):
 
 
 # The text ------------------------------------------------------------------------------------------------------------
-
-
 def test_prometheus_reads_every_family(client):
     client.get("/api/v1/trace.json?widths=9,5,1")
     client.get("/api/v1/trace.json?widths=0")
@@ -87,8 +85,6 @@ def test_a_gauge_has_a_series_per_device():
 
 
 # Requests ------------------------------------------------------------------------------------------------------------
-
-
 def test_requests_are_counted_by_method_route_and_status(client):
     for path in (
         *["/api/v1/trace.json?widths=9,5,1&seed=1"] * 2,
@@ -316,8 +312,6 @@ def test_work_in_progress_is_shown(open_client, settings, monkeypatch):
 
 
 # Sockets -------------------------------------------------------------------------------------------------------------
-
-
 def test_open_sockets_and_their_work_are_counted(serve, settings):
     address = serve(create_app(settings))
 

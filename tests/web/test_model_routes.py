@@ -110,8 +110,6 @@ def std(dump, name):
 
 
 # ------------------------------------------------------------------------------------------------------------- routes
-
-
 @pytest.mark.parametrize("file", FILES)
 def test_every_format_is_served(client, file):
     answer = client.get(f"{BASE}/{file}")
@@ -395,8 +393,6 @@ def test_the_page_data_has_the_error_of_a_failed_reload(client, own, making):
 
 
 # -------------------------------------------------------------------------------------------------------------- token
-
-
 @pytest.fixture
 def locked(own, settings):
     return create_app(Settings(**settings.model_dump() | {"token": "a-secret-token"}), own=own)
@@ -424,8 +420,6 @@ def test_sockets_without_the_token_are_refused(locked, serve):
 
 
 # -------------------------------------------------------------------------------------------------------- live socket
-
-
 @pytest.fixture
 def address(app, serve):
     return serve(app)

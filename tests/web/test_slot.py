@@ -103,8 +103,6 @@ async def until(condition):
 
 
 # The line ------------------------------------------------------------------------------------------------------------
-
-
 def test_one_at_a_time_and_first_come_first_served(slot):
     gate = Gate()
 
@@ -272,8 +270,6 @@ def test_failing_work_passes_its_error_on_and_frees_the_slot(slot):
 
 
 # Being given up ------------------------------------------------------------------------------------------------------
-
-
 def test_a_cancelled_caller_leaves_the_line(slot):
     gate = Gate()
 
@@ -458,8 +454,6 @@ def test_closing_stops_all_work(slot):
 
 
 # Memory --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -525,8 +519,6 @@ def test_an_error_holds_no_tensors(slot, error):
 
 
 # All of it at random -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_random_clients_keep_accounts_closed_and_one_computation_at_once(seed):
     dice = random.Random(seed)

@@ -221,8 +221,6 @@ def test_ops_of_other_threads_are_not_recorded(net, x):
 
 
 # ------------------------------------------------------------------------------------------------------ where it runs
-
-
 def test_at_a_prompt_a_browser_opens_and_explore_returns(net, x, opened, monkeypatch):
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     view = explore(net, x, loss=square)
@@ -309,8 +307,6 @@ def test_an_open_page_does_not_keep_the_process_alive(tmp_path):
 
 
 # ----------------------------------------------------------------------------------------------------------- the name
-
-
 def test_repr_has_the_address(net, x):
     view = explore(net, x, loss=square, browser=False)
     assert isinstance(view, View)
