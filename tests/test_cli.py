@@ -25,7 +25,6 @@ from chainrule.spec.presets import PRESETS
 
 
 def called(*arguments, text=True, **environment):
-    """Run a command in this process."""
     ours = {name: None for name in os.environ if name.startswith("CHAINRULE_")}
     result = CliRunner().invoke(commands, arguments, env=ours | environment, catch_exceptions=False)
     stdout, stderr = (result.stdout, result.stderr) if text else (result.stdout_bytes, result.stderr_bytes)
@@ -33,7 +32,7 @@ def called(*arguments, text=True, **environment):
 
 
 def refused(*arguments, status=2, **environment):
-    """The one line that a command says instead of doing what it was asked."""
+    """The one error line of a command."""
     done = called(*arguments, **environment)
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith("chainrule: ")
@@ -42,13 +41,11 @@ def refused(*arguments, status=2, **environment):
 
 
 def page_data(link):
-    """The data in a page."""
     return json.loads(re.search(r'id="page-data">(.*?)</script>', httpx.get(link).text, re.DOTALL)[1])
 
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory):
-    """A graph dump in a file."""
     path = tmp_path_factory.mktemp("dumps") / "net.json"
     assert called("trace", "widths=5,4,1", "-o", str(path)).returncode == 0
     return path
@@ -312,7 +309,7 @@ def test_a_large_or_missing_file_is_one_line(tmp_path):
 
 
 def test_the_token_is_only_in_the_printed_link():
-    """Whatever the log says: told to say all it can, and asked in every way that carries the token."""
+    """At the most verbose log level, with requests that carry the token in every way."""
     token = "correct-horse-battery"
     with serving(CHAINRULE_TOKEN=token, CHAINRULE_LOG_LEVEL="debug") as (process, link):
         base, query = link.split("?")
@@ -356,7 +353,6 @@ UNLIMITED = {
 
 
 def computing(link):
-    """Whether the server says that the CPU has something to do."""
     text = httpx.get(f"{link}metrics").text
     return re.search(r'^chainrule_device_busy\{device="cpu"\} 1', text, re.MULTILINE) is not None
 
@@ -381,7 +377,7 @@ def test_the_process_ends_while_it_computes(number):
 
 
 def test_a_thread_that_does_not_stop_ends_with_the_process():
-    """A thread in the middle of an op: Python would wait for it."""
+    """Python would wait for a thread in the middle of an op."""
     code = (
         "import threading, time; from chainrule.__main__ import _end_after; "
         "threading.Thread(target=_end_after, args=(0.2,), daemon=True).start(); "

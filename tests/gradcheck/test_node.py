@@ -32,7 +32,7 @@ class Cube(torch.autograd.Function):
 
 
 class Cubes(nn.Module):
-    """Two calls of one Function, of which the second is what the test makes it."""
+    """Two calls of `Cube`: a right one, and one with `wrong`."""
 
     def __init__(self, width=3, wrong=1.0):
         super().__init__()
@@ -163,7 +163,7 @@ def test_large_tensors_are_sampled_with_places_of_the_whole(rows):
 
 
 class Gate(torch.autograd.Function):
-    """x where it is positive, and where that is: truth values."""
+    """The positive part of x, a mask and a value that is no tensor."""
 
     @staticmethod
     def forward(ctx, x, mode):

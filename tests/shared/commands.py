@@ -57,7 +57,6 @@ def command(*arguments: str, **settings: str) -> Iterator[str]:
 
 
 def run(output: Connection, folder: str, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
-    """Be the command, in a process of its own."""
     from chainrule.__main__ import main
 
     for stream in (1, 2):

@@ -30,7 +30,6 @@ def idle(page: Page) -> None:
 
 
 def next_frame(page: Page) -> None:
-    """Wait until the page has drawn a frame."""
     page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
 
 

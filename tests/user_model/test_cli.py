@@ -24,7 +24,7 @@ USER_MODELS = Path(__file__).parents[1] / "shared" / "user_models"
 
 
 def refused(*arguments, status=2):
-    """The one line of a refusal, without the command's name."""
+    """The one error line, without the command's name."""
     ours = {name: None for name in os.environ if name.startswith("CHAINRULE_")}
     answer = CliRunner().invoke(commands, ["explore", "--no-browser", *arguments], env=ours, catch_exceptions=False)
     assert answer.exit_code == status, answer.output
@@ -36,7 +36,7 @@ def refused(*arguments, status=2):
 
 @contextmanager
 def exploring(*arguments, folder=USER_MODELS, **options):
-    """A server; gives a client with its token, and its process."""
+    """A server: a client with its token, and its process."""
     with serving("--no-browser", *arguments, command="explore", folder=folder, **options) as (process, link):
         address, _, token = link.partition("?token=")
         with httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:

@@ -254,8 +254,6 @@ def test_a_device_option_moves_a_copy(own):
 
 
 class Reloads:
-    """Waits for the reloads of a model."""
-
     def __init__(self, own):
         self.own = own
         self.seen = threading.Semaphore(0)

@@ -28,7 +28,6 @@ def bits(tensor):
 
 
 def snapshot(subject):
-    """Everything of a subject, and every generator, bit for bit."""
     tensors = {name: bits(each) for name, each in subject.model.state_dict().items()}
     tensors |= {
         f"{name}.grad": bits(each.grad) for name, each in subject.model.named_parameters() if each.grad is not None
@@ -51,7 +50,7 @@ def same_snapshot(one, other):
 
 
 def numbers(trace):
-    """Names and statistics of all tensors, and the loss: what two traces of equal passes have in common."""
+    """Names, statistics and loss, which equal passes share."""
     table = trace.statistics
     return (
         [tensor.name for tensor in trace.tensors],
@@ -271,7 +270,7 @@ def test_a_recording_is_reused_and_a_repeated_what_if_is_not_computed(own):
 
 
 class Mixture(nn.Module):
-    """Sends the whole batch to the expert that its router likes best."""
+    """Sends the whole batch to one expert, chosen by its router."""
 
     def __init__(self, experts):
         super().__init__()
@@ -287,7 +286,7 @@ class Mixture(nn.Module):
 
 
 class Direct(Mixture):
-    """The same with plain matrices: no module runs that could be told apart."""
+    """A mixture of matrices, which no module tells apart."""
 
     def answer(self, expert, x):
         return x @ expert

@@ -29,8 +29,6 @@ def app(settings):
 
 
 def forbid_computing(monkeypatch):
-    """Any trace from here on is a failure."""
-
     def fail(*_):
         raise AssertionError("nothing may be computed")
 
@@ -289,8 +287,6 @@ def test_a_body_that_does_not_arrive_is_answered_408(open_client, settings):
 
 
 class Endless:
-    """Computes until it is asked to stop."""
-
     def __init__(self):
         self.began = threading.Semaphore(0)
         self.stopped = queue.SimpleQueue()

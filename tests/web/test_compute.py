@@ -12,7 +12,6 @@ from chainrule.web.metrics import Metrics
 
 
 def endless(began):
-    """Work that ends when it is asked to."""
     began.set()
     while True:
         check()

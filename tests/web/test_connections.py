@@ -39,8 +39,6 @@ LARGE = bytes(range(256)) * (1 << 16)  # 16 MiB: more than a kernel keeps
 
 
 class Application:
-    """A server's application, and what happened to it."""
-
     def __init__(self):
         self.gone = threading.Event()
         self.began = threading.Event()
@@ -58,7 +56,7 @@ class Application:
         return Response(LARGE)
 
     async def waits(self, request):
-        """Reads no body; computes until its client has gone."""
+        """Reads no body; returns when its client has gone."""
         self.began.set()
         while (await request.receive())["type"] != "http.disconnect":
             pass
@@ -157,7 +155,6 @@ def start_app(serve, settings, monkeypatch):
 
 @contextlib.contextmanager
 def opened(port, *, receive_buffer=None):
-    """A connection to the server, with room for little if need be."""
     client = socket.socket()
     if receive_buffer is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -168,7 +165,7 @@ def opened(port, *, receive_buffer=None):
 
 
 def rest(client):
-    """Everything that still comes, until the server closes."""
+    """Receive until the server closes."""
     client.settimeout(LONG)
     parts = []
     with contextlib.suppress(ConnectionResetError):
@@ -178,7 +175,7 @@ def rest(client):
 
 
 def answer_of(client):
-    """One whole answer on a connection that stays open."""
+    """Receive one answer; the connection stays open."""
     client.settimeout(LONG)
     answer = b""
     while b"\r\n\r\n" not in answer:
@@ -191,7 +188,7 @@ def answer_of(client):
 
 
 def drip(client, data, seconds=0.05):
-    """Send byte after byte until all is sent or the server does not want any more; whether all was sent."""
+    """Send byte by byte until the server answers or closes; whether all was sent."""
     for byte in data:
         try:
             client.sendall(bytes([byte]))
@@ -205,7 +202,6 @@ def drip(client, data, seconds=0.05):
 
 
 def read(answer):
-    """Status, headers and JSON of an answer as bytes."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
     headers = dict(line.lower().split(": ", 1) for line in lines)
@@ -447,7 +443,6 @@ def test_the_kernel_buffers_little_for_a_client_that_reads_nothing(settings):
 
 @pytest.mark.parametrize("kind", ["pings", "requests"])
 def test_a_client_that_reads_no_answer_is_not_read_from(start_app, kind):
-    """Nothing is kept beyond the buffers of both kernels."""
     application = start_app(send_seconds=600.0, receive_seconds=600.0)
     with opened(application.port, receive_buffer=4096) as client:
         if kind == "pings":
@@ -465,7 +460,7 @@ def test_a_client_that_reads_no_answer_is_not_read_from(start_app, kind):
 
 
 def test_unread_small_answers_cut_the_client_off(start_app):
-    """Less than uvicorn's own limits would notice, asked for until the kernel takes no more."""
+    """The answers stay below uvicorn's write limits."""
     application = start_app()
     with opened(application.port, receive_buffer=4096) as client:
         client.settimeout(0.2)
@@ -476,7 +471,7 @@ def test_unread_small_answers_cut_the_client_off(start_app):
 
 
 def test_many_unanswered_messages_are_read_together(start_app, monkeypatch):
-    """Each of 200 messages comes by itself; all are heard, in fewer readings, and an answer ends that."""
+    """200 single messages need fewer reads; an answer restores immediate reads."""
     readings = []
     received = SocketConnection.data_received
     monkeypatch.setattr(
@@ -526,7 +521,7 @@ def test_a_socket_with_pongs_stays_open(start_app):
 
 # Too many connections -----------------------------------------------------------------------------------------------
 def test_a_connection_too_many_replaces_the_oldest_idle_one(settings):
-    """Idle ones that were answered before come last, though they are older."""
+    """Connections with an earlier answer are replaced last."""
     application = Application()
     changes = {"max_connections": 4, "receive_seconds": 600.0, "shutdown_seconds": 1}
     with running(application, settings.model_copy(update=changes)) as server, contextlib.ExitStack() as stack:
@@ -652,7 +647,6 @@ def test_shutdown_closes_sockets_with_1012(settings):
 
 
 def test_slow_readers_do_not_delay_shutdown(settings):
-    """Slow readers of both kinds and a request without an end; the server's patience is the least of them."""
     application = Application()
     patient = {"send_seconds": 600.0, "receive_seconds": 600.0, "shutdown_seconds": 1}
     with (
@@ -703,8 +697,6 @@ def test_the_forwarded_scheme_is_read_from_trusted_proxies_only(start_app, trust
 
 # The parts ------------------------------------------------------------------------------------------------------------
 def test_bytes_in_the_kernel_count_as_unsent():
-    """Seen from Python everything was sent."""
-
     class Transport:
         def get_write_buffer_size(self):
             return 0
@@ -786,7 +778,7 @@ def wait_until(condition):
 
 @contextlib.contextmanager
 def running(application, settings):
-    """A server in a thread of its own, as an object."""
+    """A server in a thread, which the test can stop."""
     listener = socket.create_server(("127.0.0.1", 0))
     application.port = listener.getsockname()[1]
     server = Server(ServerConfig(application.app(settings), settings))

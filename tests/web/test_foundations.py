@@ -20,7 +20,7 @@ def client(shared_client):
 
 
 def edges(page):
-    """Name, text and whether it is allowed: each input at the ends of its range, at its choices, and past them."""
+    """Name, text and validity of each input at its limits, at its choices and past them."""
     for each in page.inputs:
         if each.minimum is not None:
             inside = [each.minimum, each.maximum]

@@ -35,7 +35,7 @@ async def socket(websocket):
 
 
 class Busy:
-    """Routes that answer when they are let go."""
+    """Routes that wait for `go`."""
 
     def __init__(self):
         self.open = 0
@@ -202,7 +202,7 @@ HOSTS = {
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_requests_need_an_allowed_host_and_its_origin(guarded, open_client, host):
-    """Host is looked at always, Origin where something is written; both must agree."""
+    """Every method checks Host; methods that write check Origin too."""
     client = open_client(guarded(allowed_hosts=("class.example",)))
     for origin, same in ORIGINS.items():
         headers = {"host": host} if origin is None else {"host": host, "origin": origin.format(host=host)}
@@ -262,7 +262,6 @@ LOADS = {
 @pytest.mark.parametrize("path", ["/", "/echo", "/echo?token=anything", "/static/icon.svg", "/healthz"])
 @pytest.mark.parametrize("load", LOADS)
 def test_pages_elsewhere_may_link_here_and_load_nothing(guarded, open_client, load, path):
-    """A page elsewhere may lead here, and not make this server work for pictures that it never sees."""
     client = open_client(guarded())
     mode, destination, visits = LOADS[load]
     for site in ("none", "same-origin", "same-site", "cross-site"):
@@ -328,7 +327,7 @@ def test_a_link_becomes_a_cookie_and_leaves_the_address(guarded, open_client):
 
 
 def test_servers_on_one_host_have_separate_cookies(guarded, open_client):
-    """Cookies know a host and not a port: the second link must not throw the first one's cookie away."""
+    """Cookies have a host and no port."""
     one, other = "correct-horse-battery", "another-long-token"
     first, second = (open_client(guarded(token=with_token(each))) for each in (one, other))
     jar = {}
@@ -530,8 +529,6 @@ def test_refusals_are_counted_by_code(guarded, open_client, serve, metrics):
 
 
 def test_a_client_that_leaves_before_its_body_is_not_logged(settings, caplog):
-    """Nobody to answer, and nothing for the log."""
-
     async def reads(request):
         await request.body()
 

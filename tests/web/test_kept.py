@@ -131,7 +131,7 @@ def large(style):
     ids=lambda values: values.get("style") or values["program"],
 )
 def test_kept_bytes_are_an_upper_bound_and_forget_frees_them(values):
-    """The tensors' memory is torch's and known to the byte. All else is Python's, and measured."""
+    """Tensor memory is known; tracemalloc measures Python's."""
     spec = ModelSpec.parse(values)
 
     def traced():

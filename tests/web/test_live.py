@@ -33,7 +33,7 @@ def socket(address):
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Traces wait for the gate; it counts them and knows whether two ever ran at once."""
+    """Traces wait for the gate, which counts simultaneous ones."""
 
     class Gate:
         def __init__(self):
@@ -219,7 +219,7 @@ def test_a_crash_is_answered_without_its_message(socket, monkeypatch):
 # Theory -----------------------------------------------------------------------------------------------------
 @pytest.fixture
 def never_at_once(monkeypatch):
-    """Theory has had all the time it may have: it comes when the client rests."""
+    """Theory has used up its share: it comes when the client rests."""
     monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
 
 

@@ -35,8 +35,6 @@ QUERY = "widths=9,5,1&seed=3"
 
 
 class Written:
-    """Log records so far."""
-
     def __init__(self, log_format):
         self.stream = io.StringIO()
         self.log_format = log_format
@@ -51,7 +49,6 @@ class Written:
 
     @property
     def records(self):
-        """JSON lines as objects; of a text line what a test wants to know."""
         if self.log_format == "json":
             return [json.loads(line) for line in self.lines]
         return [read_line(line) for line in self.lines if not line.startswith("    ")]
@@ -69,7 +66,7 @@ def read_line(line):
 
 @pytest.fixture
 def log(settings):
-    """A function that sets logging up as the server does; all is as before in the end."""
+    """Configure logging as the server does; restored at the end."""
     names = [None, "chainrule", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"]
     loggers = [logging.getLogger(name) for name in names]
     before = [(each.level, each.handlers[:], each.propagate) for each in loggers]
@@ -290,7 +287,7 @@ def test_expected_5xx_errors_are_logged_once(log, client, monkeypatch, error, le
 
 
 def test_a_crash_within_an_answer_is_logged_once(log, serve, settings):
-    """Over a socket: uvicorn would log the exception a second time."""
+    """Over a socket, where uvicorn would log the exception again."""
     from starlette.responses import StreamingResponse
 
     async def half():
@@ -317,7 +314,7 @@ SECRETS = (
 
 @pytest.mark.parametrize("log_format", ["json", pytest.param("text", marks=pytest.mark.long)])
 def test_nothing_private_is_logged(log_format, tmp_path):
-    """By a server as a user starts it, so that uvicorn and the WebSocket library have their say as well."""
+    """In a real server, so that uvicorn and websockets log too."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
     environment |= {
         "CHAINRULE_TOKEN": TOKEN,
@@ -358,7 +355,7 @@ def test_nothing_private_is_logged(log_format, tmp_path):
 
 
 def send_secrets(address):
-    """Everything that a client can put where it does not belong."""
+    """Put a secret into everything that a client can send."""
     authorized = {"authorization": f"Bearer {TOKEN}"}
     with httpx.Client(base_url=address, timeout=30) as http:
         visited = http.get(f"/?token={TOKEN}&evil-query=evil-value")
@@ -474,7 +471,7 @@ def test_connection_records_of_uvicorn_are_dropped(log):
 
 
 def exchange(app, incoming):
-    """One socket's life in process: what it receives is given, what it sends comes back."""
+    """Run one socket in process: receives `incoming`, returns sent messages."""
     sent, coming = [], iter([{"type": "websocket.connect"}, *incoming])
 
     async def receive():

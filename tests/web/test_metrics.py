@@ -34,12 +34,12 @@ def scrape(client):
 
 
 def values(family):
-    """Samples of a family: labels' values in the order of their names → value."""
+    """Label values in the order of their names → sample value."""
     return {tuple(sample.labels[name] for name in sorted(sample.labels)): sample.value for sample in family.samples}
 
 
 def requests(scraped):
-    """(method, route, status) → how many."""
+    """(method, route, status) → count."""
     return values(scraped["chainrule_http_requests"])
 
 
@@ -148,7 +148,6 @@ def test_unknown_paths_and_names_add_no_series(client, settings):
 
 
 def templates_of(app):
-    """The templates of all routes, and of the folder of files."""
     found = {"/static/{path}"}
     waiting = list(app.routes)
     while waiting:
@@ -239,7 +238,6 @@ def account(scraped, kind):
 
 
 def closes(scraped):
-    """Whether the accounts of every kind of work close."""
     return all(accepted == sum(rest) for accepted, *rest in (account(scraped, kind) for kind in get_args(Kind)))
 
 

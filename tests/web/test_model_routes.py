@@ -38,8 +38,6 @@ FILES = {
 
 
 class Double(torch.autograd.Function):
-    """2 x, and its gradient."""
-
     @staticmethod
     def forward(_, x):
         return 2 * x
@@ -60,13 +58,13 @@ class Net(nn.Module):
 
 
 def made(depth=2):
-    """A subject: the same one for the same depth."""
+    """An equal subject for an equal depth."""
     torch.manual_seed(3)
     return make_subject((Net(depth), torch.randn(8, 6), lambda out: (out**2).mean()), "net")
 
 
 class Making:
-    """Makes a subject; what it makes can be changed, as a file can."""
+    """A factory whose result can change, as a file can."""
 
     def __init__(self):
         self.depth = 2
@@ -99,12 +97,11 @@ def client(app, open_client):
 
 
 def traced(**values):
-    """The trace of the same subject at a what-if, made beside the server."""
+    """The same trace, without the server."""
     return Tracer(made(), seed=5).trace(WhatIf(**values))
 
 
 def std(dump, name):
-    """A tensor's standard deviation in a dump."""
     ids = {tensor["name"]: tensor["id"] for tensor in reversed(dump["tensors"])}
     return dump["statistics"]["std"][dump["statistics"]["tensor"].index(ids[name])]
 
@@ -275,7 +272,6 @@ def test_all_formats_of_a_what_if_share_one_pass(client, monkeypatch):
 
 
 def custom_op(client):
-    """Id of the op inside the model's Function."""
     dump = client.get(f"{BASE}/trace.json").json()
     functions = {module["id"] for module in dump["modules"] if module["type"] == "Double"}
     (found,) = [op["id"] for op in dump["ops"] if op["module"] in functions and op["phase"] == "forward"]

@@ -58,7 +58,7 @@ HARMLESS = {"re.compile", "torch.compile"}
 
 
 def reaches(source):
-    """Names of MODULES that a source imports and of CALLS that it makes."""
+    """Names in MODULES and CALLS that a source uses."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         names = []
@@ -253,7 +253,7 @@ READ = {"/proc/self/stat", "/proc/self/limits", *mimetypes.knownfiles}
 
 
 def is_harmless(event, *arguments):
-    """Whether an event of the interpreter is one that a server may raise while it answers."""
+    """Whether a server may raise this audit event while it answers."""
     if event == "socket.__new__":
         return True  # V8's event loop wakes itself through a pair of sockets; nothing is connected, bound or looked up
     if event == "ctypes.dlopen":

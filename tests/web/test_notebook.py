@@ -34,7 +34,7 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
-    """The outputs of the cells, and the file that a browser would have written."""
+    """The outputs of the cells, and the file that a browser would write."""
     folder = tmp_path_factory.mktemp("notebook")
     noted, browser = folder / "opened.txt", folder / "browser.py"
     browser.write_text("import sys\nopen(sys.argv[1], 'a').write(sys.argv[2])\n")

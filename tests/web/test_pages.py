@@ -22,7 +22,7 @@ from chainrule.web.main import create_app
 
 
 class Page(HTMLParser):
-    """Files that a page loads, and data that it embeds."""
+    """Files and scripts that a page loads, and its data."""
 
     def __init__(self, text):
         super().__init__()
@@ -185,7 +185,7 @@ ELSEWHERE = (
 
 
 def test_no_static_path_leaves_the_folder(serve, settings):
-    """As bytes on a socket: a client of any kind would tidy them up."""
+    """Raw bytes, because clients normalize paths."""
     address, port = serve(create_app(settings)).split(":")
     digest = re.search(r"/static/~(\w+)/", httpx.get(f"http://{address}:{port}/").text)[1]
     tails = [up + slash for up in UPWARDS for slash in SLASHES]

@@ -18,7 +18,7 @@ TOKEN = "correct-horse-battery"
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Profiles take until the gate opens; it is open in the end, so that no thread is left behind."""
+    """Profiles wait for the gate, which is open at the end."""
     opened = threading.Event()
 
     def wait(_):
@@ -31,7 +31,7 @@ def gate(monkeypatch):
 
 
 async def until(client, path, holds):
-    """The first answer that is as it should be; within 20 seconds."""
+    """The first answer whose JSON `holds`."""
     end = time.monotonic() + 20
     while True:
         answer = await client.get(path)

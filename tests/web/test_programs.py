@@ -137,7 +137,7 @@ def test_openapi_names_the_programs_that_use_a_key(client):
 
 @pytest.fixture
 def nothing_built(monkeypatch, tmp_path):
-    """A cache in which no extension lies, and none loaded."""
+    """An empty cache of extensions, and none loaded."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     load_extension.cache_clear()
     yield

@@ -58,7 +58,7 @@ def slot():
 
 
 class Gate:
-    """Work that waits until it is let go, and knows how many run at once."""
+    """Work that waits for `open` and counts simultaneous runs."""
 
     def __init__(self):
         self.open = threading.Event()
@@ -77,7 +77,6 @@ class Gate:
         return name, threading.current_thread()
 
     def obedient(self, name):
-        """Stops when it is asked to."""
         self.running += 1
         self.most = max(self.most, self.running)
         try:

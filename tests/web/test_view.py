@@ -58,14 +58,13 @@ def no_view_left():
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Addresses that a browser was asked to open."""
     addresses = []
     monkeypatch.setattr(view_module.webbrowser, "open", lambda address: addresses.append(address))
     return addresses
 
 
 def get(view, path, **options):
-    """An answer of the view's server, without the redirect to a cookie."""
+    """Ask the view's server without following redirects."""
     base = view.url.partition("/?")[0]
     return httpx.get(f"{base}{path}", **options)
 
@@ -253,7 +252,7 @@ print("goes on with", len(view.trace.ops), "ops", flush=True)
 
 @pytest.fixture
 def script(tmp_path):
-    """A script that explores, and the file that its browser writes addresses to."""
+    """A process that explores, and the file with the addresses its browser opened."""
     path, noted, browser = tmp_path / "script.py", tmp_path / "opened.txt", tmp_path / "browser.py"
     path.write_text(SCRIPT)
     browser.write_text("import sys\nwith open(sys.argv[1], 'a') as noted:\n    print(sys.argv[2], file=noted)\n")
