@@ -14,21 +14,7 @@ from chainrule.spec.keys import SPEC_KEYS
 from chainrule.web.guard import SECURITY_HEADERS
 from chainrule.web.main import create_app
 
-TRACE = {
-    "schema",
-    "spec",
-    "environment",
-    "loss",
-    "modules",
-    "ops",
-    "tensors",
-    "saved",
-    "layers",
-    "sources",
-    "statistics",
-    "error",
-    "timing",
-}
+TRACE = set("schema spec environment loss modules ops tensors saved layers sources statistics error timing".split())
 
 CHAPTER = {
     # page: the least that its twin says

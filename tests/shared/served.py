@@ -166,11 +166,11 @@ class Metrics:
         return {name: self.total(f"work_{name}_total") for name in ("accepted", *ENDS)}
 
 
-def wait_for(condition: Callable[[], Any], seconds: float, what: str | Callable[[], str]) -> float:
-    """Wait until something is so; gives the seconds that it took.
+def wait_for(condition: Callable[[], Any], seconds: float = 20, what: str | Callable[[], str] = "it") -> float:
+    """Wait until a condition holds; returns the seconds that it took.
 
     Raises:
-        TimeoutError: it is not so by then.
+        TimeoutError: it does not hold in time.
     """
     start = time.monotonic()
     while not condition():

@@ -204,8 +204,6 @@ def test_reloads_from_many_threads_run_one_at_a_time():
     ("factory", "message"),
     [
         ("nothing", "nothing returned None; wanted is (model, inputs) or (model, inputs, loss_fn)"),
-        ("frozen", "Linear: none of its 2 parameters requires grad, such as weight"),
-        ("inputs_on_meta", "the model is on cpu, and input (2, 3) is on meta"),
         ("takes_width", "takes_width(width) takes arguments; a factory is called with none"),
         ("raises", "raises() raised: ValueError: no such weights"),
         ("ends_the_process", "ends_the_process() raised: SystemExit: 3"),

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 
 import httpx
 import pytest
+from served import wait_for
 
 from chainrule.settings import Settings
 from chainrule.web.main import Server, ServerConfig, create_app
@@ -92,10 +92,7 @@ def serve(settings):
                 assert not thread.is_alive()
 
             stack.callback(stop)
-            deadline = time.monotonic() + 10
-            while not server.started:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for(lambda: server.started, what="the server to start")
             return f"127.0.0.1:{listener.getsockname()[1]}"
 
         yield start

@@ -5,12 +5,12 @@ import queue
 import socket
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 import torch
 from accounts import accounts, closed
+from served import wait_for
 
 from chainrule.build import build_model
 from chainrule.chapter import page
@@ -343,24 +343,17 @@ def test_closing_the_connection_stops_the_computation(serve, settings, monkeypat
         assert endless.began.acquire(timeout=10)
         with socket.create_connection((host, int(port)), timeout=10) as other:
             other.sendall(head.encode() + body)
-            until(lambda: app.state.service.compute.slots["cpu"].waiting == 1)
+            wait_for(lambda: app.state.service.compute.slots["cpu"].waiting == 1)
         # The second stood in line, and left it without a trace.
-        until(lambda: app.state.service.compute.slots["cpu"].waiting == 0)
+        wait_for(lambda: app.state.service.compute.slots["cpu"].waiting == 0)
         assert endless.stopped.empty()
     assert endless.stopped.get(timeout=10).reason == "disconnected"
-    until(lambda: not app.state.service.compute.slots["cpu"].busy)
+    wait_for(lambda: not app.state.service.compute.slots["cpu"].busy)
     assert not endless.began.acquire(blocking=False)
     assert closed(app.state.service.metrics) == {
         ("request", "accepted"): 2,
         ("request", "cancelled disconnected"): 2,
     }
-
-
-def until(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")], ids=["host", "device"])

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from served import wait_for
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
@@ -381,9 +382,9 @@ def test_a_client_that_reads_nothing_is_cut_off_and_holds_no_memory(start_app):
     application = start_app()
     with opened(application.port, receive_buffer=4096) as client:
         client.sendall(GET.replace(b"/ ", b"/large "))
-        wait_until(lambda: application.rejected("slow_reader") == 1)
+        wait_for(lambda: application.rejected("slow_reader") == 1)
         # The guard counts it no more, and what the kernel kept is gone as well: less comes than was sent.
-        wait_until(lambda: sample(application, "chainrule_http_open_requests") == 0)
+        wait_for(lambda: sample(application, "chainrule_http_open_requests") == 0)
         assert len(rest(client)) < len(LARGE) // 2
 
 
@@ -435,7 +436,7 @@ def test_the_kernel_buffers_little_for_a_client_that_reads_nothing(settings):
         opened(application.port, receive_buffer=4096) as client,
     ):
         client.sendall(GET.replace(b"/ ", b"/large "))
-        wait_until(lambda: [each for each in server.config.open if each.transport.get_write_buffer_size()])
+        wait_for(lambda: [each for each in server.config.open if each.transport.get_write_buffer_size()])
         (connection,) = server.config.open
         # Linux counts what it needs to keep a byte as well.
         assert unsent(connection.transport) - connection.transport.get_write_buffer_size() <= 2 * KERNEL_BYTES
@@ -467,7 +468,7 @@ def test_unread_small_answers_cut_the_client_off(start_app):
         with contextlib.suppress(TimeoutError, ConnectionResetError, BrokenPipeError):
             while True:
                 client.sendall(GET * 100)
-        wait_until(lambda: application.rejected("slow_reader") == 1)
+        wait_for(lambda: application.rejected("slow_reader") == 1)
 
 
 def test_many_unanswered_messages_are_read_together(start_app, monkeypatch):
@@ -537,7 +538,7 @@ def test_a_connection_too_many_replaces_the_oldest_idle_one(settings):
             newer.sendall(GET.replace(b"/ ", b"/waits "))
             assert rest(closed) == b""
         # The client of `kept` may ask again, or be closed for the next one.
-        wait_until(lambda: sample(application, "chainrule_http_open_requests") == 3)
+        wait_for(lambda: sample(application, "chainrule_http_open_requests") == 3)
         newest = stack.enter_context(opened(application.port))
         newest.sendall(GET)
         assert read(answer_of(newest))[0] == 200
@@ -555,7 +556,7 @@ def test_a_connection_too_many_is_answered_503_when_none_is_idle(start_app):
     ):
         assert application.began.wait(LONG)
         page.sendall(GET.replace(b"/ ", b"/waits "))
-        wait_until(lambda: sample(application, "chainrule_http_open_requests") == 1)
+        wait_for(lambda: sample(application, "chainrule_http_open_requests") == 1)
         with contextlib.ExitStack() as stack:
             more = [stack.enter_context(opened(application.port)) for _ in range(MAX_LINGERING + 10)]
             answers = [answer for each in more if (answer := rest(each))]
@@ -566,7 +567,7 @@ def test_a_connection_too_many_is_answered_503_when_none_is_idle(start_app):
         assert error["limit"] == 2
         assert application.rejected("busy") == len(more)
         live.close()
-        wait_until(application.gone.is_set)
+        wait_for(application.gone.is_set)
     # Places are given back.
     with opened(application.port) as client:
         client.sendall(GET)
@@ -659,7 +660,7 @@ def test_slow_readers_do_not_delay_shutdown(settings):
         half.sendall(GET[:20])
         live.sendall(UPGRADE.replace(b"/listens", b"/floods") + KEY + b"\r\n")
         assert application.began.wait(LONG)
-        wait_until(lambda: sample(application, "chainrule_http_open_requests") == 1)
+        wait_for(lambda: sample(application, "chainrule_http_open_requests") == 1)
         start = time.monotonic()
         server.should_exit = True
         server.thread.join(LONG)
@@ -717,7 +718,7 @@ def test_bytes_in_the_kernel_count_as_unsent():
             taken = 0
             while taken < 200_000:
                 taken += len(receiver.recv(1 << 16))
-            wait_until(lambda: unsent(Transport()) == 0)
+            wait_for(lambda: unsent(Transport()) == 0)
 
 
 @pytest.mark.parametrize(
@@ -769,13 +770,6 @@ def sample(application, name):
     return application.metrics.registry.get_sample_value(name)
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @contextlib.contextmanager
 def running(application, settings):
     """A server in a thread, which the test can stop."""
@@ -785,7 +779,7 @@ def running(application, settings):
     server.thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     server.thread.start()
     try:
-        wait_until(lambda: server.started)
+        wait_for(lambda: server.started)
         yield server
     finally:
         server.should_exit = True

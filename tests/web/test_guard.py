@@ -1,10 +1,10 @@
 """The guard: who gets in, and what every answer carries. Tested around an app of a few lines."""
 
 import asyncio
-import time
 from socket import create_connection
 
 import pytest
+from served import wait_for
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, StreamingResponse
@@ -504,10 +504,7 @@ def test_a_socket_too_many_is_answered_503(guarded, serve, metrics):
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.headers["content-security-policy"] == SECURITY_HEADERS["content-security-policy"]
         one.close()
-        deadline = time.monotonic() + 10
-        while count(metrics, "live_sockets") != 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: count(metrics, "live_sockets") == 1)
         with connect(f"ws://{address}/held"):
             assert count(metrics, "live_sockets") == 2
     assert count(metrics, "rejected_total", code="busy") == 1

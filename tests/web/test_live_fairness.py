@@ -174,21 +174,6 @@ def count(service, name):
 
 
 # Giving way ----------------------------------------------------------------------------------------------------------
-def test_a_young_computation_finishes(run, gate):
-    async def scenario(service, peer):
-        client = await begun(peer, gate)
-        client.ask(2, seed=2)
-        client.ask(3, seed=3)
-        await until(lambda: count(service, "live_messages") == 3)
-        gate.open.set()
-        await client.until("frame", 3)
-        assert [seq for seq, _ in client.frames] == [1, 3]
-        assert count(service, "live_coalesced") == 1
-
-    run(scenario)
-    assert gate.stopped == []
-
-
 def test_an_old_computation_is_superseded_and_the_next_finishes(run, gate):
     async def scenario(service, peer):
         client = peer()

@@ -453,15 +453,7 @@ def test_connection_records_of_uvicorn_are_dropped(log):
     address = "/api/v1/live?token=x"
     logger = logging.getLogger("uvicorn.error")
     assert not logger.isEnabledFor(logging.DEBUG)
-    said = logging.LogRecord(
-        logger.name,
-        logging.INFO,
-        "/lib/uvicorn/protocols/websockets/x.py",
-        1,
-        '%s - "WebSocket %s"',
-        ("", address),
-        None,
-    )
+    said = logging.makeLogRecord({"name": logger.name, "msg": '%s - "WebSocket %s"', "args": ("", address)})
     assert not keep(said)
     logger.info("Shutting down")
     assert written.text == "info Shutting down\n"

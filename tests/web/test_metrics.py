@@ -5,12 +5,12 @@ import json
 import random
 import string
 import threading
-import time
 from typing import get_args
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from served import wait_for
 from starlette.routing import Mount, Route, WebSocketRoute
 from websockets.sync.client import connect
 
@@ -333,7 +333,5 @@ def test_open_sockets_and_their_work_are_counted(serve, settings):
         assert values(during["chainrule_rejected"]) == {("bad_message",): 1}
         assert account(during, "picture") == [3, 3, 0, 0, 0, 0]
         assert closes(during)
-    end = time.monotonic() + 20
-    while values(scraped()["chainrule_live_sockets"]) != {(): 0}:
-        assert time.monotonic() < end
+    wait_for(lambda: values(scraped()["chainrule_live_sockets"]) == {(): 0})
     assert closes(scraped())

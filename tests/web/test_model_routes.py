@@ -10,6 +10,7 @@ import orjson
 import pytest
 import torch
 from live_client import FLOATS, Socket
+from served import wait_for
 from torch import nn
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -540,10 +541,7 @@ def test_every_open_socket_hears_of_a_reload(address, own):
                 assert json.loads(websocket.recv(timeout=20)) == {"type": "pong"}
             own.reload()
             assert [json.loads(each.recv(timeout=20))["version"] for each in (first, second)] == [2, 2]
-        deadline = time.monotonic() + 10
-        while len(own._listeners) > 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: len(own._listeners) == 1)
         own.reload()
         assert json.loads(first.recv(timeout=20))["version"] == 3
 

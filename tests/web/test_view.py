@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from served import wait_for
 from torch import nn
 
 from chainrule.dump.wire import load
@@ -274,11 +275,7 @@ def test_a_script_opens_a_browser_and_goes_on_when_the_view_is_closed(script):
     process, noted = script
     url = re.search(r"http://\S+", process.stdout.readline())[0]
     assert httpx.get(url).status_code == 303
-    deadline = 200
-    while not (noted.is_file() and noted.read_text()):
-        deadline -= 1
-        assert deadline, "no browser was opened"
-        threading.Event().wait(0.1)
+    wait_for(lambda: noted.is_file() and noted.read_text(), what="a browser")
     assert noted.read_text().strip() == url
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=20)
