@@ -1,4 +1,4 @@
-"""The command line, as a user calls it: in a process, or in this one where a process shows no more."""
+"""The command line: in a process, or in this one where a process shows no more."""
 
 import json
 import os
@@ -336,7 +336,7 @@ def test_the_token_is_only_in_the_printed_link():
             answers.append(websocket.recv(timeout=20))
         process.terminate()
         out, err = process.communicate(timeout=30)
-    # A guess that begins like it is the client's own and may be told to it; the token itself is not.
+    # Answers may repeat a wrong token of the client, but not the token.
     assert [text for text in answers if token in text] == []
     assert token not in out + err
     assert "/api/v1/live" in err

@@ -110,5 +110,5 @@ def test_bad_input_leaks_no_memory(http, server_url):
         for fault in faults:
             ask(http, **fault)
         memory.append(memory_bytes(port))
-    # In the first rounds it asks for some of what it has given back to the system.
+    # The first rounds still grow.
     assert memory[-1] - max(memory[:3]) < 4 * 2**20

@@ -1,4 +1,4 @@
-"""Out of memory for real: a server that gets no more of it answers 507, and the next request as if nothing were."""
+"""A server that runs out of memory answers 507, and answers the next request normally."""
 
 import re
 import resource
@@ -23,7 +23,7 @@ def test_a_pass_that_does_not_fit_is_a_507_and_the_next_one_works():
         serving(fresh=True, **environment) as (process, link),
         httpx.Client(base_url=link, timeout=100) as client,
     ):
-        # Whatever is loaded on the first pass is there before the limit is.
+        # The first pass loads libraries, before the limit.
         assert client.get("/api/v1/trace.json?widths=9,5,1").status_code == 200
         status = Path(f"/proc/{process.pid}/status").read_text()
         size = int(re.search(r"VmSize:\s+(\d+) kB", status)[1]) << 10

@@ -17,7 +17,7 @@ from chainrule.web.main import create_app
 TRACE = set("schema spec environment loss modules ops tensors saved layers sources statistics error timing".split())
 
 CHAPTER = {
-    # page: the least that its twin says
+    # page: the least keys of its JSON
     "neuron": ["neuron", "layer"],
     "arithmetic": ["operators", "item"],
     "matmul": ["rungs"],
@@ -135,7 +135,7 @@ def test_a_dump_follows_the_schema_that_is_published(http, query):
     dump = http.get(f"/api/v1/trace.json?{query}").json()
     validator.validate(dump)
     assert dump["spec"] == ModelSpec.from_query(query).as_dict()
-    # And is one that `load` takes, dangling ids and all.
+    # `load` checks what a schema cannot, such as ids.
     assert load(json.dumps(dump)).tensors
     dump["tensors"][0]["more"] = 1
     assert not validator.is_valid(dump)

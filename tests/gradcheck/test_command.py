@@ -1,4 +1,4 @@
-"""`chainrule gradcheck` on files as users write them: right, wrong, and broken in every way."""
+"""`chainrule gradcheck` on right, wrong and broken files."""
 
 import re
 import signal

@@ -101,7 +101,7 @@ def test_only_the_wrong_call_fails_and_names_its_worst_place():
 def test_the_arguments_follow_the_what_if():
     model = own(Cubes(wrong=2.0), X)
     second = ops_called(model, "pow")[1]
-    # Nothing exceeds 1 any more, so that the mistake does not show.
+    # No value exceeds 1, so the wrong gradient is not used.
     assert check_node(model, WhatIf(scale=0.4), second)["passed"]
 
 
@@ -150,7 +150,7 @@ def test_large_tensors_are_sampled_with_places_of_the_whole(rows):
     assert columns <= report["sampled"]["rows"][0] < of
     (comparison,) = report["checks"]["float64"]["comparisons"]
     assert comparison["input_shape"] == comparison["output_shape"] == [rows, 600]
-    # The Jacobian is diagonal: of each column that was taken, the row that matters was as well.
+    # The Jacobian is diagonal: each sampled column has its nonzero row.
     shown = torch.tensor(comparison["analytic"]["values"])
     assert (shown != 0).sum() >= 16
 

@@ -44,7 +44,7 @@ def assert_agrees(tensor):
     finite = x[np.isfinite(x)]
     got, counts = summary(tensor)
 
-    # Exact whatever the arithmetic: counts and extremes.
+    # Counts and extremes are exact.
     assert got["n"] == x.size
     assert got["nan"] == np.count_nonzero(np.isnan(x))
     assert got["posinf"] == np.count_nonzero(x == np.inf)

@@ -1,4 +1,4 @@
-"""Draw the graphs of tests/golden/graphs anew: python tests/shared/make_graphs.py [NAME …]."""
+"""Redraw the graphs of tests/golden/graphs: python tests/shared/make_graphs.py [NAME …]."""
 
 import sys
 from pathlib import Path

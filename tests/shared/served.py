@@ -1,4 +1,4 @@
-"""`chainrule serve` in a process of its own, and what can be seen of it: address, metrics, memory, end."""
+"""`chainrule serve` in a process: its address, metrics, memory and end."""
 
 from __future__ import annotations
 

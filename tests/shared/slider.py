@@ -1,4 +1,4 @@
-"""A client of the live socket, as the page is one: the newest value counts, and a lost connection is made again."""
+"""A client of the live socket that reconnects as the page does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a file, by what stands in them."""
+"""Line numbers by text."""
 
 from pathlib import Path
 

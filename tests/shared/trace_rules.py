@@ -1,4 +1,4 @@
-"""The rules that every trace obeys, whatever was recorded."""
+"""Rules for every trace."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def gradients_of(trace: Trace, name: str) -> list[str]:
 
 
 def assert_gradient(trace: Trace, name: str, expected: torch.Tensor | None) -> None:
-    """Check the only gradient of a tensor; `expected` is None where there is none."""
+    """Check the values of a tensor's only gradient, or that it has none (`expected` None)."""
     if expected is None:
         assert name not in trace.tensor_by_name or gradients_of(trace, name) == [], name
         return

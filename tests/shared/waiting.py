@@ -1,4 +1,4 @@
-"""Waiting until the page is idle, however long a busy machine takes for it."""
+"""Wait until the page is idle."""
 
 from __future__ import annotations
 

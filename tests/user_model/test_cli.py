@@ -1,4 +1,4 @@
-"""`chainrule explore`, as a user calls it: refused in one line, or served to this machine alone behind a token."""
+"""`chainrule explore`: errors in one line, and a server on loopback behind a token."""
 
 import json
 import os

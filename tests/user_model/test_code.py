@@ -1,4 +1,4 @@
-"""Files of the user's: run, run anew after an edit, and told of in one line with the place when they do not run."""
+"""Run a user's files, run them again after an edit, and report errors with their place."""
 
 import os
 import sys
@@ -139,7 +139,7 @@ def test_a_kept_error_holds_no_tensor():
     assert seen[0]() is None
 
 
-# ---------------------------------------------------------------------------------------------------------- run anew
+# ---------------------------------------------------------------------------------------------------------- run again
 def test_an_edit_of_equal_time_and_size_is_seen(write):
     path = write("model.py", "from parts import scale\nwidth = 1\n")
     parts = write("parts.py", "scale = 1\n")
@@ -320,5 +320,5 @@ def test_the_place_of_an_error_is_the_innermost_user_line(write, folder):
     with pytest.raises(ZeroDivisionError) as nowhere:
         exec(compile("1 / 0", "<string>", "exec"))
     assert raised_at(nowhere.value, folder) is None
-    # With no folder, the user's is whatever is not installed: this file is, too, but further out.
+    # Without a folder, every file that is not installed is the user's: this one too, but further out.
     assert raised_at(caught.value, None) == "model.py:5"

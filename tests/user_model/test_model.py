@@ -1,4 +1,4 @@
-"""A model that its owner edits while others look at it: made anew, told of, and kept as it was where that fails."""
+"""A model that is reloaded after edits and kept after a failed reload."""
 
 import os
 import threading
@@ -245,7 +245,7 @@ def test_a_device_option_moves_a_copy(own):
         own("nonsense.py:inputs_on_meta", device="cpu")
     moved = own("nonsense.py:inputs_on_meta", device="meta")
     assert {each.device.type for each in (*moved.subject.model.parameters(), *moved.subject.inputs)} == {"meta"}
-    assert moved.device == "cpu"  # of the server's devices it is no other
+    assert moved.device == "cpu"  # the server has no other device
 
 
 # ------------------------------------------------------------------------------------------------------------ watched
@@ -275,7 +275,7 @@ def test_a_watched_model_is_reloaded_after_an_edit(edited, write, folder):
         write("model.py", "def make(:")
         reloads.wait()
         assert own.problem is not None
-        # As many editors save: another file takes the place of the old one.
+        # Many editors replace the file when they save.
         write("model.py.new", MODEL.format(width=11))
         os.replace(folder / "model.py.new", folder / "model.py")
         reloads.wait()

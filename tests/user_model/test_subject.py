@@ -1,4 +1,4 @@
-"""The values of factories: checked before anything runs; and copies, which share nothing with the original."""
+"""Checks of what a factory returns, and copies of subjects."""
 
 import functools
 import math
@@ -281,7 +281,7 @@ def test_a_loss_with_the_model_as_a_global_uses_the_copy():
     expected = 2 * GLOBAL.weight + X.mean(0) / 2
     assert torch.allclose(copy.model.weight.grad, expected)
     assert copy.loss.__globals__["nn"] is nn
-    # It does not hold another model, so it stays itself.
+    # Without the model among its globals it is not copied.
     assert copied_subject(Subject(NET, (X,), loss=global_loss)).loss is global_loss
 
 

@@ -1,4 +1,4 @@
-"""The tracer of a user's model: a function of subject, seed and what-if that leaves everything as it was."""
+"""The tracer of a user's model: a function of subject, seed and what-if without side effects."""
 
 import copy
 import random
@@ -121,7 +121,7 @@ def test_a_model_that_writes_to_itself_and_its_input_is_unchanged():
     losses = [tracer.trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0, 2.0)]
     assert losses[:2] == losses[2:]
     assert losses[0] != losses[1]
-    # One that changes nothing still asks for what the pass before has written to.
+    # An equal what-if still resets what the last pass wrote to.
     assert tracer.trace(WhatIf(scale=2.0, seed=7)).loss == losses[1]
     assert same_snapshot(before, snapshot(subject))
 
@@ -251,7 +251,7 @@ def test_a_trace_does_not_depend_on_earlier_traces(own, reference):
         WhatIf(),
     ]
     for what_if in what_ifs:
-        tracer.record(what_ifs[-3])  # whatever is done with the copy in between
+        tracer.record(what_ifs[-3])  # the copy is used in between
         assert numbers(tracer.trace(what_if)) == numbers(model.tracer().trace(what_if)), what_if
 
 
@@ -299,7 +299,7 @@ def test_another_expert_is_recorded_again(kind):
         model = Direct(nn.ParameterList(torch.randn(4, 4) for _ in range(2)))
     else:
         model = Mixture(nn.ModuleList(nn.Linear(4, 4) for _ in range(2)))
-        # Without gradients only the modules tell which of them has answered.
+        # Without gradients only the modules show which expert answered.
         model.experts.requires_grad_(kind == "modules")
     subject = Subject(model, (torch.randn(5, 4, requires_grad=True),))
     tracer = Tracer(subject)
@@ -522,7 +522,7 @@ def test_exits_of_a_model_are_errors_of_its_trace(error):
 
     tracer = Tracer(Subject(Leaves(3, 2), (torch.randn(4, 3),)))
     traces = []
-    # A view is computed in a thread, where nobody's Ctrl-C arrives.
+    # Views compute in a thread, which Ctrl-C does not interrupt.
     thread = threading.Thread(
         target=lambda: traces.extend(tracer.trace(WhatIf(scale=each)) for each in (9.0, 1.0, 9.0))
     )

@@ -1,4 +1,4 @@
-"""What-ifs: read from strings and JSON alike, and said of each mistake which key, which value, what is allowed."""
+"""What-ifs from strings and JSON, their errors, and groups of parameters."""
 
 import pytest
 from hypothesis import given

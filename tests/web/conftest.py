@@ -1,4 +1,4 @@
-"""Two ways to talk to an app: in process, for what a request means, and over a socket, for what a connection does."""
+"""Clients of an app: in process for requests, over a socket for connections."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The HTTP API's own behaviour: what it computes, when it does not, and what it refuses before it starts."""
+"""The HTTP API: values, tags, bad input and load."""
 
 import asyncio
 import queue

@@ -1,4 +1,4 @@
-"""The slots of all devices: which there are, and how they end."""
+"""The slots of all devices: their list and their shutdown."""
 
 import asyncio
 import threading

@@ -303,7 +303,7 @@ def test_a_body_may_end_after_its_answer(start_app):
         assert answer_of(client).startswith(b"HTTP/1.1 200")
         client.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\nab")
         assert answer_of(client).startswith(b"HTTP/1.1 405")
-        # The end of the body, and then nothing: nothing is waited for in vain.
+        # After the end of the body no other request comes.
         client.sendall(b"cd")
         assert rest(client) == b""
 
@@ -383,7 +383,7 @@ def test_a_client_that_reads_nothing_is_cut_off_and_holds_no_memory(start_app):
     with opened(application.port, receive_buffer=4096) as client:
         client.sendall(GET.replace(b"/ ", b"/large "))
         wait_for(lambda: application.rejected("slow_reader") == 1)
-        # The guard counts it no more, and what the kernel kept is gone as well: less comes than was sent.
+        # Its place and its kernel buffer are free: fewer bytes arrive than were sent.
         wait_for(lambda: sample(application, "chainrule_http_open_requests") == 0)
         assert len(rest(client)) < len(LARGE) // 2
 
@@ -494,7 +494,7 @@ def test_many_unanswered_messages_are_read_together(start_app, monkeypatch):
         assert len(readings) == 20, "who waits for each answer is read at once"
         for _ in range(10):
             websocket.send("a wish")
-    # It goes in the middle of a gulp.
+    # It leaves while messages are collected.
     assert application.gone.wait(LONG)
 
 
@@ -503,7 +503,7 @@ def test_a_socket_without_pongs_is_closed(start_app):
     with opened(application.port) as client:
         client.sendall(UPGRADE + KEY + b"\r\n")
         assert application.began.wait(LONG)
-        # It reads, and says nothing: no pong either.
+        # It reads and sends no pong.
         answer = rest(client)
     assert application.gone.wait(LONG)
     assert answer.endswith(
@@ -537,7 +537,7 @@ def test_a_connection_too_many_replaces_the_oldest_idle_one(settings):
             newer = stack.enter_context(opened(application.port))
             newer.sendall(GET.replace(b"/ ", b"/waits "))
             assert rest(closed) == b""
-        # The client of `kept` may ask again, or be closed for the next one.
+        # `kept` may ask again or be replaced.
         wait_for(lambda: sample(application, "chainrule_http_open_requests") == 3)
         newest = stack.enter_context(opened(application.port))
         newest.sendall(GET)
@@ -568,7 +568,7 @@ def test_a_connection_too_many_is_answered_503_when_none_is_idle(start_app):
         assert application.rejected("busy") == len(more)
         live.close()
         wait_for(application.gone.is_set)
-    # Places are given back.
+    # Its place is free again.
     with opened(application.port) as client:
         client.sendall(GET)
         assert read(answer_of(client))[0] == 200
@@ -684,7 +684,7 @@ TOKEN = "correct-horse-battery"
 )
 @pytest.mark.parametrize("forwarded", ["https", "nonsense", None])
 def test_the_forwarded_scheme_is_read_from_trusted_proxies_only(start_app, trusted, secure, forwarded, monkeypatch):
-    # Uvicorn would read this; ours is the setting.
+    # Uvicorn's variable, which the setting replaces.
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
     application = start_app(trusted_proxies=trusted, token=Settings(token=TOKEN).token)
     given = b"" if forwarded is None else f"X-Forwarded-Proto: {forwarded}\r\n".encode()

@@ -1,4 +1,4 @@
-"""Theory of an open dump: verdicts, expected figures, and reasons where there are none."""
+"""Theory of an open dump."""
 
 import json
 

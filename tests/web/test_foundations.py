@@ -1,4 +1,4 @@
-"""The chapter's pages over HTTP: a page and a twin each, inputs at and past their limits, and errors in place."""
+"""The chapter's pages over HTTP: page and JSON, inputs at and past their limits, errors."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""The guard: who gets in, and what every answer carries. Tested around an app of a few lines."""
+"""The guard around a small app: hosts, origins, tokens, headers and limits."""
 
 import asyncio
 from socket import create_connection

@@ -1,4 +1,4 @@
-"""Memory kept by live sockets: never above the limit, and the longest unused goes first."""
+"""Memory kept by live sockets: below the limit, least recently used first."""
 
 import gc
 import random

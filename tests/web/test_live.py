@@ -1,4 +1,4 @@
-"""The live socket: frames on a topology, what theory says of them, the latest wins, an error never ends it."""
+"""The live socket: topologies, frames, theory and errors; the latest message wins."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from chainrule.web.main import create_app
 
 @pytest.fixture
 def address(serve, settings):
-    # Nothing here gives way or runs out of time, however long a test holds it up; see test_live_fairness.
+    # Nothing is superseded or reaches its deadline here; see test_live_fairness.
     return serve(create_app(settings.model_copy(update={"live_grace_seconds": 60, "live_deadline_seconds": 60})))
 
 

@@ -1,4 +1,4 @@
-"""Many live sockets on one device: who gives way to whom, what a slow or dead one costs the others, what is counted.
+"""Many live sockets on one device: superseded work, slow and closed clients, limits and accounts.
 
 The sockets are made here, without a network, so that a test decides when a client asks, reads and leaves.
 """
@@ -126,7 +126,7 @@ def run(settings):
     """Run a scenario in a server with changed settings; all work has ended afterwards."""
 
     def run(scenario, **changes):
-        # Nothing gives way or runs out of time unless a test says so.
+        # Only tests that change these settings supersede work or reach a deadline.
         changes = {"live_grace_seconds": 3600, "live_deadline_seconds": 3600} | changes
         service = create_app(settings.model_copy(update=changes)).state.service
 
@@ -187,10 +187,10 @@ def test_an_old_computation_is_superseded_and_the_next_finishes(run, gate):
         assert gate.began == [1, 2]
         gate.open.set()
         await client.until("frame", 3)
-        # Nothing is said of the first.
+        # The first is superseded without an answer.
         assert [each for each in client.got if each[0] != "theory"] == [("frame", 2), ("frame", 3)]
         assert closed(service.metrics)["picture", "cancelled superseded"] == 1
-        # The second finished, so the next may be asked again.
+        # After a finished one, the next may be superseded again.
         gate.open.clear()
         client.ask(4, seed=4)
         await until(lambda: gate.began[-1] == 4)
@@ -198,7 +198,7 @@ def test_an_old_computation_is_superseded_and_the_next_finishes(run, gate):
         await until(lambda: gate.began[-1] == 5)
 
     run(scenario, live_grace_seconds=0)
-    assert [name for name, *_ in gate.stopped] == [1, 4, 5]  # the last because its client left
+    assert [name for name, *_ in gate.stopped] == [1, 4, 5]  # 5 because its client left
 
 
 def test_a_computation_is_superseded_after_the_grace(run, gate):
@@ -297,7 +297,7 @@ def test_after_a_computation_that_does_not_stop_another_tracer_is_used(run, gate
         assert gate.began == [1]
         gate.open.set()
         await client.until("frame", 2)
-        # The first result is not shown: the client has got an error for it.
+        # The first result is dropped, because the client already has an error for it.
         assert [seq for seq, _ in client.frames] == [2]
 
     run(scenario, live_deadline_seconds=0.1)
@@ -401,7 +401,7 @@ def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkey
     def noted(self, spec):
         order.append(spec.seed)
         if len(order) <= clients * rounds:
-            # All others want a picture too, and stand in line for it.
+            # All others wait in line too.
             deadline = time.monotonic() + 20
             while slots[0].in_line < clients - 1:
                 assert time.monotonic() < deadline
@@ -409,7 +409,7 @@ def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkey
         return trace(self, spec)
 
     monkeypatch.setattr(live.Retracer, "trace", noted)
-    # Theory of a frame is a turn of its own.
+    # Theory of a frame takes a separate turn.
     monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
 
     async def scenario(service, peer):
@@ -448,7 +448,7 @@ def test_a_client_that_reads_nothing_delays_nobody(run):
         for seq in range(5):
             quick.ask(seq)
             await quick.until("theory", seq)
-        # None of 47 wishes was computed, and only the newest is kept.
+        # None of the 47 waiting messages was computed; only the newest is kept.
         assert closed(service.metrics)["picture", "done"] == 2 + 5
         await until(lambda: slow.inbox.empty())
         assert slow.session.newest.seq == 49
@@ -456,7 +456,7 @@ def test_a_client_that_reads_nothing_delays_nobody(run):
         assert service.compute.kept.bytes == quick.session.retracer.kept_bytes
         slow.takes.set()
         assert slow.got == [("frame", 1), ("theory", 1)]
-        # The accounts hold its last wish.
+        # Its last message is in the accounts.
         assert closed(service.metrics)["picture", "cancelled disconnected"] == 1
 
     run(scenario)
@@ -513,7 +513,7 @@ def test_a_socket_keeps_no_trace_beyond_the_limit(run, monkeypatch):
         client = peer()
         for seq, scale in enumerate((1, 2, 2)):
             client.ask(seq, scale=scale)
-            # Not even the trace of a frame that waits for its theory.
+            # A frame that waits for its theory holds no trace either.
             await until(lambda: said.began[-1:] == [seq + 1])  # noqa: B023 (awaited at once)
             gc.collect()
             assert [each() for each in seen] == [None] * (seq + 1)
@@ -521,7 +521,7 @@ def test_a_socket_keeps_no_trace_beyond_the_limit(run, monkeypatch):
             await client.until("theory", seq)
             said.open.clear()
             assert client.session.retracer.kept_bytes == service.compute.kept.bytes == 0
-        # Nothing is kept of the graph, and yet it is sent once.
+        # The graph is sent once although it is not kept.
         assert client.session.shown.number == 1
 
     run(scenario, max_kept_bytes=0)

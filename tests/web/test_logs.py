@@ -184,7 +184,7 @@ def test_errors_before_the_app_are_logged_and_counted_once(log, serve, settings,
         client.sendall(data)
         answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
     given = re.search(rb"x-request-id: (\S+)", answer.lower())[1].decode()
-    # A request that an application has in hand ends after its answer.
+    # The request of an app ends after its answer.
     scraped = httpx.get(f"http://{address}/metrics").text
     while f'status="{status}"' not in scraped:
         scraped = httpx.get(f"http://{address}/metrics").text

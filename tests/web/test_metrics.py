@@ -1,4 +1,4 @@
-"""Metrics: whether Prometheus can read it, whether it is true, and that no client can make it grow."""
+"""Metrics: readable by Prometheus, correct, and bounded."""
 
 import asyncio
 import json
@@ -286,7 +286,7 @@ def test_work_in_progress_is_shown(open_client, settings, monkeypatch):
     async def scenario():
         try:
             tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(4)]
-            # One more than there are places is turned away; the device's thread waits at the gate.
+            # One request too many is refused; the compute thread waits at the gate.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             while scraped_value(await scraped(), "chainrule_device_running_seconds", device="cpu") == 0:
                 await asyncio.sleep(0.01)

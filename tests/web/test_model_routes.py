@@ -1,4 +1,4 @@
-"""A user's model over HTTP and the live socket: a what-if takes the place of a spec, and reloads are announced."""
+"""A user's model over HTTP and the live socket: what-ifs instead of specs, and reloads."""
 
 import json
 import threading
@@ -448,7 +448,7 @@ def test_frames_of_what_ifs_equal_traces(socket):
 
 
 def test_two_sockets_get_their_own_what_ifs(address, socket):
-    # Before they ask: torch's generator is the process's, and a pass that runs beside the server's would share it.
+    # Before they ask, because a pass beside the server's would share torch's generator.
     socket.ask(0)
     socket.next()
     loss = {scale: traced(scale=scale).loss for scale in (1.0, 2.0, 3.0, 10.0, 20.0, 30.0)}
@@ -550,7 +550,7 @@ def test_a_new_socket_hears_of_an_earlier_failed_reload(address, own, making):
     making.problem = "net.py:3: it does not import: SyntaxError: invalid syntax"
     own.reload()
     with connect(f"ws://{address}{BASE}/live", compression=None) as websocket:
-        # Its page may have been made before.
+        # Its page may be older than the reload.
         assert json.loads(websocket.recv(timeout=20))["error"]["message"] == making.problem
 
 

@@ -1,4 +1,4 @@
-"""The compute slot: one thread, one line, turns that end when the thread has stopped, accounts that close."""
+"""The compute slot: one thread, one line, deadlines, cancellation and accounts."""
 
 import asyncio
 import contextvars
@@ -45,7 +45,7 @@ asyncio.run(main())
 
 @pytest.mark.long
 def test_a_long_autograd_chain_is_freed_without_stack_overflow():
-    # In the usual stack the process would end with a segmentation fault, and take this one along.
+    # A stack of the usual size would overflow and end the process.
     run = subprocess.run([sys.executable, "-c", LONG_CHAIN], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "100000\n"), run.stderr
 
@@ -111,7 +111,7 @@ def test_one_at_a_time_and_first_come_first_served(slot):
             tasks.append(asyncio.create_task(slot.run(gate.job(name))))
             await asyncio.sleep(0)
         await until(lambda: gate.running == 1 and slot.waiting == 2)
-        # The loop is free while the device is not.
+        # The event loop is free while the device is busy.
         assert slot.busy
         assert slot.running_seconds > 0
         gate.open.set()
@@ -131,7 +131,7 @@ def test_a_full_queue_refuses_at_once_with_a_wait(slot):
         await until(lambda: slot.full)
         with pytest.raises(BusyError) as caught:
             await slot.run(gate.job("d"))
-        # Turned away while the jobs before it still stand: they do not end until the gate opens.
+        # Refused while all jobs before it wait for the gate.
         assert gate.order == []
         gate.open.set()
         await asyncio.gather(*tasks)
@@ -144,7 +144,7 @@ def test_a_full_queue_refuses_at_once_with_a_wait(slot):
     assert "CHAINRULE_QUEUE" in error.message
     assert error.retry_after >= 1
     assert gate.order == ["a", "b", "c", "e"]
-    # A refusal is no work.
+    # A refusal does not count as work.
     assert accounts(slot.metrics) == {("request", "accepted"): 4, ("request", "done"): 4}
 
 
@@ -178,10 +178,10 @@ def test_long_running_work_lengthens_the_proposed_wait(slot):
         tasks = [asyncio.create_task(slot.run(gate.job(name), 100)) for name in "abc"]
         await until(lambda: gate.running)
         assert slot.running_seconds > 0
-        # As if it had been running for 20 s: as long again, and the two behind it look no better.
+        # After 20 s it is expected to take as long again, and so are the two behind it.
         slot._work.started -= 20
         assert slot.free_in == pytest.approx(60, abs=5)
-        # But no longer than its deadline lets it.
+        # Its deadline bounds the estimate.
         slot._work.deadline -= 95
         assert slot.free_in == pytest.approx(5 + 40, abs=5)
         gate.open.set()
@@ -279,7 +279,7 @@ def test_a_cancelled_caller_leaves_the_line(slot):
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
         assert slot.waiting == 0
-        # A thread does not stop at once; nothing runs beside it.
+        # The thread does not stop at once, and nothing runs beside it.
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         third = asyncio.create_task(slot.run(gate.job("c")))
@@ -294,7 +294,7 @@ def test_a_cancelled_caller_leaves_the_line(slot):
     asyncio.run(scenario())
     assert gate.order == ["a", "c"]
     assert gate.most == 1
-    # Nobody got what the first computed after all.
+    # The result of the first was dropped.
     assert closed(slot.metrics) == {
         ("request", "accepted"): 3,
         ("request", "cancelled disconnected"): 2,
@@ -421,7 +421,7 @@ def test_a_caller_cancelled_at_its_turn_passes_the_turn_on(slot):
             leaving = asyncio.create_task(slot.run(lambda: "left"))
             staying = asyncio.create_task(slot.run(lambda: "stayed"))
             await until(lambda: slot.waiting == 2)
-        # The turn has just been given away, and its task has not woken up yet.
+        # The turn is passed on, and its task has not resumed yet.
         assert slot.waiting == 1
         leaving.cancel()
         return await asyncio.gather(leaving, staying, return_exceptions=True)

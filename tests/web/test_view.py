@@ -1,4 +1,4 @@
-"""`chainrule.explore(model, *inputs)`: a view behind a token, one at a time, of a model that stays as it is."""
+"""`chainrule.explore(model, *inputs)`: one view at a time, behind a token; the model is unchanged."""
 
 import http.client
 import os
