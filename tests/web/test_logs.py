@@ -453,7 +453,8 @@ def test_connection_records_of_uvicorn_are_dropped(log):
     address = "/api/v1/live?token=x"
     logger = logging.getLogger("uvicorn.error")
     assert not logger.isEnabledFor(logging.DEBUG)
-    said = logging.makeLogRecord({"name": logger.name, "msg": '%s - "WebSocket %s"', "args": ("", address)})
+    path, text = "/lib/uvicorn/protocols/websockets/x.py", '%s - "WebSocket %s"'
+    said = logging.LogRecord(logger.name, logging.INFO, path, 1, text, ("", address), None)
     assert not keep(said)
     logger.info("Shutting down")
     assert written.text == "info Shutting down\n"
