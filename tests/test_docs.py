@@ -63,7 +63,8 @@ def test_examples_of_the_api_run(command, server_url):
             case _:
                 url = word
     assert url.startswith("http://127.0.0.1:8000/")
-    answer = httpx.request(method, url.replace("http://127.0.0.1:8000", server_url), headers=headers, content=body)
+    url = url.replace("http://127.0.0.1:8000", server_url)
+    answer = httpx.request(method, url, headers=headers, content=body, timeout=60)
     assert answer.status_code == 200, answer.text
     if ".dot" in url:
         assert answer.text.startswith("digraph")

@@ -6,6 +6,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def http(server_url):
-    """A client of the running server."""
     with httpx.Client(base_url=server_url, timeout=30) as client:
         yield client

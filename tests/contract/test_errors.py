@@ -1,7 +1,6 @@
 """Errors of every route: one shape, every header."""
 
 import os
-import socket
 
 import httpx
 import pytest
@@ -75,15 +74,7 @@ def test_every_error_has_the_one_shape_and_every_header(http, request_, status, 
         assert answer.headers["allow"] == body["error"]["limit"]
 
 
-@pytest.mark.parametrize("query", ["scale=x", "widths=100x66", "unknown=1"])
-def test_on_the_page_an_error_is_the_page(http, query):
-    answer = http.get(f"/?{query}")
-    assert answer.status_code == 422
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert answer.headers["content-security-policy"] == SECURITY_HEADERS["content-security-policy"]
-
-
-def test_a_missing_device_is_named_wherever_there_is_none(http):
+def test_a_missing_device_is_named(http):
     if "cuda" in [device["name"] for device in http.get("/api/v1/devices.json").json()["devices"]]:
         pytest.skip("this machine has the device")
     error = http.get("/api/v1/trace.json?device=cuda").json()["error"]
@@ -111,7 +102,7 @@ def memory_bytes(port):
 
 @pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="reads memory from /proc")
-def test_bad_input_leaves_memory_alone(http, server_url):
+def test_bad_input_leaks_no_memory(http, server_url):
     port = httpx.URL(server_url).port
     faults = [fault[0] for fault in FAULTS if fault[1] != 413 and "name=none" not in fault[0]["url"]]
     memory = []
@@ -119,19 +110,5 @@ def test_bad_input_leaves_memory_alone(http, server_url):
         for fault in faults:
             ask(http, **fault)
         memory.append(memory_bytes(port))
-    # In the first rounds it asks for some of what it has given back to the system.
+    # The first rounds still grow.
     assert memory[-1] - max(memory[:3]) < 4 * 2**20
-
-
-def test_a_request_that_is_no_http_ends_only_its_own_connection(http, server_url):
-    url = httpx.URL(server_url)
-    for nonsense in (
-        b"\x16\x03\x01\x02\x00",
-        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        b"GET " + b"x" * 100_000,
-    ):
-        with socket.create_connection((url.host, url.port), timeout=10) as connection:
-            connection.sendall(nonsense + b"\r\n\r\n")
-            first = connection.recv(100)
-            assert first == b"" or first.startswith(b"HTTP/1.1 4")
-    assert http.get("/healthz").status_code == 200

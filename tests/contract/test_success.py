@@ -14,24 +14,10 @@ from chainrule.spec.keys import SPEC_KEYS
 from chainrule.web.guard import SECURITY_HEADERS
 from chainrule.web.main import create_app
 
-TRACE = {
-    "schema",
-    "spec",
-    "environment",
-    "loss",
-    "modules",
-    "ops",
-    "tensors",
-    "saved",
-    "layers",
-    "sources",
-    "statistics",
-    "error",
-    "timing",
-}
+TRACE = set("schema spec environment loss modules ops tensors saved layers sources statistics error timing".split())
 
 CHAPTER = {
-    # page: the least that its twin says
+    # page: the least keys of its JSON
     "neuron": ["neuron", "layer"],
     "arithmetic": ["operators", "item"],
     "matmul": ["rungs"],
@@ -149,13 +135,13 @@ def test_a_dump_follows_the_schema_that_is_published(http, query):
     dump = http.get(f"/api/v1/trace.json?{query}").json()
     validator.validate(dump)
     assert dump["spec"] == ModelSpec.from_query(query).as_dict()
-    # And is one that `load` takes, dangling ids and all.
+    # `load` checks what a schema cannot, such as ids.
     assert load(json.dumps(dump)).tensors
     dump["tensors"][0]["more"] = 1
     assert not validator.is_valid(dump)
 
 
-def test_what_a_page_must_not_show_is_saved(http):
+def test_standalone_pages_are_sent_as_attachments(http):
     for address in ("/api/v1/trace.html", "/standalone.html"):
         assert http.head(address).headers["content-disposition"] == 'attachment; filename="chainrule.html"'
     assert "content-disposition" not in http.head("/api/v1/trace.svg").headers

@@ -1,4 +1,4 @@
-"""`chainrule gradcheck` on files as users write them: right, wrong, and broken in every way."""
+"""`chainrule gradcheck` on right, wrong and broken files."""
 
 import re
 import signal
@@ -266,10 +266,8 @@ def refused(function, inputs="make_inputs", **options):
 
 
 # ----------------------------------------------------------------------------------------------------- what is found
-
-
 @pytest.mark.usefixtures("file")
-def test_a_right_function_passes_in_float64_and_its_own_dtype_is_told():
+def test_a_right_function_passes_in_float64():
     report = check("Product")
     wide, given = report["checks"]["float64"], report["checks"]["float32"]
     assert wide["passed"]
@@ -287,7 +285,7 @@ def test_a_right_function_passes_in_float64_and_its_own_dtype_is_told():
 
 
 @pytest.mark.usefixtures("file")
-def test_a_wrong_function_fails_and_the_worst_element_is_named():
+def test_a_wrong_function_fails_with_its_worst_element():
     report = check("Twice", "in_double")
     assert list(report["checks"]) == ["float64"]
     inp, weight = report["checks"]["float64"]["comparisons"]
@@ -320,11 +318,14 @@ def test_a_gradient_that_is_not_finite_fails():
     found = check("infinite_gradient")["checks"]["float64"]
     assert not found["passed"]
     assert found["max_difference"] == "NaN"
-    assert "NaN" in report_text(check("infinite_gradient"))
+    report = check("infinite_gradient")
+    assert "NaN" in report_text(report)
+    assert report["checks"]["float32"]["analytic"]["agrees"]
+    assert not report["passed"]
 
 
 @pytest.mark.usefixtures("file")
-def test_the_seed_makes_the_inputs_and_tolerances_are_the_users():
+def test_seed_and_tolerances():
     first, again, other = check("Product", seed=1), check("Product", seed=1), check("Product", seed=2)
     assert first == again
     assert first != other
@@ -352,7 +353,7 @@ def test_a_large_jacobian_is_reported_by_its_part_around_the_worst_element(monke
         ("OnesInFloat", r"^backward does not multiply by grad_output: .*\.$"),
     ],
 )
-def test_a_backward_that_is_wrong_in_the_dtype_given_alone_is_not_put_down_to_rounding(function, says):
+def test_a_backward_wrong_only_in_the_given_dtype_fails(function, says):
     report = check(function)
     assert report["checks"]["float64"]["passed"]
     assert not report["passed"]
@@ -368,18 +369,11 @@ def test_a_backward_that_is_wrong_in_the_dtype_given_alone_is_not_put_down_to_ro
 @pytest.mark.usefixtures("file")
 @pytest.mark.parametrize("inputs", ["one", "in_half", "in_bfloat16"])
 @pytest.mark.parametrize("function", ["WithContext", "softmax_total", "cubed_slope"])
-def test_rounding_alone_is_no_mistake(function, inputs):
+def test_rounding_alone_passes(function, inputs):
     report = check(function, inputs)
     (dtype,) = report["checks"].keys() - {"float64"}
     assert report["checks"][dtype]["analytic"]["agrees"]
     assert report["passed"]
-
-
-@pytest.mark.usefixtures("file")
-def test_a_nan_in_both_dtypes_is_no_difference_between_them():
-    report = check("infinite_gradient")
-    assert report["checks"]["float32"]["analytic"]["agrees"]
-    assert not report["passed"]
 
 
 @pytest.mark.usefixtures("file")
@@ -392,7 +386,7 @@ def test_a_backward_that_does_not_take_none_fails():
 
 
 @pytest.mark.usefixtures("file")
-def test_what_is_modified_in_place_is_checked_on_copies_by_torch_too():
+def test_a_function_that_modifies_its_input_is_checked_on_copies():
     report = check("InPlace", "one")
     assert report["passed"]
     assert report["checks"]["float64"]["in_place"] == ["x"]
@@ -400,7 +394,7 @@ def test_what_is_modified_in_place_is_checked_on_copies_by_torch_too():
 
 
 @pytest.mark.usefixtures("file")
-def test_where_torch_finds_fault_the_verdict_is_not_passed(monkeypatch):
+def test_a_fault_found_by_torch_fails_the_check(monkeypatch):
     said = {"passed": False, "finds_fault": True, "message": "a fault"}
     monkeypatch.setattr("chainrule.gradcheck.check.torch_verdict", lambda *_, **__: said)
     report = check("Product")
@@ -413,7 +407,7 @@ def test_where_torch_finds_fault_the_verdict_is_not_passed(monkeypatch):
 
 
 @pytest.mark.usefixtures("file")
-def test_a_random_forward_is_named_and_not_its_backward():
+def test_a_random_forward_is_reported():
     report = check("dropout", "one")
     assert not report["passed"]
     text = report_text(report)
@@ -422,8 +416,6 @@ def test_a_random_forward_is_named_and_not_its_backward():
 
 
 # ----------------------------------------------------------------------------------------------------- what is refused
-
-
 @pytest.mark.usefixtures("file")
 @pytest.mark.parametrize(
     ("function", "inputs", "says"),
@@ -454,12 +446,12 @@ def test_a_random_forward_is_named_and_not_its_backward():
         ("Product", "large", "4800 elements that require grad and 3600 elements of output .* take smaller inputs"),
     ],
 )
-def test_what_cannot_be_checked_is_told_in_one_line_with_its_place(function, inputs, says):
+def test_unsupported_functions_and_inputs_are_refused_in_one_line(function, inputs, says):
     assert re.search(says, refused(function, inputs))
 
 
 @pytest.mark.usefixtures("file")
-def test_the_place_is_the_line_that_raised():
+def test_an_error_has_the_line_that_raised():
     assert refused("Raises").startswith(f"functions.py:{line_of('# RAISES')}: ")
     assert refused("Product", "breaks").startswith(f"functions.py:{line_of('# BREAKS')}: ")
 
@@ -473,7 +465,7 @@ def test_the_place_is_the_line_that_raised():
     ],
 )
 @pytest.mark.usefixtures("file")
-def test_a_function_that_exits_is_no_verdict(function, inputs, line):
+def test_a_function_that_exits_is_refused(function, inputs, line):
     number = FUNCTIONS[: FUNCTIONS.index(line)].count("\n") + 1
     message = refused(function, inputs)
     assert message.startswith(f"functions.py:{number}: ")
@@ -481,32 +473,15 @@ def test_a_function_that_exits_is_no_verdict(function, inputs, line):
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ("x = (", r"^broken.py:1: it does not import: SyntaxError"),
-        ("import torch\n1 / 0\n", r"^broken.py:2: it does not import: ZeroDivisionError: division by zero"),
-        ("import no_such_module\n", r"^broken.py:1: it does not import: ModuleNotFoundError"),
-        ("import sys\n\nsys.exit(3)\n", r"^broken.py:3: it does not import: SystemExit: 3"),
-    ],
-)
-def test_a_file_that_does_not_import(file, source, says):
-    file.with_name("broken.py").write_text(source)
-    with pytest.raises(CheckError, match=says):
-        check_function("broken.py:f", "functions.py:make_inputs")
-
-
-@pytest.mark.usefixtures("file")
-@pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("functions.py", "wanted is FILE.py:NAME"),
-        ("functions.py:", "wanted is FILE.py:NAME"),
         ("functions.py:a b", "wanted is FILE.py:NAME"),
-        (":f", "wanted is FILE.py:NAME"),
         ("none.py:f", "none.py: there is no such file"),
+        ("broken.py:f", "broken.py:2: it does not import: ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_reference_names_a_file_and_what_is_in_it(reference, says):
+def test_a_bad_reference_is_refused(file, reference, says):
+    file.with_name("broken.py").write_text("import torch\n1 / 0\n")
     for arguments in ((reference, "functions.py:make_inputs"), ("functions.py:Product", reference)):
         with pytest.raises(CheckError, match=re.escape(says)):
             check_function(*arguments)
@@ -514,12 +489,12 @@ def test_a_reference_names_a_file_and_what_is_in_it(reference, says):
 
 @pytest.mark.usefixtures("file")
 @pytest.mark.parametrize("option", [{"eps": 0.0}, {"eps": float("nan")}, {"atol": -1.0}, {"rtol": float("inf")}])
-def test_options_that_make_no_sense(option):
+def test_bad_options_are_refused(option):
     (name,) = option
     assert refused("Product", **option).startswith(f"--{name}: ")
 
 
-def test_a_file_imports_what_lies_beside_it_and_is_run_once(file):
+def test_a_file_imports_its_neighbours_and_is_run_once(file):
     file.with_name("beside.py").write_text("SCALE = 2.0\n")
     user = file.with_name("user.py")
     user.write_text(
@@ -562,7 +537,7 @@ def test_the_exit_status_is_the_verdict(function, status):
 
 @pytest.mark.parametrize("seed", ["-1", str(2**64), "x"])
 @pytest.mark.usefixtures("file")
-def test_a_seed_that_torch_does_not_take_is_a_mistake_of_the_command_line(seed):
+def test_a_bad_seed_is_refused(seed):
     done = CliRunner().invoke(commands, ["gradcheck", "functions.py:Product", *OPTIONS, f"--seed={seed}"])
     assert done.exit_code == 2
     assert "--seed" in done.stderr

@@ -32,7 +32,7 @@ class Cube(torch.autograd.Function):
 
 
 class Cubes(nn.Module):
-    """Two calls of one Function, of which the second is what the test makes it."""
+    """Two calls of `Cube`: a right one, and one with `wrong`."""
 
     def __init__(self, width=3, wrong=1.0):
         super().__init__()
@@ -47,6 +47,16 @@ class Cubes(nn.Module):
         return Cube.apply(hidden, 0.5, 1.0) + Cube.apply(hidden, 2.0, self.wrong)
 
 
+def through(function):
+    """A model that applies a Function to the output of a linear layer."""
+
+    class Model(nn.Linear):
+        def forward(self, x):
+            return function.apply(super().forward(x))
+
+    return Model(3, 3)
+
+
 def own(model, x, **options):
     return UserModel("m", lambda: make_subject((model, x, torch.sum), "m", **options))
 
@@ -58,7 +68,7 @@ def ops_called(model, name, phase="forward"):
 X = torch.tensor([[-0.5, 0.25, 2.0]])
 
 
-def test_a_right_function_passes_at_its_own_arguments():
+def test_a_right_function_passes_at_the_arguments_of_its_call():
     model = own(Cubes(), X)
     first, second = ops_called(model, "pow")
     for op, factor in ((first, 0.5), (second, 2.0)):
@@ -75,7 +85,7 @@ def test_a_right_function_passes_at_its_own_arguments():
     json.dumps(report, allow_nan=False)
 
 
-def test_a_wrong_one_is_told_apart_from_the_call_beside_it_and_the_worst_place_named():
+def test_only_the_wrong_call_fails_and_names_its_worst_place():
     model = own(Cubes(wrong=2.0), X)
     first, second = ops_called(model, "pow")
     assert check_node(model, WhatIf(), first)["passed"]
@@ -88,14 +98,14 @@ def test_a_wrong_one_is_told_apart_from_the_call_beside_it_and_the_worst_place_n
     assert worst["analytic"] == pytest.approx(2 * worst["numeric"])
 
 
-def test_the_arguments_are_those_of_the_what_if():
+def test_the_arguments_follow_the_what_if():
     model = own(Cubes(wrong=2.0), X)
     second = ops_called(model, "pow")[1]
-    # Nothing exceeds 1 any more, so that the mistake does not show.
+    # No value exceeds 1, so the wrong gradient is not used.
     assert check_node(model, WhatIf(scale=0.4), second)["passed"]
 
 
-def test_of_a_function_inside_another_the_inner_one_is_checked_at_its_ops():
+def test_ops_of_an_inner_function_check_the_inner_function():
     class Shifted(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -117,7 +127,7 @@ def test_of_a_function_inside_another_the_inner_one_is_checked_at_its_ops():
     assert names == {"pow": "Cube", "exp": "Shifted"}
 
 
-def test_a_backward_op_stands_for_its_forward_op():
+def test_a_backward_op_checks_its_function():
     model = own(Cubes(wrong=2.0), X)
     trace = model.tracer().trace(WhatIf())
     second = ops_called(model, "pow")[1]
@@ -129,7 +139,7 @@ def test_a_backward_op_stands_for_its_forward_op():
 
 
 @pytest.mark.parametrize("rows", [1, 400])
-def test_of_large_tensors_a_sample_is_checked_and_the_place_is_that_of_the_whole(rows):
+def test_large_tensors_are_sampled_with_places_of_the_whole(rows):
     x = torch.linspace(-1, 0.9, rows * 600).reshape(rows, 600)
     right = own(Cubes(600), x)
     op = ops_called(right, "pow")[1]
@@ -140,7 +150,7 @@ def test_of_large_tensors_a_sample_is_checked_and_the_place_is_that_of_the_whole
     assert columns <= report["sampled"]["rows"][0] < of
     (comparison,) = report["checks"]["float64"]["comparisons"]
     assert comparison["input_shape"] == comparison["output_shape"] == [rows, 600]
-    # The Jacobian is diagonal: of each column that was taken, the row that matters was as well.
+    # The Jacobian is diagonal: each sampled column has its nonzero row.
     shown = torch.tensor(comparison["analytic"]["values"])
     assert (shown != 0).sum() >= 16
 
@@ -153,7 +163,7 @@ def test_of_large_tensors_a_sample_is_checked_and_the_place_is_that_of_the_whole
 
 
 class Gate(torch.autograd.Function):
-    """x where it is positive, and where that is: truth values."""
+    """The positive part of x, a mask and a value that is no tensor."""
 
     @staticmethod
     def forward(ctx, x, mode):
@@ -179,7 +189,7 @@ class Gated(nn.Module):
 
 
 @pytest.mark.parametrize("width", [3, 600])
-def test_outputs_that_are_no_numbers_are_passed_over(width):
+def test_boolean_and_other_outputs_are_skipped(width):
     model = own(Gated(width), torch.linspace(-1, 1.1, width).reshape(1, width))
     report = check_node(model, WhatIf(), ops_called(model, "mul")[1])
     assert (report["name"], report["passed"], report["sampled"] is None) == ("Gate", True, width == 3)
@@ -187,7 +197,7 @@ def test_outputs_that_are_no_numbers_are_passed_over(width):
     assert (comparison["output"], comparison["input"]) == ("out[0]", "x")
 
 
-def test_small_inputs_beside_large_ones_are_checked_whole():
+def test_small_inputs_beside_large_ones_are_checked_completely():
     class Weighed(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, scale):
@@ -217,7 +227,7 @@ def test_small_inputs_beside_large_ones_are_checked_whole():
     assert by_input["scale"]["worst"]["input_index"] == [2]
 
 
-def test_the_model_and_the_random_numbers_stay_as_they_are():
+def test_model_and_generator_are_unchanged():
     module = Cubes(wrong=2.0)
     model = own(module, X)
     op = ops_called(model, "pow")[1]
@@ -228,7 +238,7 @@ def test_the_model_and_the_random_numbers_stay_as_they_are():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_what_a_function_draws_while_it_is_checked_is_given_back():
+def test_random_numbers_drawn_in_a_check_are_restored():
     class Noise(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -239,11 +249,7 @@ def test_what_a_function_draws_while_it_is_checked_is_given_back():
         def backward(ctx, gradient):
             return gradient * ctx.factor
 
-    class Model(nn.Linear):
-        def forward(self, x):
-            return Noise.apply(super().forward(x))
-
-    model = own(Model(3, 3), X)
+    model = own(through(Noise), X)
     (op,) = ops_called(model, "mul")
     before = torch.get_rng_state()
     report = check_node(model, WhatIf(), op)
@@ -251,7 +257,7 @@ def test_what_a_function_draws_while_it_is_checked_is_given_back():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_is_no_custom_function_says_so():
+def test_other_ops_are_refused():
     model = own(Cubes(), X)
     (op,) = ops_called(model, "linear")
     with pytest.raises(CheckError, match=r"\(linear\) is no op of a custom autograd.Function"):
@@ -260,14 +266,14 @@ def test_what_is_no_custom_function_says_so():
         check_node(model, WhatIf(), "n999")
 
 
-def test_what_is_too_large_is_refused_with_the_reason(monkeypatch):
+def test_too_many_elements_are_refused(monkeypatch):
     monkeypatch.setattr(sampled_check, "MAX_ELEMENTS", 100)
     model = own(Cubes(60), torch.randn(2, 60))
     with pytest.raises(CheckError, match="Cube is called with 120 elements; at most 100 can be checked"):
         check_node(model, WhatIf(), ops_called(model, "pow")[0])
 
 
-def test_a_function_that_raises_in_float64_is_told_with_its_line():
+def test_a_function_that_raises_in_float64_is_refused_with_its_line():
     class Picky(torch.autograd.Function):
         @staticmethod
         def forward(_, x):
@@ -279,21 +285,13 @@ def test_a_function_that_raises_in_float64_is_told_with_its_line():
         def backward(_, gradient):
             return gradient * 2
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 3)
-
-        def forward(self, x):
-            return Picky.apply(self.layer(x))
-
-    model = own(Model(), X)
+    model = own(through(Picky), X)
     with pytest.raises(CheckError, match=r"test_node.py:\d+: forward raised on float64 inputs: TypeError") as told:
         check_node(model, WhatIf(), ops_called(model, "mul")[0])
     assert not told.value.message.startswith("/")
 
 
-def test_where_the_backward_raises_the_forward_op_can_still_be_checked():
+def test_a_raising_backward_is_an_error_of_the_check():
     class Raising(torch.autograd.Function):
         @staticmethod
         def forward(_, x):
@@ -303,14 +301,6 @@ def test_where_the_backward_raises_the_forward_op_can_still_be_checked():
         def backward(*_):
             raise ValueError("no luck")
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 3)
-
-        def forward(self, x):
-            return Raising.apply(self.layer(x))
-
-    model = own(Model(), X)
+    model = own(through(Raising), X)
     with pytest.raises(CheckError, match="no luck"):
         check_node(model, WhatIf(), ops_called(model, "mul")[0])

@@ -1,4 +1,4 @@
-"""The books of all work, read as a scraper of the metrics reads them, and held to what they must add up to."""
+"""Work counts from the metrics, and a check that they add up."""
 
 from collections import Counter
 

@@ -27,7 +27,6 @@ def summary(tensor):
 
 
 def as_float64(tensor):
-    """The values, exactly where float64 has them, in numpy."""
     tensor = tensor.detach().cpu()
     if tensor.is_floating_point():
         return tensor.to(torch.float64).resolve_neg().numpy().ravel()
@@ -35,7 +34,7 @@ def as_float64(tensor):
 
 
 def scaled(finite):
-    """The values times a power of two that brings them near 1, where squares are safe, and its exponent."""
+    """`finite · 2**-exponent`, near 1 so that squares cannot overflow, and the exponent."""
     exponent = int(np.frexp(np.abs(finite).max())[1])
     return np.ldexp(finite, -exponent), exponent
 
@@ -45,7 +44,7 @@ def assert_agrees(tensor):
     finite = x[np.isfinite(x)]
     got, counts = summary(tensor)
 
-    # Exact whatever the arithmetic: counts and extremes.
+    # Counts and extremes are exact.
     assert got["n"] == x.size
     assert got["nan"] == np.count_nonzero(np.isnan(x))
     assert got["posinf"] == np.count_nonzero(x == np.inf)
@@ -148,18 +147,17 @@ SPECIAL = st.sampled_from(
 
 
 def any_tensors(dtype):
-    """Tensors of a dtype, with any values."""
     return hnp.arrays(DTYPES[dtype], SHAPES).map(lambda values: torch.from_numpy(values.copy()).to(dtype))
 
 
 def special_tensors():
-    """float64, of the values where arithmetic ends."""
+    """float64 at the limits of arithmetic."""
     return st.lists(SPECIAL, max_size=12).map(lambda values: torch.tensor(values, dtype=torch.float64))
 
 
 @st.composite
 def narrow_tensors(draw):
-    """float64, normally distributed, possibly with a mean much larger than the spread."""
+    """float64, normally distributed; the mean may be much larger than the spread."""
     offset, spread = draw(st.floats(-1e6, 1e6)), draw(st.floats(1e-12, 1e6))
     size, seed = draw(st.integers(2, 300)), draw(st.integers(0, 2**32 - 1))
     return torch.from_numpy(offset + spread * np.random.default_rng(seed).standard_normal(size))
@@ -186,7 +184,7 @@ def long_tensors(draw):
 
 
 def layouts(device="cpu"):
-    """Tensors of every kind of strides, with a name each."""
+    """Names and tensors with every kind of strides."""
     generator = torch.Generator().manual_seed(5)
     base = torch.randn(6, 8, 5, 7, generator=generator).to(device)
     paired = torch.randn(5, dtype=torch.complex64, generator=generator).to(device)

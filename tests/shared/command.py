@@ -16,7 +16,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 @functools.cache
 def _socket():
-    """The socket of the server that forks."""
+    """Path of the socket of the server that forks."""
     folder = tempfile.TemporaryDirectory()
     path = f"{folder.name}/forked"
     server = subprocess.Popen(
@@ -35,14 +35,12 @@ def _socket():
 
 
 def command_line(arguments, fresh=False):
-    """The words that run `chainrule ARGUMENTS`."""
     if fresh:
         return [sys.executable, "-m", "chainrule", *map(str, arguments)]
     return [sys.executable, "-I", "-S", FORKED, _socket(), *map(str, arguments)]
 
 
 def chainrule(*arguments, text=True, fresh=False, folder=None, **environment):
-    """Run a command to its end."""
     return subprocess.run(
         command_line(arguments, fresh),
         capture_output=True,

@@ -1,21 +1,17 @@
-"""`chainrule` commands in processes forked from one that has imported it: a server starts in a tenth of a second."""
+"""`chainrule` servers in forked processes, with deadlines that a busy machine does not reach."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
-import sys
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["commands", "chainrule.web.main", "chainrule.user_model", "torch", "uvicorn"])
+from command import command_line
 
 PATIENT = {"CHAINRULE_DEADLINE_SECONDS": "60", "CHAINRULE_LIVE_DEADLINE_SECONDS": "60"}
-"""Settings that a busy machine does not run into."""
 
 
 @contextmanager
@@ -25,47 +21,26 @@ def command(*arguments: str, **settings: str) -> Iterator[str]:
     Raises:
         AssertionError: it ended without a link.
     """
-    read, write = PROCESSES.Pipe(duplex=False)
-    own = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
-    environment = own | PATIENT | settings
-    process = PROCESSES.Process(target=run, args=(write, os.getcwd(), arguments, environment))
-    process.start()
-    write.close()
-    said = []
-    try:
-        with os.fdopen(os.dup(read.fileno()), encoding="utf-8") as output:
-            for line in output:
-                said.append(line)
-                if match := re.search(r"http://\S+", line):
-                    link = match[0].rstrip("/")
-                    break
-            else:
-                raise AssertionError(f"the command ended without a link:\n{''.join(said)}")
-            # Later output must not fill the pipe.
-            rest = threading.Thread(target=output.read)
-            rest.start()
-            try:
-                yield link
-            finally:
-                process.terminate()
-                rest.join()
-    finally:
-        process.kill()
-        process.join()
-        process.close()
-        read.close()
-
-
-def run(output: Connection, folder: str, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
-    """Be the command, in a process of its own."""
-    from chainrule.__main__ import main
-
-    for stream in (1, 2):
-        os.dup2(output.fileno(), stream)
-    output.close()
-    sys.stdout.reconfigure(line_buffering=True)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.argv = ["chainrule", *arguments]
-    main()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+    with subprocess.Popen(
+        command_line(arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=inherited | PATIENT | settings,
+    ) as process:
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if match := re.search(r"http://\S+", line):
+                break
+        else:
+            raise AssertionError(f"the command ended without a link:\n{''.join(said)}")
+        # Later output must not fill the pipe.
+        rest = threading.Thread(target=process.stdout.read)
+        rest.start()
+        try:
+            yield match[0].rstrip("/")
+        finally:
+            process.terminate()
+            rest.join()

@@ -81,25 +81,22 @@ class FaultProxy:
 
     @property
     def port(self) -> int:
-        """Its port."""
         return self._port
 
     @property
     def address(self) -> str:
-        """`127.0.0.1:PORT`."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def connections(self) -> int:
-        """Connections that are open now."""
         return len(self._links)
 
     def drop_all(self) -> int:
-        """Break every connection, as a reset on both sides; gives how many there were."""
+        """Reset every connection on both sides; returns their number."""
         return self._in_loop(lambda: sum(link.drop() for link in list(self._links)))
 
     def half_close(self, towards: Side = "client") -> int:
-        """End what flows towards one side and leave the other direction open; gives in how many connections."""
+        """End one direction of every connection; returns their number."""
         return self._in_loop(lambda: sum(link.end(towards) for link in list(self._links)))
 
     def __enter__(self) -> Self:
@@ -139,7 +136,6 @@ class FaultProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One client's connection, from its first byte to its end."""
         upstream: asyncio.StreamWriter | None = None
         try:
             if self.refuse:
@@ -166,7 +162,7 @@ class FaultProxy:
                     each.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """A connection to the upstream whose turn it is, or to the first after it that takes one."""
+        """Connect to the next upstream, or to the first after it that accepts."""
         upstreams = list(self.upstreams)
         self._turn += 1
         for number in range(len(upstreams)):
@@ -194,7 +190,7 @@ class _Link:
         self.ended: set[Side] = set()
 
     async def pump(self, reader: asyncio.StreamReader, towards: Side) -> None:
-        """Carry one direction: bytes arrive `latency` after they were sent, in order, the end too."""
+        """Carry one direction: bytes and the end arrive `latency` later, in order."""
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(IN_FLIGHT)
         feeder = asyncio.create_task(self._feed(reader, under_way))
         writer = self.writers[towards]
@@ -241,19 +237,17 @@ class _Link:
         return True
 
     def drop(self) -> bool:
-        """Break the connection on purpose."""
         self.proxy.dropped += 1
         self.break_off()
         return True
 
     def break_off(self) -> None:
-        """Reset both sides."""
         for writer in self.writers.values():
             _reset(writer)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close a connection as a broken one is closed: what was not read is lost, and the other side sees a reset."""
+    """Close a connection with a reset: unread bytes are lost."""
     connection = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

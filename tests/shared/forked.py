@@ -18,7 +18,7 @@ import traceback
 
 
 def serve(path):
-    """Fork for each client; returns in the fork, with its process ready to be the command."""
+    """Fork for each client; returns only in a fork, ready to run the command."""
     from importlib import import_module
 
     for name in ("web.main", "user_model.watch", "export.formats", "gradcheck.check", "chapter.pages"):
@@ -48,7 +48,7 @@ def serve(path):
 
 
 def attend(client, command, output):
-    """Tell the client the command's process and its end; end the command with the client."""
+    """Send the client the process id and exit status of the command; kill the command when the client ends."""
     for descriptor in output:
         os.close(descriptor)
 
@@ -66,7 +66,7 @@ def attend(client, command, output):
 
 
 def become(request, output):
-    """Take the client's arguments, environment, folder and output, and the signals of a process from a terminal."""
+    """Take over the client's arguments, environment, folder, output and signals."""
     sys.argv = ["chainrule", *request["arguments"]]
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -80,7 +80,7 @@ def become(request, output):
 
 
 def run():
-    """Run the command, and end without taking torch apart object by object."""
+    """Run the command and exit without freeing every object of torch."""
     from chainrule.__main__ import main
 
     status = 1
@@ -97,7 +97,7 @@ def run():
 
 
 def ask(path, arguments):
-    """Have the server run a command, and end as it does."""
+    """Run a command in the server and return its exit status."""
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
         request = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}

@@ -13,8 +13,6 @@ COUNTS = ("n", "nan", "posinf", "neginf")
 
 
 class Frame:
-    """A frame, read as the page reads it."""
-
     def __init__(self, message):
         fields = HEADER.unpack_from(message)
         magic, self.seq, self.topology, self.rows, bins, floats, self.loss, self.compute_ms, self.flags, counts = fields
@@ -29,7 +27,7 @@ class Frame:
 
 
 class Socket:
-    """A client that keeps topologies and news."""
+    """A client that keeps topologies and reload messages."""
 
     def __init__(self, websocket):
         self.websocket = websocket
@@ -44,7 +42,6 @@ class Socket:
         self.websocket.send(json.dumps({"seq": seq, "spec": spec}))
 
     def any(self):
-        """The next frame, theory or error."""
         return self.next("frame", "theory", "error")
 
     def next(self, *kinds):
@@ -72,6 +69,5 @@ class Socket:
         return seen
 
     def row(self, name):
-        """A tensor's row in a frame."""
         ids = {tensor["name"]: tensor["id"] for tensor in reversed(self.topology["trace"]["tensors"])}
         return self.topology["trace"]["statistics"]["tensor"].index(ids[name])

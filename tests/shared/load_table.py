@@ -157,8 +157,6 @@ def worst(figures: Sequence[Mapping[str, Any]], row: str, name: str) -> Mapping[
 
 
 def table(figures: Sequence[Mapping[str, Any]]) -> str:
-    """All rows as Markdown."""
-
     def cell(name: str) -> str:
         says = "; ".join(ROWS[name].says)
 
@@ -176,12 +174,10 @@ def table(figures: Sequence[Mapping[str, Any]]) -> str:
 
 
 def line(name: str, cell: str) -> str:
-    """One row as Markdown."""
     return f"| {ROWS[name].what} | `make load ONLY={name}` | {ROWS[name].settings} | {cell} |\n"
 
 
 def write() -> str:
-    """Make the table from the figures that are kept."""
     made = table(json.loads(FIGURES.read_text(encoding="utf-8"))["figures"])
     TABLE.write_text(made, encoding="utf-8")
     return made

@@ -30,19 +30,16 @@ ENDLESS_FLOPS = 10**13
 
 
 def path(form: str = "trace.json", **spec: Any) -> str:
-    """The address of a spec."""
     return f"/api/v1/{form}?{urlencode(spec)}"
 
 
 def request_head(port: int, target: str, method: str = "GET", **headers: str) -> bytes:
-    """A request as it stands on the wire, without a body."""
     fields = {"Host": f"127.0.0.1:{port}", **{name.replace("_", "-"): value for name, value in headers.items()}}
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that a share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
@@ -81,7 +78,7 @@ class Probe:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Probe]:
-        """Ask as long as the block runs; what went wrong is raised at its end."""
+        """Ask until the block ends; raises the error of the thread, if any."""
         thread = threading.Thread(target=self._run, daemon=True)
         thread.start()
         try:
@@ -94,7 +91,7 @@ class Probe:
 
 
 async def every(seconds: float, until: float) -> Any:
-    """Ticks at a fixed rate, whatever is done between them, until a moment of `time.monotonic`."""
+    """Ticks at a fixed rate until a moment of `time.monotonic`."""
     due = time.monotonic()
     while due < until:
         yield due

@@ -1,4 +1,4 @@
-"""Draw the graphs of tests/golden/graphs anew: python tests/shared/make_graphs.py [NAME …]."""
+"""Redraw the graphs of tests/golden/graphs: python tests/shared/make_graphs.py [NAME …]."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ GRAPHS = Path(__file__).parents[1] / "golden" / "graphs"
 
 
 def draw(name: str) -> str:
-    """The structure of a reference model: its figures depend on the build of torch, its structure does not."""
+    """The graph without figures, which depend on the build of torch."""
     return to_svg(MODELS[name](), statistic="none", **VIEWS[name])
 
 

@@ -13,7 +13,6 @@ from torch.overrides import _get_current_function_mode_stack
 
 
 def random_state() -> Any:
-    """State of every stream of random numbers."""
     kind, keys, *rest = np.random.get_state()
     return torch.get_rng_state().tolist(), random.getstate(), (kind, keys.tolist(), *rest)
 
@@ -22,7 +21,6 @@ HOOK_TABLES = [name for name, value in vars(module_hooks).items() if name.starts
 
 
 def left_behind() -> dict[str, Any]:
-    """Process-wide state that a recording could leave behind."""
     return {
         **{name: len(getattr(module_hooks, name)) for name in HOOK_TABLES},
         "modes": len(_get_current_function_mode_stack()),

@@ -1,4 +1,4 @@
-"""`chainrule serve` in a process of its own, and what can be seen of it: address, metrics, memory, end."""
+"""`chainrule serve` in a process: its address, metrics, memory and end."""
 
 from __future__ import annotations
 
@@ -33,27 +33,23 @@ class Served:
 
     @property
     def address(self) -> str:
-        """`127.0.0.1:PORT`."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
-        """The address as a link, without a slash at the end."""
         return f"http://{self.address}"
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
         assert self.process is not None, "it was not started"
         return self.process.pid
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> Self:
-        """Start it and wait until it says where it is; a second start takes the port of the first."""
+        """Start and wait until it is ready; a second start takes the port of the first."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
         environment |= {f"CHAINRULE_{name.upper()}": str(value) for name, value in self.settings.items()}
         before = self.log.stat().st_size if self.log.exists() else 0
@@ -75,17 +71,14 @@ class Served:
         return self
 
     def kill(self) -> None:
-        """End it without a word, as a crash does."""
         assert self.process is not None, "it was not started"
         self.process.kill()
         self.process.wait(10)
 
     def terminate(self) -> None:
-        """Ask it to end."""
         os.kill(self.pid, signal.SIGTERM)
 
     def wait(self, seconds: float) -> int:
-        """Its exit status, once it has ended."""
         assert self.process is not None, "it was not started"
         return self.process.wait(seconds)
 
@@ -102,11 +95,9 @@ class Served:
                 raise
 
     def metrics(self) -> Metrics:
-        """All that `/metrics` shows now."""
         return Metrics(httpx.get(f"{self.url}/metrics", timeout=10).raise_for_status().text)
 
     def wait_idle(self, seconds: float) -> Metrics:
-        """Wait until no work is in hand; gives the metrics that said so."""
         seen = [self.metrics()]
 
         def is_idle() -> bool:
@@ -118,16 +109,14 @@ class Served:
 
     @property
     def rss_bytes(self) -> int:
-        """Memory that it has resident."""
         return self._status("VmRSS")
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that it had resident since it started, or since `forget_peak`."""
+        """Peak of `rss_bytes` since the start or `forget_peak`."""
         return self._status("VmHWM")
 
     def forget_peak(self) -> None:
-        """Have `peak_bytes` begin anew."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     @property
@@ -139,12 +128,10 @@ class Served:
 
     @property
     def descriptors(self) -> int:
-        """File descriptors that it has open, connections among them."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     @property
     def threads(self) -> int:
-        """Threads that it has."""
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def _status(self, name: str) -> int:
@@ -158,8 +145,6 @@ class Served:
 
 
 class Metrics:
-    """Prometheus' text, read."""
-
     def __init__(self, text: str) -> None:
         self.samples: dict[str, list[tuple[dict[str, str], float]]] = {}
         for family in text_string_to_metric_families(text):
@@ -173,20 +158,19 @@ class Metrics:
 
     @property
     def in_hand(self) -> float:
-        """Work that was accepted and has not ended: what is left when the accounts close is 0."""
+        """Accepted work that has not ended."""
         ended = sum(self.total(f"work_{end}_total") for end in ENDS)
         return self.total("work_accepted_total") - ended
 
     def work(self) -> dict[str, float]:
-        """How much work was accepted, and how it ended."""
         return {name: self.total(f"work_{name}_total") for name in ("accepted", *ENDS)}
 
 
-def wait_for(condition: Callable[[], Any], seconds: float, what: str | Callable[[], str]) -> float:
-    """Wait until something is so; gives the seconds that it took.
+def wait_for(condition: Callable[[], Any], seconds: float = 20, what: str | Callable[[], str] = "it") -> float:
+    """Wait until a condition holds; returns the seconds that it took.
 
     Raises:
-        TimeoutError: it is not so by then.
+        TimeoutError: it does not hold in time.
     """
     start = time.monotonic()
     while not condition():

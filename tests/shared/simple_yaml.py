@@ -9,7 +9,6 @@ import re
 
 
 def read_yaml(text):
-    """The mapping that a text is."""
     lines = [(len(line) - len(line.lstrip()), line.strip()) for line in text.splitlines()]
     lines = [(indent, line) for indent, line in lines if line and not line.startswith("#")]
     return _block(lines, {})

@@ -1,4 +1,4 @@
-"""A client of the live socket, as the page is one: the newest value counts, and a lost connection is made again."""
+"""A client of the live socket that reconnects as the page does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RETRY_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A picture: when it came, for which message, and one number of it that the whole pass goes into."""
+    """A picture: its time, its message and its loss."""
 
     at: float
     seq: int
@@ -57,14 +57,13 @@ class Slider:
         assert isinstance(ends[0], asyncio.CancelledError), ends
 
     async def set(self, **spec: Any) -> int:
-        """Ask for a picture, whatever is under way."""
         self.seq += 1
         self.spec = spec
         await self._send()
         return self.seq
 
     async def shows(self, seconds: float) -> Shown:
-        """The picture of what was asked for last, once it is there; an error for it is an error here."""
+        """Wait for the picture of the last `set`; an error answer fails."""
 
         def is_there() -> bool:
             if self._task.done():
@@ -77,7 +76,7 @@ class Slider:
         return self.frames[-1]
 
     async def answered(self, seq: int, seconds: float) -> None:
-        """Wait until a message, or one after it, was answered by a picture or an error."""
+        """Wait until message `seq` or a later one is answered."""
 
         def is_there() -> bool:
             if self._task.done():
@@ -113,7 +112,7 @@ class Slider:
                 await self.socket.send(json.dumps({"seq": self.seq, "spec": self.spec}))
 
     async def _read(self, socket: ClientConnection) -> None:
-        """Keep what comes, and see that what is answered is answered in order."""
+        """Keep answers and check their order."""
         last = -1
         async for message in socket:
             if isinstance(message, bytes):
@@ -142,5 +141,4 @@ def _loss(query: str) -> float:
 
 
 def true_loss(**spec: Any) -> float:
-    """The loss that a picture of this spec has, computed here."""
     return _loss(ModelSpec.parse(spec).query())

@@ -1,8 +1,7 @@
-"""Lines of a file, by what stands in them."""
+"""Line numbers by text."""
 
 from pathlib import Path
 
 
 def line_of(path: Path, text: str) -> int:
-    """The number of the first line that holds this text."""
     return next(number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line)

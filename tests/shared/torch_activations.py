@@ -1,4 +1,4 @@
-"""The nine activations in PyTorch, and the figures that theory expects of what they give."""
+"""The nine activations in PyTorch, and their measured statistics."""
 
 import torch
 from torch.nn import functional

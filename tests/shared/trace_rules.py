@@ -1,4 +1,4 @@
-"""The rules that every trace obeys, whatever was recorded."""
+"""Rules for every trace."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def assert_twins(trace: Trace) -> None:
 
 
 def assert_statistics(trace: Trace, tensor: str, values: torch.Tensor) -> None:
-    """The row of `tensor` says what numpy computes from `values` in float64."""
+    """Compare the statistics of `tensor` with numpy's of `values` in float64."""
     row = trace.statistics[tensor]
     x = values.detach().double().numpy().ravel()
     finite = x[np.isfinite(x)]
@@ -107,13 +107,12 @@ def assert_statistics(trace: Trace, tensor: str, values: torch.Tensor) -> None:
 
 
 def gradients_of(trace: Trace, name: str) -> list[str]:
-    """The ids of the gradients of the first tensor with this name, in order."""
     wanted = trace.tensor_by_name[name].id
     return [tensor.id for tensor in trace.tensors if tensor.gradient_of == wanted]
 
 
 def assert_gradient(trace: Trace, name: str, expected: torch.Tensor | None) -> None:
-    """The tensor with this name has one gradient, with these values; or none, where `expected` is None."""
+    """Check the values of a tensor's only gradient, or that it has none (`expected` None)."""
     if expected is None:
         assert name not in trace.tensor_by_name or gradients_of(trace, name) == [], name
         return
@@ -122,10 +121,8 @@ def assert_gradient(trace: Trace, name: str, expected: torch.Tensor | None) -> N
 
 
 def names_in(trace: Trace, phase: str) -> list[str]:
-    """The names of the ops of a phase, in order."""
     return [op.name for op in trace.ops if op.phase == phase]
 
 
 def producer_of(trace: Trace, tensor: str) -> Op:
-    """The op that made a tensor, which is given by its id."""
     return next(op for op in trace.ops if op.id == trace.tensor_by_id[tensor].producer)

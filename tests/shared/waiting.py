@@ -1,4 +1,4 @@
-"""Waiting until the page is idle, however long a busy machine takes for it."""
+"""Wait until the page is idle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def idle(page: Page) -> None:
 
 
 def next_frame(page: Page) -> None:
-    """Wait until the page has drawn a frame."""
     page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
 
 

@@ -1,4 +1,4 @@
-"""Files as users write them."""
+"""Files of users."""
 
 from pathlib import Path
 from textwrap import dedent

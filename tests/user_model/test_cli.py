@@ -1,4 +1,4 @@
-"""`chainrule explore`, as a user calls it: refused in one line, or served to this machine alone behind a token."""
+"""`chainrule explore`: errors in one line, and a server on loopback behind a token."""
 
 import json
 import os
@@ -24,7 +24,7 @@ USER_MODELS = Path(__file__).parents[1] / "shared" / "user_models"
 
 
 def refused(*arguments, status=2):
-    """The one line of a refusal, without the command's name."""
+    """The one error line, without the command's name."""
     ours = {name: None for name in os.environ if name.startswith("CHAINRULE_")}
     answer = CliRunner().invoke(commands, ["explore", "--no-browser", *arguments], env=ours, catch_exceptions=False)
     assert answer.exit_code == status, answer.output
@@ -36,7 +36,7 @@ def refused(*arguments, status=2):
 
 @contextmanager
 def exploring(*arguments, folder=USER_MODELS, **options):
-    """A server; gives a client with its token, and its process."""
+    """A server: a client with its token, and its process."""
     with serving("--no-browser", *arguments, command="explore", folder=folder, **options) as (process, link):
         address, _, token = link.partition("?token=")
         with httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
@@ -47,7 +47,7 @@ def dump_of(client, query=""):
     return client.get(f"api/v1/model/trace.json{query}").raise_for_status().json()
 
 
-def test_what_is_wrong_is_one_line_with_the_place_and_no_server(tmp_path, monkeypatch):
+def test_errors_are_one_line_with_the_place(tmp_path, monkeypatch):
     monkeypatch.chdir(USER_MODELS)
     assert refused("nothing_here.py:make") == "nothing_here.py: there is no such file"
     line = line_of(USER_MODELS / "nonsense.py", "def no_scalar")
@@ -62,7 +62,7 @@ def test_what_is_wrong_is_one_line_with_the_place_and_no_server(tmp_path, monkey
     assert refused(f"{broken}:make") == f"{broken}:2: it does not import: SyntaxError: invalid syntax"
 
 
-def test_a_model_is_served_on_loopback_behind_a_token_and_traced_as_asked():
+def test_a_model_is_served_on_loopback_behind_a_token():
     with exploring("blocks.py:make", "--seed", "7") as (client, process):
         address = urlsplit(str(client.base_url))
         assert address.hostname == "127.0.0.1"
@@ -80,7 +80,7 @@ def test_a_model_is_served_on_loopback_behind_a_token_and_traced_as_asked():
         assert process.wait(30) == 128 + signal.SIGINT
 
 
-def test_a_file_runs_as_a_program_without_arguments_beside_files_called_as_libraries_are(tmp_path):
+def test_a_file_runs_beside_files_named_like_libraries(tmp_path):
     for library in ("torch", "html", "queue", "uvicorn", "watchfiles"):
         (tmp_path / f"{library}.py").write_text("raise ImportError('not the library')\n")
     parsing = "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args()\n"
@@ -89,7 +89,7 @@ def test_a_file_runs_as_a_program_without_arguments_beside_files_called_as_libra
         assert "0.weight" in {tensor["name"] for tensor in dump_of(client)["tensors"]}
 
 
-def test_a_port_in_use_is_told_before_the_file_runs(tmp_path):
+def test_a_port_in_use_is_refused_before_the_file_runs(tmp_path):
     file = tmp_path / "net.py"
     file.write_text("raise SystemExit('it has run')\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -98,13 +98,13 @@ def test_a_port_in_use_is_told_before_the_file_runs(tmp_path):
     assert refused(f"{file}:make") == f"{file}:1: it does not import: SystemExit: it has run"
 
 
-def test_threads_and_token_are_those_of_the_environment_where_it_names_them():
+def test_threads_and_token_come_from_the_environment():
     with exploring("blocks.py:make", CHAINRULE_THREADS="1", CHAINRULE_TOKEN="a-token-of-mine") as (client, _):
         assert client.headers["authorization"] == "Bearer a-token-of-mine"
         assert dump_of(client)["environment"]["threads"] == 1
 
 
-def test_a_pass_that_breaks_is_said_and_served_as_far_as_it_went():
+def test_a_failing_pass_is_reported_and_served():
     with exploring("breaks.py:make_wrong_shape") as (client, process):
         dump = dump_of(client)
         assert dump["error"]["op"] is not None
@@ -114,7 +114,7 @@ def test_a_pass_that_breaks_is_said_and_served_as_far_as_it_went():
 
 
 @pytest.mark.long
-def test_torch_takes_as_many_threads_as_it_does_by_itself():
+def test_torch_keeps_its_default_threads():
     """The machine is the user's; a server of specs takes one thread."""
     code = "import torch; print(torch.get_num_threads())"
     alone = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=ENVIRONMENT)
@@ -131,7 +131,7 @@ def make():
 """
 
 
-def test_a_watched_file_is_traced_anew_and_the_page_is_told(tmp_path):
+def test_a_watched_file_is_traced_again_and_announced(tmp_path):
     file = tmp_path / "net.py"
     file.write_text(MODEL.format(width=5))
     with exploring("net.py:make", "--watch", folder=tmp_path) as (client, _):

@@ -1,4 +1,4 @@
-"""Files of the user's: run, run anew after an edit, and told of in one line with the place when they do not run."""
+"""Run a user's files, run them again after an edit, and report errors with their place."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("source", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_file_that_does_not_import_is_told_with_its_line(write, source, message):
+def test_a_file_that_does_not_import_is_refused_with_its_line(write, source, message):
     path = write("model.py", source)
     with pytest.raises(ExploreError) as caught:
         run_file(path)
@@ -46,14 +46,14 @@ def test_a_file_that_does_not_import_is_told_with_its_line(write, source, messag
     assert "chainrule_run_model" not in sys.modules
 
 
-def test_what_is_wrong_in_an_imported_file_is_told_with_the_place_there(write):
+def test_an_error_in_an_imported_file_has_its_place_there(write):
     write("parts.py", "x = 1\ny = x / 0\n")
     path = write("model.py", "import parts\n")
     with pytest.raises(ExploreError, match=r"^parts\.py:2: it does not import: ZeroDivisionError: division by zero$"):
         run_file(path)
 
 
-def test_a_place_outside_the_current_folder_is_told_in_full(write, monkeypatch, tmp_path_factory):
+def test_a_place_outside_the_current_folder_has_its_full_path(write, monkeypatch, tmp_path_factory):
     path = write("model.py", "x = y\n")
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     with pytest.raises(ExploreError) as caught:
@@ -73,13 +73,13 @@ def test_a_place_outside_the_current_folder_is_told_in_full(write, monkeypatch, 
         (".:make", ".: a folder; wanted is FILE.py:NAME"),
     ],
 )
-def test_a_reference_that_names_nothing(reference, message):
+def test_a_bad_reference_is_refused(reference, message):
     with pytest.raises(ExploreError) as caught:
         split_reference(reference)
     assert caught.value.message == message
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are(write):
+def test_an_unknown_name_is_refused_with_the_known_ones(write):
     write("model.py", "def make(): ...\nclass Net:\n    small = 1\n_private = 1\n")
     with pytest.raises(ExploreError) as caught:
         load("model.py:mkae")
@@ -87,13 +87,13 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(write):
     assert load("model.py:Net.small") == 1
 
 
-def test_another_kind_of_file_is_none_of_python(write):
+def test_only_python_files_are_run(write):
     path = write("model.txt", "x = 1\n")
     with pytest.raises(ExploreError, match=r"^model\.txt: not a Python file$"):
         run_file(path)
 
 
-def test_a_file_is_run_as_itself_and_not_as_a_program_nor_as_a_part_of_this_one(write):
+def test_a_file_is_run_as_an_imported_module(write):
     path = write(
         "model.py",
         """
@@ -117,14 +117,14 @@ def test_a_file_is_run_as_itself_and_not_as_a_program_nor_as_a_part_of_this_one(
     assert module.__file__ == str(path)
 
 
-def test_out_of_memory_is_told_as_such_with_the_place(write):
+def test_out_of_memory_has_its_place(write):
     path = write("model.py", "x = 1\nraise MemoryError('no room')\n")
     with pytest.raises(MemoryLimitError) as caught:
         run_file(path)
     assert caught.value.message == ("model.py:2: it does not import: the host ran out of memory: MemoryError: no room")
 
 
-def test_an_error_that_is_kept_keeps_no_tensor():
+def test_a_kept_error_holds_no_tensor():
     def fails():
         tensor = torch.zeros(3)
         seen.append(weakref.ref(tensor))
@@ -139,10 +139,8 @@ def test_an_error_that_is_kept_keeps_no_tensor():
     assert seen[0]() is None
 
 
-# ---------------------------------------------------------------------------------------------------------- run anew
-
-
-def test_an_edit_is_seen_even_within_the_same_second_and_of_the_same_size(write):
+# ---------------------------------------------------------------------------------------------------------- run again
+def test_an_edit_of_equal_time_and_size_is_seen(write):
     path = write("model.py", "from parts import scale\nwidth = 1\n")
     parts = write("parts.py", "scale = 1\n")
     stamp = parts.stat()
@@ -158,18 +156,32 @@ def test_an_edit_is_seen_even_within_the_same_second_and_of_the_same_size(write)
     assert not (path.parent / "__pycache__").exists()
 
 
-def test_what_is_imported_from_a_package_beside_it_is_run_anew_too(write):
-    write("blocks/__init__.py", "from blocks.mlp import depth\n")
-    write("blocks/mlp.py", "depth = 1\n")
-    file = UserFile(write("model.py", "import blocks\ndepth = blocks.depth\n"))
+@pytest.mark.parametrize(
+    ("files", "source", "names"),
+    [
+        (
+            {"parts/__init__.py": "from parts.mlp import depth\n"},
+            "import parts\ndepth = parts.depth\n",
+            {"__init__.py", "mlp.py", "model.py"},
+        ),
+        ({}, "from parts import mlp\ndepth = mlp.depth\n", {"model.py", "mlp.py"}),
+    ],
+    ids=["package", "folder without __init__.py"],
+)
+def test_imported_folders_are_run_again_after_an_edit(write, files, source, names):
+    for name, text in files.items():
+        write(name, text)
+    write("parts/mlp.py", "depth = 1\n")
+    file = UserFile(write("model.py", source))
     assert file.run().depth == 1
-    write("blocks/mlp.py", "depth = 22\n")
+    assert {each.name for each in file.files} == names
+    write("parts/mlp.py", "depth = 22\n")
+    assert file.has_changed
     assert file.run().depth == 22
-    names = [each.name for each in file.files]
-    assert names == ["__init__.py", "mlp.py", "model.py"]
+    assert not file.has_changed
 
 
-def test_an_edit_of_what_is_imported_while_the_file_runs_for_the_first_time_is_seen(write):
+def test_an_edit_during_the_first_run_is_seen(write):
     write("parts.py", "depth = 1\n")
     editing = "import parts, pathlib\npathlib.Path('parts.py').write_text('depth = 2\\n')\ndepth = parts.depth\n"
     file = UserFile(write("model.py", editing))
@@ -178,18 +190,7 @@ def test_an_edit_of_what_is_imported_while_the_file_runs_for_the_first_time_is_s
     assert file.run().depth == 2
 
 
-def test_a_folder_without_an_init_is_run_anew_too(write):
-    write("parts/mlp.py", "depth = 1\n")
-    file = UserFile(write("model.py", "from parts import mlp\ndepth = mlp.depth\n"))
-    assert file.run().depth == 1
-    assert [each.name for each in file.files] == ["model.py", "mlp.py"]
-    write("parts/mlp.py", "depth = 22\n")
-    assert file.has_changed
-    assert file.run().depth == 22
-    assert not file.has_changed
-
-
-def test_a_reference_that_goes_up_is_that_of_the_file_itself(write, folder, monkeypatch):
+def test_a_reference_to_a_parent_folder_is_resolved(write, folder, monkeypatch):
     write("parts.py", "width = 1\nx = y\n")
     write("model.py", "import parts\n")
     (folder / "scripts").mkdir()
@@ -235,7 +236,7 @@ def test_a_file_of_a_package_is_run_as_the_package_imports_it(write, folder, mon
     assert sys.path[-1] == str(path.parent)
 
 
-def test_a_file_that_another_of_its_name_comes_before_is_told(write, folder, monkeypatch):
+def test_a_file_shadowed_by_another_module_is_refused(write, folder, monkeypatch):
     write("one/lib/__init__.py", "")
     write("one/lib/model.py", "")
     write("two/lib/__init__.py", "")
@@ -255,7 +256,7 @@ def test_a_file_runs_without_arguments_beside_its_neighbours(write, folder, monk
     assert run_file(path).arguments == [str(path)]
 
 
-def test_a_file_that_could_not_be_imported_may_come_later(write):
+def test_a_missing_import_may_appear_later(write):
     file = UserFile(write("model.py", "from parts import width\n"))
     with pytest.raises(ExploreError, match="No module named 'parts'"):
         file.run()
@@ -266,7 +267,7 @@ def test_a_file_that_could_not_be_imported_may_come_later(write):
     assert not file.has_new_neighbours
 
 
-def test_after_an_edit_that_does_not_run_what_was_imported_before_is_still_there(write):
+def test_a_failed_run_keeps_the_earlier_modules(write):
     write("parts.py", "scale = 1\n")
     file = UserFile(write("model.py", "import parts\n"))
     module = file.run()
@@ -282,7 +283,7 @@ def test_after_an_edit_that_does_not_run_what_was_imported_before_is_still_there
     assert sys.modules[module.__name__] is module
 
 
-def test_installed_packages_within_the_folder_stay_what_they_are(write, folder, monkeypatch):
+def test_installed_packages_within_the_folder_are_not_run_again(write, folder, monkeypatch):
     site = folder / ".venv" / "lib" / "site-packages"
     site.mkdir(parents=True)
     (site / "installed_for_this_test.py").write_text("runs = []\n")
@@ -295,9 +296,7 @@ def test_installed_packages_within_the_folder_stay_what_they_are(write, folder, 
 
 
 # ------------------------------------------------------------------------------------------------------------ places
-
-
-def test_the_place_of_an_error_is_the_innermost_line_of_the_user(write, folder):
+def test_the_place_of_an_error_is_the_innermost_user_line(write, folder):
     path = write(
         "model.py",
         """
@@ -321,5 +320,5 @@ def test_the_place_of_an_error_is_the_innermost_line_of_the_user(write, folder):
     with pytest.raises(ZeroDivisionError) as nowhere:
         exec(compile("1 / 0", "<string>", "exec"))
     assert raised_at(nowhere.value, folder) is None
-    # With no folder, the user's is whatever is not installed: this file is, too, but further out.
+    # Without a folder, every file that is not installed is the user's: this one too, but further out.
     assert raised_at(caught.value, None) == "model.py:5"

@@ -1,4 +1,4 @@
-"""A model that its owner edits while others look at it: made anew, told of, and kept as it was where that fails."""
+"""A model that is reloaded after edits and kept after a failed reload."""
 
 import os
 import threading
@@ -66,7 +66,7 @@ def test_a_reference_becomes_a_model_with_a_name_groups_and_keys():
 
 
 @pytest.mark.usefixtures("edited")
-def test_what_is_drawn_while_it_is_made_is_drawn_from_its_seed():
+def test_a_factory_draws_from_the_seed():
     torch.manual_seed(1)
     before = torch.get_rng_state()
     weights = [open_reference("model.py:make", seed=seed).subject.model.body.weight for seed in (3, 3, 4)]
@@ -76,7 +76,7 @@ def test_what_is_drawn_while_it_is_made_is_drawn_from_its_seed():
 
 
 @pytest.mark.usefixtures("edited")
-def test_a_what_if_is_read_as_one_of_this_model():
+def test_what_ifs_are_read_with_the_groups_of_the_model():
     own = open_reference("model.py:make")
     assert own.read({"scale": "2", "group": "body"}) == WhatIf(2.0, "body")
     assert own.read({}).device == "cpu"
@@ -84,7 +84,7 @@ def test_a_what_if_is_read_as_one_of_this_model():
         own.read({"group": "tail"})
 
 
-def test_a_check_is_the_first_trace_of_the_next_tracer(edited):
+def test_the_trace_of_a_check_is_used_by_the_next_tracer(edited):
     own = open_reference("model.py:make")
     trace = own.check()
     assert own.tracer().trace() is trace
@@ -96,9 +96,7 @@ def test_a_check_is_the_first_trace_of_the_next_tracer(edited):
 
 
 # ------------------------------------------------------------------------------------------------------------ reloads
-
-
-def test_a_reload_sees_edits_of_the_file_and_of_what_it_imports_from_its_folder(edited):
+def test_a_reload_sees_edits_of_the_file_and_its_imports(edited):
     own = open_reference("model.py:make")
     old = own.tracer()
     assert "tanh" in ops(own)
@@ -124,7 +122,7 @@ def test_a_reload_sees_edits_of_the_file_and_of_what_it_imports_from_its_folder(
         ("import parts\nparts.gone", "model.py:2: it does not import: AttributeError: module 'parts' has no attribute"),
     ],
 )
-def test_a_reload_that_fails_keeps_the_last_good_subject_and_says_why(edited, write, text, message):
+def test_a_failed_reload_keeps_the_last_subject_and_has_a_problem(edited, write, text, message):
     own = open_reference("model.py:make")
     good = own.subject
     write("model.py", text)
@@ -142,14 +140,14 @@ def test_a_reload_that_fails_keeps_the_last_good_subject_and_says_why(edited, wr
     assert own.subject.model.body.out_features == 8
 
 
-def test_an_async_factory_is_none(write):
+def test_an_async_factory_is_refused(write):
     write("model.py", "async def make(): ...")
     with pytest.raises(ExploreError, match=r"^model\.py:1: make is an async function; a factory is called, and not"):
         open_reference("model.py:make")
 
 
 @pytest.mark.usefixtures("edited")
-def test_a_neighbour_that_was_missing_is_seen_once_it_is_there(write):
+def test_a_missing_import_is_seen_when_it_appears(write):
     own = open_reference("model.py:make")
     write("model.py", "from later import make\n")
     own.reload()
@@ -165,7 +163,7 @@ def test_a_neighbour_that_was_missing_is_seen_once_it_is_there(write):
     assert not own.has_changed
 
 
-def test_whoever_listens_is_told_of_each_reload_until_they_no_longer_do(edited, write):
+def test_listeners_hear_of_each_reload_until_they_end(edited, write):
     own = open_reference("model.py:make")
     told = []
     end = own.listen(lambda: told.append((own.version, own.problem is None)))
@@ -180,7 +178,7 @@ def test_whoever_listens_is_told_of_each_reload_until_they_no_longer_do(edited, 
     assert told == [(2, True), (2, False), (3, True)]
 
 
-def test_reloads_from_many_threads_are_one_after_the_other():
+def test_reloads_from_many_threads_run_one_at_a_time():
     made, at_work, overlaps = [], [], []
 
     def make():
@@ -202,21 +200,17 @@ def test_reloads_from_many_threads_are_one_after_the_other():
 
 
 # -------------------------------------------------------------------------------------------------- what goes wrong
-
-
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
         ("nothing", "nothing returned None; wanted is (model, inputs) or (model, inputs, loss_fn)"),
-        ("frozen", "Linear: none of its 2 parameters requires grad, such as weight"),
-        ("inputs_on_meta", "the model is on cpu, and input (2, 3) is on meta"),
         ("takes_width", "takes_width(width) takes arguments; a factory is called with none"),
         ("raises", "raises() raised: ValueError: no such weights"),
         ("ends_the_process", "ends_the_process() raised: SystemExit: 3"),
         ("NET", "NET is a model of type Linear, not a function that returns it; wanted is (model, inputs)"),
     ],
 )
-def test_a_factory_of_nonsense_is_told_in_one_line_with_its_place(own, factory, message):
+def test_a_bad_factory_is_refused_in_one_line_with_its_place(own, factory, message):
     with pytest.raises(ExploreError) as caught:
         own(f"nonsense.py:{factory}")
     said = caught.value.message
@@ -226,7 +220,7 @@ def test_a_factory_of_nonsense_is_told_in_one_line_with_its_place(own, factory, 
     assert "chainrule/user_model" not in said
 
 
-def test_a_factory_that_raises_is_told_with_the_line_that_raised(own, request):
+def test_a_failing_factory_is_refused_with_the_line_that_raised(own, request):
     path = request.path.parents[1] / "shared" / "user_models" / "nonsense.py"
     with pytest.raises(ExploreError, match=rf"nonsense\.py:{line_of(path, '# RAISES')}: raises"):
         own("nonsense.py:raises")
@@ -237,7 +231,7 @@ def test_a_factory_that_raises_is_told_with_the_line_that_raised(own, request):
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta:x", ""])
-def test_a_device_that_is_not_there_is_told_with_those_that_are(device):
+def test_an_unknown_device_is_refused_with_the_known_ones(device):
     with pytest.raises(ExploreError) as caught:
         check_device(device)
     assert caught.value.message.startswith(f"device {device}: torch has no such device here; it has cpu")
@@ -245,21 +239,19 @@ def test_a_device_that_is_not_there_is_told_with_those_that_are(device):
 
 
 @pytest.mark.usefixtures("edited")
-def test_with_a_device_a_copy_runs_there_wherever_it_was_before(own):
+def test_a_device_option_moves_a_copy(own):
     assert open_reference("model.py:make", device="cpu").subject.device == torch.device("cpu")
     with pytest.raises(ExploreError, match="cannot be copied: NotImplementedError: Cannot copy out of meta tensor"):
         own("nonsense.py:inputs_on_meta", device="cpu")
     moved = own("nonsense.py:inputs_on_meta", device="meta")
     assert {each.device.type for each in (*moved.subject.model.parameters(), *moved.subject.inputs)} == {"meta"}
-    assert moved.device == "cpu"  # of the server's devices it is no other
+    assert moved.device == "cpu"  # the server has no other device
 
 
 # ------------------------------------------------------------------------------------------------------------ watched
 
 
 class Reloads:
-    """Waits for the reloads of a model."""
-
     def __init__(self, own):
         self.own = own
         self.seen = threading.Semaphore(0)
@@ -269,7 +261,7 @@ class Reloads:
         assert self.seen.acquire(timeout=60), "no reload came"
 
 
-def test_a_watched_model_is_made_anew_when_one_of_its_files_changes(edited, write, folder):
+def test_a_watched_model_is_reloaded_after_an_edit(edited, write, folder):
     own = open_reference("model.py:make")
     reloads = Reloads(own)
     with watching(own):
@@ -283,7 +275,7 @@ def test_a_watched_model_is_made_anew_when_one_of_its_files_changes(edited, writ
         write("model.py", "def make(:")
         reloads.wait()
         assert own.problem is not None
-        # As many editors save: another file takes the place of the old one.
+        # Many editors replace the file when they save.
         write("model.py.new", MODEL.format(width=11))
         os.replace(folder / "model.py.new", folder / "model.py")
         reloads.wait()
@@ -295,7 +287,7 @@ def test_a_watched_model_is_made_anew_when_one_of_its_files_changes(edited, writ
 
 
 @pytest.mark.usefixtures("edited")
-def test_what_a_model_imports_only_now_is_watched_too(write):
+def test_new_imports_are_watched(write):
     own = open_reference("model.py:make")
     reloads = Reloads(own)
     with watching(own):

@@ -1,7 +1,8 @@
-"""The values of factories: checked before anything runs; and copies, which share nothing with the original."""
+"""Checks of what a factory returns, and copies of subjects."""
 
 import functools
 import math
+import threading
 import warnings
 from collections import UserDict
 from types import SimpleNamespace
@@ -30,8 +31,6 @@ def refused(made, **options):
 
 
 # --------------------------------------------------------------------------------------------------- what is returned
-
-
 def test_inputs_are_a_tensor_a_tuple_or_a_dict():
     assert make_subject((NET, X), "make").args == (X,)
     assert make_subject([NET, (X,)], "make").args == (X,)
@@ -41,13 +40,13 @@ def test_inputs_are_a_tensor_a_tuple_or_a_dict():
     assert make_subject((NET, UserDict(input=X)), "make").kwargs == {"input": X}
 
 
-def test_a_packed_sequence_is_one_input_and_no_tuple_of_them():
+def test_a_packed_sequence_is_one_input():
     packed = pack_sequence([torch.randn(3, 3), torch.randn(2, 3)])
     assert make_subject((nn.LSTM(3, 2), (packed,)), "make").args == (packed,)
     assert "PackedSequence" in refused((nn.LSTM(3, 2), packed))
 
 
-def test_what_is_compiled_is_taken_as_what_it_was_compiled_from():
+def test_a_compiled_model_is_taken_uncompiled():
     assert make_subject((torch.compile(NET, backend="eager"), X), "make").model is NET
 
 
@@ -72,11 +71,11 @@ def test_what_is_compiled_is_taken_as_what_it_was_compiled_from():
         ((NET, X, 0.5), "make returned 0.5 for the loss; wanted is (model, inputs) or (model, inputs, loss_fn), where"),
     ],
 )
-def test_nonsense_is_told_as_what_it_is(made, message):
+def test_a_bad_return_value_is_described(made, message):
     assert message in refused(made)
 
 
-def test_inputs_that_the_forward_does_not_take_are_told_with_its_arguments():
+def test_inputs_that_forward_does_not_take_are_refused():
     said = refused((NET, (X, X)))
     wanted = "Linear.forward(input: torch.Tensor) -> torch.Tensor does not take these inputs"
     assert said == f"{wanted}: too many positional arguments"
@@ -97,7 +96,7 @@ def test_inputs_that_the_forward_does_not_take_are_told_with_its_arguments():
         (nn.MSELoss, "the loss is the class MSELoss; wanted is loss_fn, where loss_fn(output) is a scalar"),
     ],
 )
-def test_a_loss_that_cannot_be_called_with_the_output_alone_is_told_before_anything_runs(loss, message):
+def test_a_loss_that_does_not_take_the_output_alone_is_refused(loss, message):
     with pytest.raises(ExploreError) as caught:
         make_subject((NET, X, loss), "make", place="model.py:12")
     assert message in caught.value.message
@@ -113,7 +112,7 @@ def test_a_hook_may_give_the_forward_other_inputs():
     assert make_subject((model, (X, X)), "make").args == (X, X)
 
 
-def test_without_anything_that_requires_grad_there_is_nothing_to_look_at():
+def test_a_model_where_nothing_requires_grad_is_refused():
     frozen = nn.Linear(3, 2).requires_grad_(False)
     assert refused((frozen, X)).startswith("Linear: none of its 2 parameters requires grad, such as weight")
     assert refused((nn.ReLU(), X)).startswith("ReLU: it has no parameters, and no input requires grad")
@@ -121,12 +120,12 @@ def test_without_anything_that_requires_grad_there_is_nothing_to_look_at():
     assert make_subject((frozen, with_input), "make").args == (with_input,)
 
 
-def test_parameters_without_values_are_told_by_their_name():
+def test_parameters_without_values_are_refused_by_name():
     assert refused((nn.LazyLinear(2), X)).startswith("parameter weight has no values yet: call the model once")
     assert refused((nn.Linear(3, 2, device="meta"), X)).startswith("parameter weight is on the meta device")
 
 
-def test_inputs_on_another_device_are_told_by_name_and_device():
+def test_inputs_on_another_device_are_refused():
     elsewhere = X.to("meta")
     assert refused((NET, elsewhere)).startswith("the model is on cpu, and input (4, 3) is on meta; move one of them")
     assert refused((NET, {"input": elsewhere})).startswith("the model is on cpu, and input (4, 3) is on meta")
@@ -143,7 +142,7 @@ def test_a_number_may_be_on_any_device():
     assert make_subject((Scaled(3, 2), (X, torch.tensor(2.0, device="meta"))), "make")
 
 
-def test_a_subject_made_by_hand_is_held_to_the_same():
+def test_a_subject_made_by_hand_is_checked():
     assert check_subject(Subject(NET, (X,))).model is NET
     with pytest.raises(ExploreError, match=r"^the model is a value of type function; wanted is a torch\.nn\.Module"):
         check_subject(Subject(math.sin.__call__ and (lambda x: x), (X,)))
@@ -158,7 +157,7 @@ def scalar(output, loss=None):
     return scalar_loss(Subject(NET, loss=loss, place="model.py:3"), output, None if loss is None else loss(output))
 
 
-def test_the_scalar_is_the_losss_else_the_outputs_else_the_output():
+def test_the_scalar_loss_comes_from_loss_or_output():
     one, two = torch.tensor(1.0), torch.tensor([2.0])
     many = torch.randn(3)
     assert scalar(many, torch.sum) == many.sum()
@@ -181,13 +180,13 @@ def test_the_scalar_is_the_losss_else_the_outputs_else_the_output():
         (3.0, "3.0"),
     ],
 )
-def test_what_is_no_scalar_is_told_with_what_it_is_and_what_would_help(output, what):
+def test_an_output_without_a_scalar_is_refused(output, what):
     with pytest.raises(ExploreError) as caught:
         scalar(output)
     assert caught.value.message.startswith(f"model.py:3: no scalar loss: the model puts out {what}; give (model,")
 
 
-def test_a_loss_that_gives_no_scalar_is_told_with_its_own_line(write):
+def test_a_loss_that_gives_no_scalar_is_refused_with_its_line(write):
     module = compile(
         write("losses.py", "\n\ndef per_row(out):\n    return out.sum(1)\n").read_text(), "losses.py", "exec"
     )
@@ -199,9 +198,7 @@ def test_a_loss_that_gives_no_scalar_is_told_with_its_own_line(write):
 
 
 # ------------------------------------------------------------------------------------------------------------ copies
-
-
-def test_a_copy_shares_no_memory_and_keeps_what_is_tied():
+def test_a_copy_shares_no_memory_and_keeps_ties():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
     x = X.clone().requires_grad_()
@@ -219,7 +216,7 @@ def test_a_copy_shares_no_memory_and_keeps_what_is_tied():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
-def test_what_a_forward_has_left_behind_does_not_keep_a_model_from_being_copied():
+def test_outputs_kept_by_a_model_do_not_prevent_a_copy():
     model = weight_norm(nn.Linear(3, 2))
     model.last = [model(X)]
     copy = copied_subject(Subject(model, (X,))).model
@@ -227,7 +224,7 @@ def test_what_a_forward_has_left_behind_does_not_keep_a_model_from_being_copied(
     assert copy.last[0].grad_fn is None
 
 
-def test_the_loss_of_a_copy_is_about_the_copy():
+def test_the_loss_of_a_copy_uses_the_copy():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     target = torch.randn(4, 2)
     import torch.nn.functional as local_module
@@ -277,26 +274,25 @@ def global_loss(out):
     return out.mean() + global_penalty()
 
 
-def test_what_a_loss_finds_of_the_model_in_its_own_module_is_the_copys():
+def test_a_loss_with_the_model_as_a_global_uses_the_copy():
     copy = copied_subject(Subject(GLOBAL, (X,), loss=global_loss))
     copy.loss(copy.model(X)).backward()
     assert GLOBAL.weight.grad is None
     expected = 2 * GLOBAL.weight + X.mean(0) / 2
     assert torch.allclose(copy.model.weight.grad, expected)
     assert copy.loss.__globals__["nn"] is nn
-    # It does not hold another model, so it stays itself.
+    # Without the model among its globals it is not copied.
     assert copied_subject(Subject(NET, (X,), loss=global_loss)).loss is global_loss
 
 
-class Trainer:
-    def __init__(self, model):
-        self.model = model
+def test_a_loss_method_of_an_object_with_the_model_uses_the_copy():
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
 
-    def loss(self, out):
-        return out.mean() + self.model.weight.sum()
+        def loss(self, out):
+            return out.mean() + self.model.weight.sum()
 
-
-def test_the_loss_of_an_object_that_has_the_model_is_about_the_copy():
     trainer = Trainer(nn.Linear(3, 2))
     copy = copied_subject(Subject(trainer.model, (X,), loss=trainer.loss))
     copy.loss(copy.model(X)).backward()
@@ -304,31 +300,13 @@ def test_the_loss_of_an_object_that_has_the_model_is_about_the_copy():
     assert copy.model.weight.grad is not None
 
 
-def closing_over():
-    class Closing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Linear(3, 2)
-            self.run = lambda x: self.inner(x)
-
-        def forward(self, x):
-            return self.run(x)
-
-    return Closing()
-
-
 def hooked():
-    class Hooked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second, self.third = nn.Linear(3, 2), nn.Linear(2, 2), nn.Linear(2, 2)
-            self.first.register_forward_hook(lambda _, __, out: self.second(out))
-            self.first.register_forward_hook(functools.partial(lambda third, _, __, out: third(out), self.third))
-
-        def forward(self, x):
-            return self.first(x)
-
-    return Hooked()
+    model = nn.Sequential(nn.Linear(3, 2))
+    model.second, model.third = nn.Linear(2, 2), nn.Linear(2, 2)
+    model.forward = lambda x: model[0](x)
+    model[0].register_forward_hook(lambda _, __, out: model.second(out))
+    model[0].register_forward_hook(functools.partial(lambda third, _, __, out: third(out), model.third))
+    return model
 
 
 def with_another_forward():
@@ -338,8 +316,8 @@ def with_another_forward():
     return model
 
 
-@pytest.mark.parametrize("make", [closing_over, hooked, with_another_forward])
-def test_a_function_that_a_model_has_computes_with_the_copy(make):
+@pytest.mark.parametrize("make", [hooked, with_another_forward])
+def test_functions_of_a_copy_use_the_copy(make):
     model = make()
     copy = copied_subject(Subject(model, (X,))).model
     assert torch.equal(copy(X), model(X))
@@ -352,7 +330,7 @@ def test_a_function_that_a_model_has_computes_with_the_copy(make):
     assert not copy(X).any()
 
 
-def test_what_a_hook_writes_down_is_not_written_to_the_users_own():
+def test_hooks_of_a_copy_write_to_copied_containers():
     seen = {}
     model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
     for name, module in model.named_children():
@@ -367,13 +345,13 @@ def test_what_a_hook_writes_down_is_not_written_to_the_users_own():
     assert other_cell.cell_contents is cell.cell_contents
 
 
-def test_a_function_of_torchs_own_stays_itself():
+def test_functions_of_torch_are_not_copied():
     model = nn.Linear(3, 2)
     model.activation = nn.functional.relu
     assert copied_subject(Subject(model, (X,))).model.activation is nn.functional.relu
 
 
-def test_the_gradient_hooks_of_parameters_are_those_of_the_copy_too():
+def test_gradient_hooks_of_parameters_are_copied():
     model = nn.Linear(3, 2)
     mask = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     model.weight.register_hook(lambda gradient: gradient * mask)
@@ -392,14 +370,12 @@ def test_a_scripted_model_is_copied_with_leaves_that_require_grad():
     assert [(each.is_leaf, each.requires_grad) for each in copy.parameters()] == [(True, True), (True, False)]
 
 
-def test_a_loss_of_nothing_but_its_arguments_is_itself():
+def test_a_loss_without_captured_values_is_not_copied():
     assert copied_subject(Subject(NET, (X,), loss=nn.functional.mse_loss)).loss is nn.functional.mse_loss
     assert copied_subject(Subject(NET, (X,))).loss is None
 
 
-def test_what_cannot_be_copied_is_told():
-    import threading
-
+def test_what_cannot_be_copied_is_named():
     model = nn.Linear(3, 2)
     model.lock = threading.Lock()
     with pytest.raises(ExploreError) as caught:
@@ -412,7 +388,7 @@ def test_what_cannot_be_copied_is_told():
         copied_subject(Subject(NET, (threading.Lock(),)))
 
 
-def test_no_memory_for_a_copy_is_told_as_such():
+def test_out_of_memory_while_copying():
     class Large(nn.Linear):
         def __deepcopy__(self, memo):
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -421,7 +397,7 @@ def test_no_memory_for_a_copy_is_told_as_such():
         copied_subject(Subject(Large(3, 2), (X,)))
 
 
-def test_a_copy_on_another_device_has_model_inputs_and_what_the_loss_holds_there():
+def test_a_copy_on_another_device_moves_model_inputs_and_loss():
     target = torch.randn(4, 2)
     subject = Subject(nn.Linear(3, 2), (X,), loss=lambda out: (out - target).mean())
     copy = copied_subject(subject, "meta")

@@ -1,4 +1,4 @@
-"""The tracer of a user's model: a function of subject, seed and what-if that leaves everything as it was."""
+"""The tracer of a user's model: a function of subject, seed and what-if without side effects."""
 
 import copy
 import random
@@ -28,7 +28,6 @@ def bits(tensor):
 
 
 def snapshot(subject):
-    """Everything of a subject, and every generator, bit for bit."""
     tensors = {name: bits(each) for name, each in subject.model.state_dict().items()}
     tensors |= {
         f"{name}.grad": bits(each.grad) for name, each in subject.model.named_parameters() if each.grad is not None
@@ -51,7 +50,7 @@ def same_snapshot(one, other):
 
 
 def numbers(trace):
-    """Names and statistics of all tensors, and the loss: what two traces of equal passes have in common."""
+    """Names, statistics and loss, which equal passes share."""
     table = trace.statistics
     return (
         [tensor.name for tensor in trace.tensors],
@@ -84,10 +83,8 @@ def statistics_by_name(trace):
 
 
 # ------------------------------------------------------------------------------------------- nothing of it is touched
-
-
 @pytest.mark.parametrize("reference", MODELS)
-def test_model_gradients_buffers_inputs_and_generators_stay_bit_for_bit(own, reference):
+def test_model_inputs_and_generators_are_unchanged(own, reference):
     subject = own(reference).subject
     recorded_by_hand(subject.model, subject)  # so that there are gradients and running statistics
     for each in subject.inputs:
@@ -100,7 +97,7 @@ def test_model_gradients_buffers_inputs_and_generators_stay_bit_for_bit(own, ref
     assert same_snapshot(before, snapshot(subject))
 
 
-def test_even_a_model_that_writes_to_itself_and_to_its_input_stays_as_it_is():
+def test_a_model_that_writes_to_itself_and_its_input_is_unchanged():
     class Restless(nn.Module):
         def __init__(self):
             super().__init__()
@@ -124,12 +121,12 @@ def test_even_a_model_that_writes_to_itself_and_to_its_input_stays_as_it_is():
     losses = [tracer.trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0, 2.0)]
     assert losses[:2] == losses[2:]
     assert losses[0] != losses[1]
-    # One that changes nothing still asks for what the pass before has written to.
+    # An equal what-if still resets what the last pass wrote to.
     assert tracer.trace(WhatIf(scale=2.0, seed=7)).loss == losses[1]
     assert same_snapshot(before, snapshot(subject))
 
 
-def test_what_a_pass_has_put_into_containers_or_drawn_from_its_own_generators_is_gone_before_the_next():
+def test_containers_and_generators_of_the_model_are_reset_before_each_pass():
     class Remembering(nn.Module):
         def __init__(self):
             super().__init__()
@@ -157,14 +154,7 @@ def test_what_a_pass_has_put_into_containers_or_drawn_from_its_own_generators_is
     assert subject.model.seen == []
 
 
-def test_a_loss_that_looks_at_the_model_leaves_its_gradients_alone():
-    model = nn.Linear(3, 2)
-    subject = Subject(model, (torch.randn(4, 3),), loss=lambda out: out.sum() + model.weight.pow(2).sum())
-    Tracer(subject).trace(WhatIf(scale=2.0))
-    assert model.weight.grad is None
-
-
-def test_a_model_that_cannot_be_copied_is_traced_and_its_own_tensors_are_put_back():
+def test_a_model_that_cannot_be_copied_is_traced_and_restored():
     class Locked(nn.Linear):
         def __init__(self):
             super().__init__(3, 2)
@@ -187,10 +177,8 @@ def test_a_model_that_cannot_be_copied_is_traced_and_its_own_tensors_are_put_bac
 
 
 # ----------------------------------------------------------------------------------------------------------- the pass
-
-
 @pytest.mark.parametrize("reference", MODELS)
-def test_the_numbers_are_those_of_the_model_run_by_itself(own, reference):
+def test_statistics_equal_those_of_a_plain_recording(own, reference):
     subject = own(reference).subject
     theirs = recorded_by_hand(copy.deepcopy(subject.model), subject)
     ours = Tracer(subject).trace()
@@ -201,7 +189,7 @@ def test_the_numbers_are_those_of_the_model_run_by_itself(own, reference):
 
 
 @pytest.mark.parametrize("group", ["", "layers.7", "head"])
-def test_a_scale_is_what_scaling_the_weights_by_hand_gives(own, group):
+def test_a_scale_equals_scaling_the_weights_by_hand(own, group):
     subject = own("deep_mlp.py:make").subject
     by_hand = copy.deepcopy(subject.model)
     with torch.no_grad():
@@ -217,7 +205,7 @@ def test_a_scale_is_what_scaling_the_weights_by_hand_gives(own, group):
     assert len(found.keys() & wanted.keys()) > 0.9 * len(wanted)
 
 
-def test_a_draw_is_the_schemes_of_seed_and_name_then_scaled_and_of_its_group_alone(own):
+def test_init_draws_the_weights_of_its_group_by_seed_and_name(own):
     subject = own("convnet.py:make").subject
     by_hand = copy.deepcopy(subject.model)
     with torch.no_grad():
@@ -231,7 +219,7 @@ def test_a_draw_is_the_schemes_of_seed_and_name_then_scaled_and_of_its_group_alo
     assert other.loss != wanted.loss
 
 
-def test_a_tied_weight_is_changed_once_and_drawn_by_its_first_name():
+def test_a_tied_weight_is_scaled_once_and_drawn_by_its_first_name():
     embed, head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
     head.weight = embed.weight
     model = nn.Sequential(embed, head)
@@ -247,7 +235,7 @@ def test_a_tied_weight_is_changed_once_and_drawn_by_its_first_name():
 
 
 @pytest.mark.parametrize("reference", MODELS)
-def test_a_trace_is_that_of_its_what_if_whatever_came_before(own, reference):
+def test_a_trace_does_not_depend_on_earlier_traces(own, reference):
     model = own(reference)
     tracer = model.tracer()
     group = model.groups[-1]
@@ -263,11 +251,11 @@ def test_a_trace_is_that_of_its_what_if_whatever_came_before(own, reference):
         WhatIf(),
     ]
     for what_if in what_ifs:
-        tracer.record(what_ifs[-3])  # whatever is done with the copy in between
+        tracer.record(what_ifs[-3])  # the copy is used in between
         assert numbers(tracer.trace(what_if)) == numbers(model.tracer().trace(what_if)), what_if
 
 
-def test_the_same_graph_is_repeated_and_the_same_question_is_not_asked_twice(own):
+def test_a_recording_is_reused_and_a_repeated_what_if_is_not_computed(own):
     tracer = own("deep_mlp.py:make").tracer()
     first = tracer.trace()
     recording = tracer.recording
@@ -282,7 +270,7 @@ def test_the_same_graph_is_repeated_and_the_same_question_is_not_asked_twice(own
 
 
 class Mixture(nn.Module):
-    """Sends the whole batch to the expert that its router likes best."""
+    """Sends the whole batch to one expert, chosen by its router."""
 
     def __init__(self, experts):
         super().__init__()
@@ -298,20 +286,20 @@ class Mixture(nn.Module):
 
 
 class Direct(Mixture):
-    """The same with plain matrices: no module runs that could be told apart."""
+    """A mixture of matrices, which no module tells apart."""
 
     def answer(self, expert, x):
         return x @ expert
 
 
 @pytest.mark.parametrize("kind", ["modules", "frozen modules", "parameters"])
-def test_a_mixture_that_sends_its_batch_elsewhere_is_recorded_anew(kind):
+def test_another_expert_is_recorded_again(kind):
     torch.manual_seed(0)
     if kind == "parameters":
         model = Direct(nn.ParameterList(torch.randn(4, 4) for _ in range(2)))
     else:
         model = Mixture(nn.ModuleList(nn.Linear(4, 4) for _ in range(2)))
-        # Without gradients only the modules tell which of them has answered.
+        # Without gradients only the modules show which expert answered.
         model.experts.requires_grad_(kind == "modules")
     subject = Subject(model, (torch.randn(5, 4, requires_grad=True),))
     tracer = Tracer(subject)
@@ -328,7 +316,7 @@ def test_a_mixture_that_sends_its_batch_elsewhere_is_recorded_anew(kind):
     assert len(recordings) > 1
 
 
-def test_a_batch_that_is_split_in_other_sizes_is_recorded_anew():
+def test_other_shapes_are_recorded_again():
     class Split(nn.Module):
         def __init__(self):
             super().__init__()
@@ -351,7 +339,7 @@ def test_a_batch_that_is_split_in_other_sizes_is_recorded_anew():
     assert len(sizes) > 1
 
 
-def test_what_a_pass_draws_is_drawn_from_the_seed(own):
+def test_a_pass_draws_from_the_seed(own):
     subject = own("convnet.py:make").subject
     torch.manual_seed(1)
     first = Tracer(subject, seed=5).trace()
@@ -360,7 +348,7 @@ def test_what_a_pass_draws_is_drawn_from_the_seed(own):
     assert Tracer(subject, seed=6).trace().loss != first.loss
 
 
-def test_pythons_and_numpys_random_numbers_are_drawn_from_the_seed_too_and_given_back():
+def test_python_and_numpy_draw_from_the_seed_and_are_restored():
     class Noisy(nn.Linear):
         def forward(self, x):
             return super().forward(x).sum() * random.random() * np.random.rand()
@@ -376,7 +364,7 @@ def test_pythons_and_numpys_random_numbers_are_drawn_from_the_seed_too_and_given
     assert losses[0] == losses[1] != Tracer(subject, seed=6).trace().loss
 
 
-def test_what_torchs_own_layers_compute_stands_in_no_line_of_ours():
+def test_ops_of_torch_layers_have_no_source_line():
     model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
     subject = make_subject((model, torch.randn(4, 3), lambda output: output.square().mean()), "make")
     ops = [op for op in Tracer(subject).trace().ops if op.phase == "forward"]
@@ -384,7 +372,7 @@ def test_what_torchs_own_layers_compute_stands_in_no_line_of_ours():
     assert all("lambda output" in op.source.text for op in ops[2:])
 
 
-def test_a_trace_says_what_it_was_made_of(own):
+def test_the_environment_names_the_what_if(own):
     trace = own("convnet.py:make").tracer().trace(WhatIf(scale=2.0))
     about = trace.environment
     assert (about["what_if"], about["seed"], about["device"]) == ("scale=2", 42, "cpu")
@@ -392,7 +380,7 @@ def test_a_trace_says_what_it_was_made_of(own):
     assert trace.spec is None
 
 
-def test_gradients_are_taken_even_where_the_caller_takes_none(own):
+def test_gradients_are_recorded_under_no_grad_and_inference_mode(own):
     subject = own("blocks.py:make").subject
     with torch.no_grad():
         trace = Tracer(subject).trace()
@@ -401,31 +389,29 @@ def test_gradients_are_taken_even_where_the_caller_takes_none(own):
         assert numbers(Tracer(subject).trace()) == numbers(trace)
 
 
-def test_without_a_way_back_there_is_a_forward_pass_and_a_fault():
-    class Detached(nn.Linear):
+@pytest.mark.parametrize(
+    ("total", "kinds"),
+    [
+        (lambda out: out.detach().sum(), {"detach", "no_gradient"}),
+        (lambda out: (out > 0).float().sum(), {"no_gradient"}),
+    ],
+    ids=["detached", "not differentiable"],
+)
+def test_a_loss_without_a_gradient_has_a_forward_pass_and_faults(total, kinds):
+    class Model(nn.Linear):
         def forward(self, x):
-            return super().forward(x).detach().sum()
+            return total(super().forward(x))
 
-    trace = Tracer(Subject(Detached(3, 2), (torch.randn(4, 3),))).trace()
+    trace = Tracer(Subject(Model(3, 2), (torch.randn(4, 3),))).trace()
     assert trace.error is None
     assert {op.phase for op in trace.ops} == {"forward"}
-    assert {fault.kind for fault in trace.faults} == {"detach", "no_gradient"}
-    cut = next(fault for fault in trace.faults if fault.kind == "detach")
-    op = next(op for op in trace.ops if op.id == cut.op)
-    assert op.name == "detach"
+    assert {fault.kind for fault in trace.faults} == kinds
+    if "detach" in kinds:
+        (cut,) = (fault for fault in trace.faults if fault.kind == "detach")
+        assert [op.name for op in trace.ops if op.id == cut.op] == ["detach"]
 
 
-def test_a_loss_that_never_had_a_gradient_is_a_fault():
-    class Chosen(nn.Linear):
-        def forward(self, x):
-            return (super().forward(x) > 0).float().sum()
-
-    trace = Tracer(Subject(Chosen(3, 2), (torch.randn(4, 3),))).trace()
-    assert {op.phase for op in trace.ops} == {"forward"}
-    assert {fault.kind for fault in trace.faults} == {"no_gradient"}
-
-
-def test_inputs_by_keyword_have_their_names_and_labels_are_targets():
+def test_keyword_inputs_have_their_names_and_labels_are_targets():
     class Classifier(nn.Linear):
         def forward(self, pixels, labels):
             logits = super().forward(pixels)
@@ -439,9 +425,7 @@ def test_inputs_by_keyword_have_their_names_and_labels_are_targets():
 
 
 # -------------------------------------------------------------------------------------------------- what goes wrong
-
-
-def test_a_forward_that_raises_is_shown_as_far_as_it_went(own):
+def test_a_failing_forward_is_traced_up_to_its_error(own):
     model = own("breaks.py:make_wrong_shape")
     tracer = model.tracer()
     line = line_of(model.files[0], "# BREAKS")
@@ -456,15 +440,11 @@ def test_a_forward_that_raises_is_shown_as_far_as_it_went(own):
         assert trace.faults[0].kind == "failed"
 
 
-def test_a_backward_that_raises_is_shown_as_far_as_it_went(own):
+def test_an_error_outside_user_code_has_the_place_of_the_op_or_model(own):
     trace = own("breaks.py:make_changed_in_place").tracer().trace()
     assert "modified by an inplace operation" in trace.error.message
     assert trace.loss is not None
     assert {op.phase for op in trace.ops} == {"forward", "backward"}
-
-
-def test_where_no_line_of_the_users_raised_the_place_is_that_of_the_op_or_of_the_model(own):
-    trace = own("breaks.py:make_changed_in_place").tracer().trace()
     (source,) = {each.source for each in trace.ops if each.id == trace.error.op}
     assert trace.error.message.startswith(f"tests/shared/user_models/breaks.py:{source.line}: ")
     assert trace.faults[0].message == trace.error.message
@@ -473,7 +453,7 @@ def test_where_no_line_of_the_users_raised_the_place_is_that_of_the_op_or_of_the
     assert trace.error.message == "model.py:12: in 0: IndexError: index out of range in self"
 
 
-def test_what_another_thread_has_given_a_gradient_is_not_called_unused():
+def test_gradients_from_another_thread_are_no_fault():
     class Threaded(nn.Sequential):
         def forward(self, x):
             out = []
@@ -486,7 +466,7 @@ def test_what_another_thread_has_given_a_gradient_is_not_called_unused():
     assert trace.faults == ()
 
 
-def test_what_is_compiled_runs_as_it_was_written():
+def test_compiled_functions_run_uncompiled():
     compiled = []
 
     def backend(graph, _):
@@ -510,7 +490,7 @@ def test_what_is_compiled_runs_as_it_was_written():
     assert compiled == []
 
 
-def test_a_pass_that_breaks_at_one_what_if_alone_comes_back():
+def test_a_pass_works_again_after_one_that_failed():
     class Careful(nn.Linear):
         def forward(self, x):
             out = super().forward(x).sum()
@@ -527,22 +507,13 @@ def test_a_pass_that_breaks_at_one_what_if_alone_comes_back():
     assert numbers(again) == numbers(first)
 
 
-def test_a_model_that_ends_the_process_does_not():
-    class Leaves(nn.Linear):
-        def forward(self, _):
-            raise SystemExit(3)
-
-    trace = Tracer(Subject(Leaves(3, 2), (torch.randn(4, 3),))).trace()
-    assert trace.error.message.endswith("SystemExit: 3")
-
-
 class Mute(BaseException):
     def __str__(self):
         raise ValueError
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Mute])
-def test_nor_does_one_that_ends_it_only_at_a_what_if_wherever_it_runs(error):
+def test_exits_of_a_model_are_errors_of_its_trace(error):
     class Leaves(nn.Linear):
         def forward(self, x):
             if self.weight.abs().max() > 1:
@@ -551,16 +522,19 @@ def test_nor_does_one_that_ends_it_only_at_a_what_if_wherever_it_runs(error):
 
     tracer = Tracer(Subject(Leaves(3, 2), (torch.randn(4, 3),)))
     traces = []
-    # A view is computed in a thread, where nobody's Ctrl-C arrives.
-    thread = threading.Thread(target=lambda: traces.extend(tracer.trace(WhatIf(scale=each)) for each in (1.0, 9.0)))
+    # Views compute in a thread, which Ctrl-C does not interrupt.
+    thread = threading.Thread(
+        target=lambda: traces.extend(tracer.trace(WhatIf(scale=each)) for each in (9.0, 1.0, 9.0))
+    )
     thread.start()
     thread.join()
-    assert traces[0].error is None
-    assert f"{error.__name__}: " in traces[1].error.message
+    assert traces[1].error is None
+    assert f"{error.__name__}: " in traces[0].error.message
+    assert f"{error.__name__}: " in traces[2].error.message
 
 
 @pytest.mark.parametrize("factory", ["no_scalar", "loss_is_no_scalar"])
-def test_without_a_scalar_loss_it_is_told_where_and_what_there_is(own, factory):
+def test_a_model_without_a_scalar_loss_is_refused_with_its_place(own, factory):
     model = own(f"nonsense.py:{factory}")
     with pytest.raises(ExploreError) as caught:
         model.tracer().trace()
@@ -572,7 +546,7 @@ def test_without_a_scalar_loss_it_is_told_where_and_what_there_is(own, factory):
 
 @pytest.mark.parametrize("raised", [MemoryError("no room"), torch.OutOfMemoryError("CUDA out of memory. Tried …")])
 @pytest.mark.parametrize("at", ["first", "later"])
-def test_out_of_memory_is_told_with_the_place_and_nothing_is_kept(raised, at):
+def test_out_of_memory_names_the_place_and_keeps_nothing(raised, at):
     class Hungry(nn.Linear):
         def forward(self, x):
             out = super().forward(x).sum()
@@ -593,7 +567,7 @@ def test_out_of_memory_is_told_with_the_place_and_nothing_is_kept(raised, at):
     assert all(each() is None for each in seen)
 
 
-def test_work_that_is_to_stop_stops_and_the_next_trace_is_whole(own):
+def test_after_a_stopped_trace_the_next_is_whole(own):
     tracer = own("blocks.py:make").tracer()
     wanted = numbers(tracer.trace(WhatIf(scale=2.0)))
     for _ in range(2):
@@ -607,9 +581,7 @@ def test_work_that_is_to_stop_stops_and_the_next_trace_is_whole(own):
 
 
 # ------------------------------------------------------------------------------------------------------------- values
-
-
-def test_values_are_those_of_the_pass(own):
+def test_values_of_a_window(own):
     subject = own("blocks.py:make").subject
     window = Tracer(subject).values(WhatIf(scale=2.0), "head.weight", (1, 3), (0, 2))
     torch.testing.assert_close(
@@ -619,7 +591,7 @@ def test_values_are_those_of_the_pass(own):
         Tracer(subject).values(WhatIf(), "tail", (0, 5), (0, 5))
 
 
-def test_what_is_kept_covers_the_copy(own):
+def test_kept_bytes_include_the_copy(own):
     subject = own("convnet.py:make").subject
     tracer = Tracer(subject)
     assert tracer.kept_bytes == 0

@@ -1,4 +1,4 @@
-"""What-ifs: read from strings and JSON alike, and said of each mistake which key, which value, what is allowed."""
+"""What-ifs from strings and JSON, their errors, and groups of parameters."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from chainrule.user_model.parameters import groups_of, named_parameters, tied_na
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf, check_group
 
 
-def test_a_what_if_that_names_nothing_changes_nothing():
+def test_an_empty_what_if_has_the_defaults():
     assert WhatIf.parse({}) == WhatIf() == WhatIf.from_query("")
     assert WhatIf().query() == ""
 
@@ -31,7 +31,7 @@ def test_strings_and_json_values_mean_the_same():
     init=st.sampled_from(next(key.choices for key in WHAT_IF_KEYS if key.name == "init")),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_a_query_reads_back_as_what_it_was_made_of(scale, group, init, seed):
+def test_a_query_round_trips(scale, group, init, seed):
     what_if = WhatIf(scale, group, init, seed)
     assert WhatIf.from_query(what_if.query()) == what_if
 
@@ -49,14 +49,14 @@ def test_a_query_reads_back_as_what_it_was_made_of(scale, group, init, seed):
         ({"scal": "2"}, "scal", "; did you mean 'scale'?"),
     ],
 )
-def test_a_mistake_is_told_with_key_value_and_what_is_allowed(values, field, message):
+def test_a_bad_value_is_refused_with_key_and_range(values, field, message):
     with pytest.raises(SpecError) as caught:
         WhatIf.parse(values)
     assert caught.value.field == field
     assert message in caught.value.message
 
 
-def test_the_keys_are_a_table_as_the_page_reads_it():
+def test_the_table_of_keys():
     keys = {key["name"]: key for key in keys_list(WHAT_IF_KEYS)}
     assert list(keys) == ["scale", "group", "init", "seed"]
     assert {name: key["default"] for name, key in keys.items()} == WhatIf().as_dict()
@@ -81,11 +81,11 @@ def tied():
     return model
 
 
-def test_groups_are_the_modules_with_weights_in_the_order_of_the_model():
+def test_groups_are_modules_with_weights_in_order():
     assert groups_of(tied()) == ("embed", "body", "body.0", "head", "again", "again.0")
 
 
-def test_a_tied_parameter_has_all_its_names_and_belongs_to_the_groups_of_all():
+def test_a_tied_parameter_has_all_names_and_groups():
     (weight,) = (each for each in named_parameters(tied()) if each.name == "embed.weight")
     assert weight.names == ("embed.weight", "head.weight")
     assert weight.is_of("embed")
@@ -96,7 +96,7 @@ def test_a_tied_parameter_has_all_its_names_and_belongs_to_the_groups_of_all():
     assert tied_names(tied()) == {"embed.weight": ("head.weight",), "body.0.weight": ("again.0.weight",)}
 
 
-def test_vectors_integers_and_what_is_empty_are_no_weights():
+def test_vectors_and_empty_tensors_are_no_weights():
     model = nn.Module()
     model.bias = nn.Parameter(nn.Linear(3, 3).bias.detach())
     model.empty = nn.Parameter(nn.Linear(3, 3).weight.detach()[:0])
@@ -105,7 +105,7 @@ def test_vectors_integers_and_what_is_empty_are_no_weights():
     assert groups_of(model) == ()
 
 
-def test_a_group_that_is_not_there_is_told_with_some_that_are():
+def test_an_unknown_group_is_refused_with_similar_ones():
     groups = groups_of(tied())
     assert check_group("body.0", groups) == "body.0"
     assert check_group("", groups) == ""
@@ -117,7 +117,7 @@ def test_a_group_that_is_not_there_is_told_with_some_that_are():
     assert "did you mean 'body'?" in caught.value.message
 
 
-def test_of_very_many_groups_few_are_named():
+def test_few_of_very_many_groups_are_named():
     with pytest.raises(SpecError) as caught:
         check_group("x", [f"layers.{index}" for index in range(3000)])
     assert "and 2988 more" in caught.value.message

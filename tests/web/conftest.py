@@ -1,13 +1,13 @@
-"""Two ways to talk to an app: in process, for what a request means, and over a socket, for what a connection does."""
+"""Clients of an app: in process for requests, over a socket for connections."""
 
 import asyncio
 import contextlib
 import socket
 import threading
-import time
 
 import httpx
 import pytest
+from served import wait_for
 
 from chainrule.settings import Settings
 from chainrule.web.main import Server, ServerConfig, create_app
@@ -28,8 +28,6 @@ class Client:
         return self.request("GET", path, **options)
 
     def gather(self, *paths):
-        """Several GETs at once."""
-
         async def all_of_them():
             return await asyncio.gather(*(self.client.get(path) for path in paths))
 
@@ -42,7 +40,7 @@ class Client:
 
 @pytest.fixture
 def open_client():
-    """A function that makes a client of an app; all are closed in the end."""
+    """Make a client of an app; all are closed at the end."""
     with contextlib.ExitStack() as stack:
 
         def make(app, **options):
@@ -55,13 +53,12 @@ def open_client():
 
 @pytest.fixture
 def client(open_client, settings):
-    """A client of an app with default settings."""
     return open_client(create_app(settings))
 
 
 @pytest.fixture(scope="module")
 def shared_client(settings):
-    """A client of one app, for all tests of a file; nothing runs into its deadline."""
+    """A client of one app for all tests of a file; nothing reaches its deadline."""
     app = create_app(settings.model_copy(update={"deadline_seconds": 3600}))
     with contextlib.closing(Client(app)) as client:
         yield client
@@ -69,7 +66,7 @@ def shared_client(settings):
 
 @pytest.fixture(scope="session")
 def settings():
-    """Default settings, whatever the environment says."""
+    """Default settings without the environment."""
     return Settings(**{name: field.default for name, field in Settings.model_fields.items()})
 
 
@@ -95,10 +92,7 @@ def serve(settings):
                 assert not thread.is_alive()
 
             stack.callback(stop)
-            deadline = time.monotonic() + 10
-            while not server.started:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for(lambda: server.started, what="the server to start")
             return f"127.0.0.1:{listener.getsockname()[1]}"
 
         yield start

@@ -42,7 +42,7 @@ def test_tags_are_compared_weakly(header, expected):
     assert answers.is_fresh(headers, 'W/"abc"') is expected
 
 
-def test_an_error_is_json_in_the_one_shape():
+def test_an_error_is_json():
     answer = answers.error_answer("/api/v1/x", SpecError("scale: no", field="scale", limit={"minimum": 0}))
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/json"
@@ -52,11 +52,11 @@ def test_an_error_is_json_in_the_one_shape():
     }
 
 
-def test_busy_says_when_to_come_back():
+def test_busy_has_retry_after():
     assert answers.error_answer("/x", BusyError("full", retry_after=7)).headers["retry-after"] == "7"
 
 
-def test_on_the_page_an_error_is_a_page_and_its_text_is_text():
+def test_an_error_of_a_page_is_an_escaped_page():
     answer = answers.error_answer("/", NotFoundError("<script>alert(1)</script>"))
     assert answer.status_code == 404
     assert answer.headers["content-type"].startswith("text/html")

@@ -1,17 +1,16 @@
-"""The HTTP API's own behaviour: what it computes, when it does not, and what it refuses before it starts."""
+"""The HTTP API: values, tags, bad input and load."""
 
 import asyncio
 import queue
 import socket
 import sys
 import threading
-import time
 
 import numpy as np
-import orjson
 import pytest
 import torch
 from accounts import accounts, closed
+from served import wait_for
 
 from chainrule.build import build_model
 from chainrule.chapter import page
@@ -30,8 +29,6 @@ def app(settings):
 
 
 def forbid_computing(monkeypatch):
-    """Any trace from here on is a failure."""
-
     def fail(*_):
         raise AssertionError("nothing may be computed")
 
@@ -101,25 +98,16 @@ def test_theory_has_the_published_moments(client, activation, expected):
     assert [body["at_q1"][name] for name in FIGURES] == pytest.approx(expected, abs=1e-4)
 
 
-def test_theory_on_the_critical_line_of_tanh(client):
-    fixed = theory(client, "activation=tanh&weight_variance=1.76095&bias_variance=0.05")["fixed_point"]
-    assert list(fixed) == ["q", "c", "chi1", "depth_scale_gradient", "depth_scale_correlation"]
-    assert fixed["chi1"] == pytest.approx(1, abs=1e-4)
-    # W ~ 2.15330, b ~ 0.15097 keep q = 1
-    assert theory(client, "activation=tanh&weight_variance=2.1533&bias_variance=0.15097")["fixed_point"][
-        "q"
-    ] == pytest.approx(1, abs=1e-4)
-
-
-def test_theory_where_nothing_comes_to_rest_and_where_nothing_is_forgotten(client):
+def test_theory_without_a_fixed_point_and_at_criticality(client):
     assert theory(client, "activation=relu&weight_variance=2.1")["fixed_point"] is None
     assert theory(client, "activation=gelu&weight_variance=2")["fixed_point"] is None
     critical = theory(client, "activation=relu&weight_variance=2")["fixed_point"]
     assert (critical["q"], critical["c"], critical["chi1"]) == pytest.approx((2, 1, 1))
+    assert list(critical) == ["q", "c", "chi1", "depth_scale_gradient", "depth_scale_correlation"]
     assert critical["depth_scale_gradient"] == critical["depth_scale_correlation"] == "Infinity"
 
 
-def test_theory_without_keys_is_that_of_the_default_spec_under_the_gain_that_preserves(client):
+def test_theory_defaults_to_the_gain_that_preserves_the_variance(client):
     body = theory(client, "")
     assert (body["activation"], body["weight_variance"], body["bias_variance"]) == ("relu", 2.0, 0.0)
     tanh = theory(client, "activation=tanh")
@@ -133,19 +121,6 @@ def test_theory_at_the_ends_of_its_range(client, activation):
         body = theory(client, f"activation={activation}&weight_variance={weight}&bias_variance={bias}")
         fixed = body["fixed_point"]
         assert fixed is None or all(value == "Infinity" or value >= 0 for value in fixed.values())
-
-
-def test_a_tag_of_theory_is_of_the_numbers_not_of_their_spelling(client):
-    tags = [
-        client.get(f"/api/v1/theory.json?{query}").headers["etag"]
-        for query in (
-            "weight_variance=2",
-            "activation=relu&weight_variance=2.0&bias_variance=0",
-            "weight_variance=0.2e1",
-        )
-    ]
-    assert len(set(tags)) == 1
-    assert client.get("/api/v1/theory.json?weight_variance=2.5").headers["etag"] != tags[0]
 
 
 # Entity tags ---------------------------------------------------------------------------------------------------------
@@ -164,7 +139,7 @@ TAGGED = [
 
 
 @pytest.mark.parametrize("path", TAGGED)
-def test_what_is_known_is_answered_304_before_anything_is_computed(client, path, monkeypatch):
+def test_a_known_tag_is_answered_304_without_computing(client, path, monkeypatch):
     first = client.get(path)
     assert first.status_code == 200
     tag = first.headers["etag"]
@@ -177,25 +152,38 @@ def test_what_is_known_is_answered_304_before_anything_is_computed(client, path,
     assert again.headers["cache-control"] == first.headers["cache-control"]
 
 
-def test_a_tag_is_of_the_spec_not_of_its_spelling(client):
-    tags = [
-        client.get(f"/api/v1/trace.json?{query}").headers["etag"]
-        for query in ("widths=9,9,1&seed=1", "seed=1&widths=9x2,1", "seed=1&widths=9%2C9%2C1&activation=relu")
-    ]
-    assert len(set(tags)) == 1
-    assert client.get("/api/v1/trace.json?widths=9,9,1&seed=2").headers["etag"] != tags[0]
-    assert client.get("/api/v1/trace.dot?widths=9,9,1&seed=1").headers["etag"] != tags[0]
+@pytest.mark.parametrize(
+    ("same", "others"),
+    [
+        (
+            [
+                f"trace.json?{query}"
+                for query in ("widths=9,9,1&seed=1", "seed=1&widths=9x2,1", "widths=9%2C9%2C1&seed=1")
+            ],
+            ["trace.json?widths=9,9,1&seed=2", "trace.dot?widths=9,9,1&seed=1"],
+        ),
+        (
+            [f"theory.json?{query}" for query in ("weight_variance=2", "weight_variance=0.2e1&bias_variance=0")],
+            ["theory.json?weight_variance=2.5"],
+        ),
+        (
+            ["tensor.json?widths=9,9,1&name=x"],
+            [f"tensor.json?widths=9,9,1&{own}" for own in ("name=x&rows=0:4", "name=x&cols=0:4", "name=l1")],
+        ),
+        (
+            ["trace.svg?widths=2,1&batch=1", "trace.svg?widths=2,1&level=layer&batch=1"],
+            ["trace.svg?widths=2,1&batch=1&level=all"],
+        ),
+    ],
+    ids=["spec", "theory", "range", "picture"],
+)
+def test_a_tag_depends_on_values_and_not_on_their_spelling(client, same, others):
+    tags = {path: client.get(f"/api/v1/{path}").headers["etag"] for path in (*same, *others)}
+    assert len({tags[path] for path in same}) == 1
+    assert len(set(tags.values())) == 1 + len(others)
 
 
-def test_a_tag_of_values_is_of_the_range_too(client):
-    tags = {
-        client.get(f"/api/v1/tensor.json?widths=9,9,1&{own}").headers["etag"]
-        for own in ("name=x", "name=x&rows=0:4", "name=x&cols=0:4", "name=l1")
-    }
-    assert len(tags) == 4
-
-
-def test_a_tag_is_of_the_environment_too(client, monkeypatch):
+def test_a_tag_depends_on_the_environment(client, monkeypatch):
     path = "/api/v1/trace.json?widths=9,9,1"
     tag = client.get(path).headers["etag"]
     before = api.environment("cpu")
@@ -257,7 +245,7 @@ def test_a_bad_body_is_refused(client, body, headers, status, code):
     assert answer.json()["error"]["code"] == code
 
 
-def test_a_body_that_does_not_say_its_length_is_read_no_further_than_it_may_be_long(client):
+def test_a_body_without_a_length_is_read_up_to_the_limit(client):
     sent = 0
 
     async def endless():
@@ -271,7 +259,7 @@ def test_a_body_that_does_not_say_its_length_is_read_no_further_than_it_may_be_l
     assert sent == 5  # 64 KiB and the piece that went beyond
 
 
-def test_a_charset_is_no_other_media_type_and_an_address_is_no_body(client):
+def test_a_charset_is_accepted_and_a_query_beside_a_body_is_not(client):
     options = {"content": b'{"widths": "9,5,1"}', "headers": {"content-type": "application/json; charset=utf-8"}}
     assert client.request("POST", "/api/v1/trace", **options).status_code == 200
     answer = client.request("POST", "/api/v1/trace?seed=1", **options)
@@ -279,7 +267,7 @@ def test_a_charset_is_no_other_media_type_and_an_address_is_no_body(client):
     assert "body" in answer.json()["error"]["message"]
 
 
-def test_a_body_that_does_not_arrive_is_told_so(open_client, settings):
+def test_a_body_that_does_not_arrive_is_answered_408(open_client, settings):
     client = open_client(create_app(settings.model_copy(update={"receive_seconds": 0.05})))
 
     async def stalls():
@@ -298,33 +286,7 @@ def test_a_body_that_does_not_arrive_is_told_so(open_client, settings):
 # Load ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_line_is_told_when_to_come_back_and_the_loop_stays_free(open_client, settings, monkeypatch):
-    gate = threading.Event()
-    monkeypatch.setattr(api, "_profile_bytes", lambda _: orjson.dumps(gate.wait(20)))
-    client = open_client(create_app(settings.model_copy(update={"queue": 2})))
-
-    async def scenario():
-        tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(5)]
-        done, _ = await asyncio.wait(tasks, timeout=5, return_when=asyncio.FIRST_COMPLETED)
-        while len(done) < 2:
-            done, _ = await asyncio.wait(tasks, timeout=0.05)
-        # Answered while the device's only job waits for the gate.
-        health = await client.client.get("/healthz")
-        gate.set()
-        return await asyncio.gather(*tasks), health
-
-    answers, health = client.runner.run(scenario())
-    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503, 503]
-    for answer in answers:
-        if answer.status_code == 503:
-            assert answer.json()["error"]["code"] == "busy"
-            assert int(answer.headers["retry-after"]) >= 1
-    assert health.json()["status"] == "ok"
-
-
 class Endless:
-    """Computes until it is asked to stop."""
-
     def __init__(self):
         self.began = threading.Semaphore(0)
         self.stopped = queue.SimpleQueue()
@@ -350,7 +312,7 @@ ENDLESS = [
 
 
 @pytest.mark.parametrize(("method", "path", "module", "name"), ENDLESS, ids=[path for _, path, *_ in ENDLESS])
-def test_what_takes_too_long_is_a_504_everywhere(open_client, settings, monkeypatch, method, path, module, name):
+def test_a_deadline_is_answered_504_on_every_route(open_client, settings, monkeypatch, method, path, module, name):
     app = create_app(settings.model_copy(update={"deadline_seconds": 0.05}))
     client = open_client(app)
     with monkeypatch.context() as patch:
@@ -367,7 +329,7 @@ def test_what_takes_too_long_is_a_504_everywhere(open_client, settings, monkeypa
 
 
 @pytest.mark.parametrize(("method", "path", "module", "name"), ENDLESS, ids=[path for _, path, *_ in ENDLESS])
-def test_who_closes_the_connection_is_computed_nothing_for(serve, settings, monkeypatch, method, path, module, name):
+def test_closing_the_connection_stops_the_computation(serve, settings, monkeypatch, method, path, module, name):
     endless = Endless()
     monkeypatch.setattr(module, name, endless)
     # Nothing else ends it.
@@ -381,24 +343,17 @@ def test_who_closes_the_connection_is_computed_nothing_for(serve, settings, monk
         assert endless.began.acquire(timeout=10)
         with socket.create_connection((host, int(port)), timeout=10) as other:
             other.sendall(head.encode() + body)
-            until(lambda: app.state.service.compute.slots["cpu"].waiting == 1)
+            wait_for(lambda: app.state.service.compute.slots["cpu"].waiting == 1)
         # The second stood in line, and left it without a trace.
-        until(lambda: app.state.service.compute.slots["cpu"].waiting == 0)
+        wait_for(lambda: app.state.service.compute.slots["cpu"].waiting == 0)
         assert endless.stopped.empty()
     assert endless.stopped.get(timeout=10).reason == "disconnected"
-    until(lambda: not app.state.service.compute.slots["cpu"].busy)
+    wait_for(lambda: not app.state.service.compute.slots["cpu"].busy)
     assert not endless.began.acquire(blocking=False)
     assert closed(app.state.service.metrics) == {
         ("request", "accepted"): 2,
         ("request", "cancelled disconnected"): 2,
     }
-
-
-def until(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")], ids=["host", "device"])
@@ -419,7 +374,7 @@ def test_out_of_memory_is_a_507_and_the_next_request_works(app, client, monkeypa
     }
 
 
-def test_what_may_take_too_long_or_too_much_says_so_in_the_description(client):
+def test_openapi_lists_the_errors_of_computing_routes(client):
     paths = client.get("/openapi.json").json()["paths"]
     for path in ("/api/v1/trace.json", "/api/v1/profile.json", "/api/v1/theory.json", "/foundations/matmul.json"):
         assert {"503", "504", "507"} <= paths[path]["get"]["responses"].keys()
@@ -427,7 +382,7 @@ def test_what_may_take_too_long_or_too_much_says_so_in_the_description(client):
     assert not {"504", "507"} & paths["/api/v1/presets.json"]["get"]["responses"].keys()
 
 
-def test_a_page_is_there_whatever_is_computed(open_client, settings, monkeypatch):
+def test_pages_compute_nothing(open_client, settings, monkeypatch):
     app = create_app(settings)
     client = open_client(app)
     monkeypatch.setattr(compute.ComputeSlot, "run", lambda *_: pytest.fail("a page computes nothing"))
@@ -451,14 +406,14 @@ def test_torch_never_runs_in_the_event_loop(client, monkeypatch):
     assert {thread.name for thread in threads} == {"compute-cpu_0"}
 
 
-def test_a_limit_is_the_settings(open_client, settings):
+def test_limits_come_from_the_settings(open_client, settings):
     client = open_client(create_app(settings.model_copy(update={"max_depth": 1})))
     error = client.get("/api/v1/trace.json").json()["error"]
     assert (error["field"], error["limit"]) == ("widths", 1)
     assert client.get("/api/v1/trace.json?widths=9,1").status_code == 200
 
 
-def test_without_the_extra_a_picture_is_a_501_that_names_it(client, monkeypatch):
+def test_a_picture_without_the_extra_is_a_501_that_names_it(client, monkeypatch):
     monkeypatch.setitem(sys.modules, "py_mini_racer", None)
     answer = client.get("/api/v1/trace.svg?widths=2,1&batch=1")
     assert answer.status_code == 501
@@ -470,10 +425,3 @@ def test_without_the_extra_a_picture_is_a_501_that_names_it(client, monkeypatch)
         }
     }
     assert answer.headers["cache-control"] == "no-store"
-
-
-def test_how_a_picture_is_drawn_is_part_of_its_tag(client):
-    tags = {client.get(f"/api/v1/trace.svg?widths=2,1&batch=1{own}").headers["etag"] for own in ("", "&level=all")}
-    assert len(tags) == 2
-    spelled = client.get("/api/v1/trace.svg?widths=2,1&batch=1&level=layer", headers={"if-none-match": ", ".join(tags)})
-    assert spelled.status_code == 304

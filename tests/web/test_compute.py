@@ -1,4 +1,4 @@
-"""The slots of all devices: which there are, and how they end."""
+"""The slots of all devices: their list and their shutdown."""
 
 import asyncio
 import threading
@@ -12,7 +12,6 @@ from chainrule.web.metrics import Metrics
 
 
 def endless(began):
-    """Work that ends when it is asked to."""
     began.set()
     while True:
         check()
@@ -27,13 +26,13 @@ def test_devices_have_slots_of_their_own():
     assert compute.closing
 
 
-def test_the_cpu_is_always_there():
+def test_the_cpu_is_always_listed():
     assert list_devices()[0].name == "cpu"
     assert list_devices()[0].description
 
 
 @pytest.mark.parametrize("seconds", [0, 0.3])
-def test_shutting_down_requests_may_finish_for_a_while_and_are_stopped_then(seconds):
+def test_shutdown_lets_requests_finish_for_a_while(seconds):
     compute = Compute([Device("cpu", "")], 1, Metrics(), shutdown_seconds=seconds)
     began = threading.Event()
 
@@ -56,7 +55,7 @@ def test_shutting_down_requests_may_finish_for_a_while_and_are_stopped_then(seco
     assert waited >= seconds - 0.05
 
 
-def test_what_passes_and_drawings_leave_free_is_given_back(monkeypatch):
+def test_free_memory_is_given_back_after_work(monkeypatch):
     monkeypatch.setattr("chainrule.web.compute.GIVE_BACK_SECONDS", 0.01)
     given = []
     monkeypatch.setattr("chainrule.web.compute.rest_engine", lambda: given.append("drawings"))
@@ -74,7 +73,7 @@ def test_what_passes_and_drawings_leave_free_is_given_back(monkeypatch):
     assert given == ["drawings", "passes"]
 
 
-def test_at_the_end_whatever_computes_is_stopped_and_waited_for():
+def test_close_stops_work_and_waits_for_it():
     compute = Compute([Device("cpu", "")], 1, Metrics())
     began = threading.Event()
 

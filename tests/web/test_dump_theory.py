@@ -1,4 +1,4 @@
-"""Theory of an open dump: verdicts, expected figures, and reasons where there are none."""
+"""Theory of an open dump."""
 
 import json
 
@@ -27,7 +27,7 @@ def client(open_client, settings, trace):
     return open_client(create_app(settings, OpenDump.check("own.json", dump_trace(trace))))
 
 
-def test_it_is_what_the_live_path_would_say(client, trace):
+def test_theory_of_a_dump_equals_theory_of_its_trace(client, trace):
     answer = client.get(ADDRESS)
     assert answer.status_code == 200
     told = answer.json()
@@ -36,21 +36,21 @@ def test_it_is_what_the_live_path_would_say(client, trace):
     assert set(told["layers"][0]["expected"]) >= {"preactivation_std", "activation_std"}
 
 
-def test_it_has_a_tag_of_its_own(client):
+def test_theory_and_dump_have_different_tags(client):
     dump, told = client.get("/api/v1/dump.json"), client.get(ADDRESS)
     assert dump.headers["etag"] != told.headers["etag"]
     again = client.get(ADDRESS, headers={"if-none-match": told.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_anything_else_is_refused(client):
+def test_other_values_of_what_are_refused(client):
     answer = client.get("/api/v1/dump.json?what=profile")
     error = answer.json()["error"]
     assert (answer.status_code, error["field"]) == (422, "what")
     assert "is not dump or theory" in error["message"]
 
 
-def test_the_page_has_the_rules_of_both(client):
+def test_the_page_has_rules_for_specs_and_for_dumps(client):
     page = client.get("/").text
     data = json.loads(page.split('id="page-data">')[1].split("</script>")[0])
     assert data["rules"]["expected"].keys() == data["local_rules"]["expected"].keys()

@@ -34,7 +34,7 @@ def data_of(answer):
     return json.loads(re.search(r'id="page-data">(.*?)</script>', answer.text, re.DOTALL)[1])
 
 
-def test_the_page_knows_where_each_of_them_is(client, folder):
+def test_the_page_data_lists_every_dump(client, folder):
     data = data_of(client.get("/"))
     assert data["dumps"] == [
         {"name": "step1.json", "url": "/api/v1/dump.json"},
@@ -47,13 +47,13 @@ def test_the_page_knows_where_each_of_them_is(client, folder):
 
 
 def test_one_dump_is_a_list_of_one_and_none_is_empty(open_client, settings):
-    one = open_client(create_app(settings, OpenDump.check("net.json", content(1))))
-    assert data_of(one.get("/"))["dumps"] == [{"name": "net.json", "url": "/api/v1/dump.json"}]
+    one = open_client(create_app(settings, OpenDump.check("<i>net</i>.json", content(1))))
+    assert data_of(one.get("/"))["dumps"] == [{"name": "<i>net</i>.json", "url": "/api/v1/dump.json"}]
     none = data_of(open_client(create_app(settings)).get("/"))
     assert (none["dump"], none["dumps"]) == (None, [])
 
 
-def test_each_has_a_tag_of_its_own(client):
+def test_each_dump_has_its_tag(client):
     first, second = (client.get(f"/api/v1/dump.json?index={index}") for index in (0, 1))
     assert first.headers["etag"] != second.headers["etag"]
     again = client.get("/api/v1/dump.json?index=1", headers={"if-none-match": second.headers["etag"]})
@@ -65,7 +65,7 @@ def test_each_has_a_tag_of_its_own(client):
 @pytest.mark.parametrize(
     ("index", "status"), [("2", 404), ("999999", 404), ("-1", 422), ("x", 422), ("1e2", 422), ("", 422)]
 )
-def test_what_is_not_there_is_told(client, index, status):
+def test_a_bad_index_is_refused(client, index, status):
     answer = client.get(f"/api/v1/dump.json?index={index}")
     assert answer.status_code == status
     error = answer.json()["error"]
@@ -75,7 +75,7 @@ def test_what_is_not_there_is_told(client, index, status):
         assert error["limit"] == 1
 
 
-def test_a_file_is_read_when_it_is_asked_for(open_client, settings, tmp_path):
+def test_a_file_is_read_on_request(open_client, settings, tmp_path):
     path = tmp_path / "step1.json"
     path.write_bytes(content(1))
     client = open_client(create_app(settings, [DumpFile.glance(path), DumpFile.glance(path)]))

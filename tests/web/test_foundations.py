@@ -1,4 +1,4 @@
-"""The chapter's pages over HTTP: a page and a twin each, inputs at and past their limits, and errors in place."""
+"""The chapter's pages over HTTP: page and JSON, inputs at and past their limits, errors."""
 
 import html
 import re
@@ -20,7 +20,7 @@ def client(shared_client):
 
 
 def edges(page):
-    """Name, text and whether it is allowed: each input at the ends of its range, at its choices, and past them."""
+    """Name, text and validity of each input at its limits, at its choices and past them."""
     for each in page.inputs:
         if each.minimum is not None:
             inside = [each.minimum, each.maximum]
@@ -62,7 +62,7 @@ WITHOUT_CONTROL = {("arithmetic", "op"), ("matmul", "rungs")}
 
 
 @EVERY
-def test_every_input_has_a_control_a_default_and_a_word_on_what_it_takes(client, page):
+def test_every_input_has_a_control_a_default_and_a_description(client, page):
     text = client.get(page.path).text
     for each in page.inputs:
         assert each.read(each.default) is not None
@@ -75,14 +75,14 @@ def test_every_input_has_a_control_a_default_and_a_word_on_what_it_takes(client,
 
 
 @EVERY
-def test_a_page_shows_the_textbook_and_leads_to_the_explorer(page):
+def test_a_page_lists_textbook_code_and_links_to_the_explorer(page):
     files = [read_listing(listing, page.listings).file for listing in page.listings]
     assert any(file.startswith("chainrule/foundations/") for file in files)
     assert page.links
 
 
 @EVERY
-def test_links_lead_to_graphs_that_can_be_traced(client, page):
+def test_links_lead_to_graphs(client, page):
     for link in page.links:
         answer = client.get(f"/api/v1/trace.json?{link.query}")
         # 501: the extension is not installed.
@@ -96,7 +96,7 @@ def test_links_lead_to_graphs_that_can_be_traced(client, page):
         for name, page in PAGES.items()
     ],
 )
-def test_inputs_at_their_limits_are_answered(client, page):
+def test_inputs_at_their_limits_are_accepted(client, page):
     for name, text, allowed in edges(page):
         if allowed:
             answer = client.get(f"{page.path}.json?{urlencode({name: text})}")
@@ -104,7 +104,7 @@ def test_inputs_at_their_limits_are_answered(client, page):
 
 
 @EVERY
-def test_inputs_past_their_limits_are_refused_in_place(client, page):
+def test_inputs_past_their_limits_are_refused(client, page):
     for name, text, allowed in edges(page):
         if allowed:
             continue
@@ -144,7 +144,7 @@ TEXTS = (
 
 
 @EVERY
-def test_the_description_allows_all_that_is_read(client, page):
+def test_openapi_allows_every_readable_input(client, page):
     operation = client.get("/openapi.json").json()["paths"][f"{page.path}.json"]["get"]
     schemas = {each["name"]: each["schema"] for each in operation["parameters"]}
     assert list(schemas) == [each.name for each in page.inputs]
@@ -176,7 +176,7 @@ def test_an_unknown_input_is_refused(client, page):
     assert "nosuch" in client.get(f"{page.path}?nosuch=1").text
 
 
-def test_what_was_typed_stays_in_its_place(client):
+def test_a_refused_page_keeps_the_values(client):
     answer = client.get("/foundations/matmul?m=0&k=7")
     assert answer.status_code == 422
     assert 'value="0"' in answer.text
@@ -195,7 +195,7 @@ def test_the_index_lists_every_page(client):
     assert again.status_code == 304
 
 
-def test_a_page_that_does_not_exist_is_a_page(client):
+def test_an_unknown_page_is_answered_404_as_a_page(client):
     answer = client.get("/foundations/nosuch")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert client.get("/foundations/nosuch.json").json()["error"]["code"] == "not_found"

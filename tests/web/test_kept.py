@@ -1,4 +1,4 @@
-"""Memory kept by live sockets: never above the limit, and the longest unused goes first."""
+"""Memory kept by live sockets: below the limit, least recently used first."""
 
 import gc
 import random
@@ -27,7 +27,7 @@ def use(kept, keeper, size):
         keeper.kept_bytes = size
 
 
-def test_the_longest_unused_forgets_first():
+def test_the_least_recently_used_forgets_first():
     kept, (a, b, c) = KeptMemory(10), (Keeper() for _ in range(3))
     use(kept, a, 4)
     use(kept, b, 4)
@@ -37,14 +37,14 @@ def test_the_longest_unused_forgets_first():
     assert kept.bytes == 8
 
 
-def test_one_that_keeps_too_much_by_itself_keeps_nothing():
+def test_a_tracer_above_the_limit_keeps_nothing():
     kept, small, large = KeptMemory(10), Keeper(), Keeper()
     use(kept, small, 1)
     use(kept, large, 11)
     assert (small.kept_bytes, large.kept_bytes, kept.bytes) == (0, 0, 0)
 
 
-def test_nobody_is_made_to_forget_while_at_work():
+def test_a_tracer_at_work_forgets_nothing():
     kept, busy, other = KeptMemory(10), Keeper(), Keeper()
     use(kept, busy, 8)
     with kept.using(busy):
@@ -54,7 +54,7 @@ def test_nobody_is_made_to_forget_while_at_work():
     assert kept.bytes == 8
 
 
-def test_who_leaves_is_forgotten_even_if_it_is_still_at_work():
+def test_a_tracer_that_leaves_is_not_counted():
     kept, keeper = KeptMemory(10), Keeper()
     use(kept, keeper, 5)
     kept.leave(keeper)
@@ -65,7 +65,7 @@ def test_who_leaves_is_forgotten_even_if_it_is_still_at_work():
     assert kept.bytes == 0
 
 
-def test_who_has_left_before_its_thread_begins_is_not_kept():
+def test_a_tracer_that_left_before_its_work_is_not_counted():
     kept, keeper = KeptMemory(10), Keeper()
     kept.leave(keeper)
     use(kept, keeper, 5)
@@ -74,7 +74,7 @@ def test_who_has_left_before_its_thread_begins_is_not_kept():
     assert kept.bytes == 10
 
 
-def test_the_limit_holds_whatever_threads_do():
+def test_the_limit_holds_with_many_threads():
     kept, keepers = KeptMemory(1000), [Keeper() for _ in range(40)]
     locks = [threading.Lock() for _ in keepers]
 
@@ -130,8 +130,8 @@ def large(style):
     ],
     ids=lambda values: values.get("style") or values["program"],
 )
-def test_what_a_tracer_keeps_is_told_from_above_and_forgotten_whole(values):
-    """The tensors' memory is torch's and known to the byte. All else is Python's, and measured."""
+def test_kept_bytes_are_an_upper_bound_and_forget_frees_them(values):
+    """Tensor memory is known; tracemalloc measures Python's."""
     spec = ModelSpec.parse(values)
 
     def traced():
@@ -159,7 +159,7 @@ def test_what_a_tracer_keeps_is_told_from_above_and_forgotten_whole(values):
         tracemalloc.stop()
 
 
-def test_a_tracer_that_has_forgotten_traces_the_same():
+def test_a_tracer_traces_the_same_after_forget():
     spec, tracer = ModelSpec(widths="6,5,4"), Retracer()
     for scale in (1.0, 2.0, 0.5):
         again, expected = tracer.trace(spec.replace(scale=scale)), trace_spec(spec.replace(scale=scale))
@@ -169,9 +169,7 @@ def test_a_tracer_that_has_forgotten_traces_the_same():
 
 
 # The graph that a socket has sent ------------------------------------------------------------------
-
-
-def test_the_graph_that_was_sent_is_known_again_without_being_kept():
+def test_a_sent_graph_is_recognized_by_its_digest():
     tracer, shown, sent = Retracer(), Shown(), []
     for values in ({}, {"scale": 2}, {"batch": 50}, {"batch": 50, "seed": 1}, "forget", {"batch": 50}, {}):
         if values == "forget":
@@ -194,7 +192,7 @@ def test_the_graph_that_was_sent_is_known_again_without_being_kept():
         {"program": "exp"},
     ],
 )
-def test_of_what_is_kept_for_theory_it_says_the_same(values):
+def test_theory_of_an_outline_equals_theory_of_the_trace(values):
     trace = trace_spec(ModelSpec.parse(values))
     outline = for_theory(trace)
     assert theory(outline) == theory(trace)

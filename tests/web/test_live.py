@@ -1,4 +1,4 @@
-"""The live socket: frames on a topology, what theory says of them, the latest wins, an error never ends it."""
+"""The live socket: topologies, frames, theory and errors; the latest message wins."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from chainrule.web.main import create_app
 
 @pytest.fixture
 def address(serve, settings):
-    # Nothing here gives way or runs out of time, however long a test holds it up; see test_live_fairness.
+    # Nothing is superseded or reaches its deadline here; see test_live_fairness.
     return serve(create_app(settings.model_copy(update={"live_grace_seconds": 60, "live_deadline_seconds": 60})))
 
 
@@ -33,7 +33,7 @@ def socket(address):
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Traces wait for the gate; it counts them and knows whether two ever ran at once."""
+    """Traces wait for the gate, which counts simultaneous ones."""
 
     class Gate:
         def __init__(self):
@@ -100,17 +100,7 @@ def test_the_topology_comes_once_per_graph_shape(socket):
         assert frame.rows == len(socket.topology["trace"]["statistics"]["tensor"])
 
 
-def test_the_spread_of_l1_follows_the_scale_exactly(socket):
-    stds = []
-    for seq, scale in enumerate((0.5, 1, 2)):
-        socket.ask(seq, scale=scale)
-        stds.append(socket.next().columns["std"][socket.row("l1")])
-    # Powers of two scale floats without rounding, and the draw is the same.
-    assert stds[1] == pytest.approx(2 * stds[0], rel=1e-12)
-    assert stds[2] == pytest.approx(2 * stds[1], rel=1e-12)
-
-
-def test_a_loss_that_is_no_number_travels_as_such(socket):
+def test_a_nan_loss_is_sent_as_nan(socket):
     socket.ask(1, preset="deep-exploding")
     frame = socket.next()
     assert math.isnan(frame.loss)
@@ -119,7 +109,7 @@ def test_a_loss_that_is_no_number_travels_as_such(socket):
     assert math.isnan(frame.columns["mean"][socket.row("out")])
 
 
-def test_when_messages_pile_up_the_newest_wins(socket, gate):
+def test_newer_messages_replace_waiting_ones(socket, gate):
     socket.ask(1, scale=1)
     assert gate.entered.acquire(timeout=10)
     for seq in range(2, 200):
@@ -141,7 +131,7 @@ def test_when_messages_pile_up_the_newest_wins(socket, gate):
     assert frames[-1].loss == expected.loss
 
 
-def test_a_late_mistake_replaces_what_waited_and_is_answered_after_what_ran(socket, gate):
+def test_a_bad_spec_replaces_a_waiting_message_and_is_answered_in_order(socket, gate):
     socket.ask(1)
     assert gate.entered.acquire(timeout=10)
     socket.ask(2, scale=2)
@@ -166,7 +156,7 @@ def test_a_late_mistake_replaces_what_waited_and_is_answered_after_what_ran(sock
         ({"preset": "none"}, "invalid_spec", "preset"),
     ],
 )
-def test_a_bad_spec_is_answered_with_its_number_and_the_socket_stays(socket, spec, code, field):
+def test_a_bad_spec_is_answered_with_its_number(socket, spec, code, field):
     socket.ask(5, **spec)
     error = socket.next()
     assert error["seq"] == 5
@@ -176,30 +166,15 @@ def test_a_bad_spec_is_answered_with_its_number_and_the_socket_stays(socket, spe
     assert socket.next().seq == 6
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "",
-        "no json",
-        "[]",
-        "3",
-        b"\x00\x01",
-        "{}",
-        '{"seq": 1}',
-        '{"spec": {}}',
-        '{"seq": 1, "spec": {}, "more": 1}',
-        '{"seq": "1", "spec": {}}',
-        '{"seq": true, "spec": {}}',
-        '{"seq": 1.5, "spec": {}}',
-        '{"seq": -1, "spec": {}}',
-        '{"seq": 4294967296, "spec": {}}',
-        '{"seq": 1, "spec": "scale=1"}',
-        '{"seq": 1, "spec": []}',
-        "[" * 5000,
-    ],
-    ids=lambda message: str(message[:40]),
+NO_MESSAGES = (
+    *("", "no json", "[]", "3", b"\x00\x01", "{}", '{"seq": 1}', '{"spec": {}}', "[" * 5000),
+    *('{"seq": 1, "spec": {}, "more": 1}', '{"seq": 1, "spec": "scale=1"}', '{"seq": 1, "spec": []}'),
+    *(f'{{"seq": {seq}, "spec": {{}}}}' for seq in ('"1"', "true", "1.5", "-1", "4294967296")),
 )
-def test_what_is_no_message_gets_an_error_without_a_number(socket, message):
+
+
+@pytest.mark.parametrize("message", NO_MESSAGES, ids=lambda message: str(message[:40]))
+def test_malformed_messages_are_answered_without_a_number(socket, message):
     socket.websocket.send(message)
     error = socket.next()
     assert error["type"] == "error"
@@ -220,7 +195,7 @@ def test_numbers_must_grow(socket):
     assert socket.next().seq == 4294967295
 
 
-def test_a_crash_is_told_without_its_insides_and_the_socket_stays(socket, monkeypatch):
+def test_a_crash_is_answered_without_its_message(socket, monkeypatch):
     def fail(_):
         raise ZeroDivisionError("a secret of the inside")
 
@@ -242,16 +217,14 @@ def test_a_crash_is_told_without_its_insides_and_the_socket_stays(socket, monkey
 
 
 # Theory -----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def never_at_once(monkeypatch):
-    """Theory has had all the time it may have: it comes when the client rests."""
+    """Theory has used up its share: it comes when the client rests."""
     monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
 
 
 @pytest.mark.smoke
-def test_theory_follows_its_frame_and_says_what_the_profile_says(address, socket):
+def test_theory_follows_its_frame_and_equals_the_profile(address, socket):
     for seq, query in ((1, "seed=3"), (2, "widths=100x31&init=standard_normal"), (3, "activation=tanh&scale=3")):
         socket.ask(seq, **dict(part.split("=") for part in query.split("&")))
         frame, message = socket.any(), socket.any()
@@ -267,7 +240,7 @@ def test_theory_follows_its_frame_and_says_what_the_profile_says(address, socket
         assert told["layers"][0]["expected"]["preactivation_std"]["value"] > 0
 
 
-def test_a_frame_goes_first_and_is_not_kept_waiting_by_more_than_one_theory(socket, monkeypatch):
+def test_a_frame_waits_for_at_most_one_theory(socket, monkeypatch):
     entered, opened = threading.Semaphore(0), threading.Event()
     threads = []
 
@@ -290,7 +263,7 @@ def test_a_frame_goes_first_and_is_not_kept_waiting_by_more_than_one_theory(sock
 
 
 @pytest.mark.usefixtures("never_at_once")
-def test_theory_of_a_frame_that_a_newer_one_follows_is_left_out(socket, monkeypatch):
+def test_theory_is_skipped_when_a_newer_frame_follows(socket, monkeypatch):
     entered, permitted = threading.Semaphore(0), threading.Semaphore(0)
 
     def held(spec):
@@ -313,7 +286,7 @@ def test_theory_of_a_frame_that_a_newer_one_follows_is_left_out(socket, monkeypa
 
 @pytest.mark.usefixtures("never_at_once")
 @pytest.mark.parametrize("mistake", [{"scale": "much"}, {"widths": "100x66"}])
-def test_a_mistake_does_not_cost_the_last_frame_its_theory(socket, gate, mistake):
+def test_theory_is_sent_after_a_bad_spec(socket, gate, mistake):
     socket.ask(1)
     assert gate.entered.acquire(timeout=10)
     socket.ask(2, **mistake)
@@ -323,7 +296,7 @@ def test_a_mistake_does_not_cost_the_last_frame_its_theory(socket, gate, mistake
 
 
 @pytest.mark.parametrize("share", [-1.0, live.THEORY_SHARE, 1.0])
-def test_of_many_wishes_the_last_gets_its_frame_and_its_theory(socket, monkeypatch, share):
+def test_the_last_of_many_messages_gets_frame_and_theory(socket, monkeypatch, share):
     monkeypatch.setattr(live, "THEORY_SHARE", share)
     for seq in range(500):
         socket.ask(seq, scale=1 + seq / 500, widths="30x11", activation="gelu")
@@ -338,7 +311,7 @@ def test_of_many_wishes_the_last_gets_its_frame_and_its_theory(socket, monkeypat
     assert len(seen) == len(frames) + len(theories)
 
 
-def test_a_drag_is_not_slowed_by_theory_beyond_its_share():
+def test_theory_takes_at_most_its_share_of_the_time():
     spent = live.Spent()
     assert spent.leaves_theory_time  # the first frame gets its theory at once
     spent.frames, spent.theory = 0.08, 0.02
@@ -347,7 +320,7 @@ def test_a_drag_is_not_slowed_by_theory_beyond_its_share():
     assert not spent.leaves_theory_time
 
 
-def test_theory_that_fails_costs_no_frame(socket, monkeypatch, caplog):
+def test_failing_theory_is_logged_and_frames_go_on(socket, monkeypatch, caplog):
     entered = threading.Semaphore(0)
 
     def fail(_):
@@ -365,53 +338,8 @@ def test_theory_that_fails_costs_no_frame(socket, monkeypatch, caplog):
     assert "theory of a live trace failed" in caplog.text
 
 
-def test_a_trace_that_fails_has_no_theory_and_the_frame_before_keeps_its_own(socket, monkeypatch):
-    socket.ask(1)
-    assert socket.until_theory_of(1) == [("frame", 1), ("theory", 1)]
-
-    def refuse(_):
-        raise TraceError("cannot be recorded")
-
-    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: refuse(spec))
-    socket.ask(2)
-    assert socket.any()["error"]["code"] == "trace_failed"
-    monkeypatch.undo()
-    socket.ask(3)
-    assert socket.until_theory_of(3) == [("frame", 3), ("theory", 3)]
-
-
 # Many sockets --------------------------------------------------------------------------------------------------------
-
-
-def test_two_sockets_take_turns_and_each_ends_on_its_own_last_value(address, gate):
-    url = f"ws://{address}/api/v1/live"
-    with connect(url, compression=None) as one, connect(url, compression=None) as other:
-        sockets = Socket(one), Socket(other)
-        for seq in range(50):
-            for index, socket in enumerate(sockets):
-                socket.ask(seq, scale=1 + index, seed=seq)
-        gate.open.set()
-        for index, socket in enumerate(sockets):
-            frame = socket.next()
-            while frame.seq < 49:
-                frame = socket.next()
-            assert frame.loss == trace_spec(ModelSpec(scale=1 + index, seed=49)).loss
-    assert gate.most == 1
-
-
-def test_a_client_that_leaves_midway_frees_the_slot(address, gate):
-    url = f"ws://{address}/api/v1/live"
-    with connect(url, compression=None) as websocket:
-        Socket(websocket).ask(1)
-        assert gate.entered.acquire(timeout=10)
-    gate.open.set()
-    with connect(url, compression=None) as websocket:
-        socket = Socket(websocket)
-        socket.ask(1)
-        assert socket.next().seq == 1
-
-
-def test_a_message_that_is_too_long_ends_only_its_own_socket(address):
+def test_a_message_too_long_closes_only_its_socket(address):
     from websockets.exceptions import ConnectionClosed
 
     url = f"ws://{address}/api/v1/live"

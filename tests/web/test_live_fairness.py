@@ -1,4 +1,4 @@
-"""Many live sockets on one device: who gives way to whom, what a slow or dead one costs the others, what is counted.
+"""Many live sockets on one device: superseded work, slow and closed clients, limits and accounts.
 
 The sockets are made here, without a network, so that a test decides when a client asks, reads and leaves.
 """
@@ -33,7 +33,7 @@ TINY = {"widths": "2,1", "batch": 2}
 
 
 class Peer:
-    """A client of its own in a server without a network."""
+    """A client without a network."""
 
     def __init__(self, service):
         self.service = service
@@ -77,7 +77,6 @@ class Peer:
         self.inbox.put_nowait({"type": "websocket.receive", "text": json.dumps({"seq": seq, "spec": {**TINY, **spec}})})
 
     def allow_time(self):
-        """From now on nothing runs into its deadline."""
         self.session.source = replace(self.session.source, deadline_seconds=3600)
 
     async def until(self, *wanted):
@@ -90,7 +89,7 @@ class Peer:
 
 
 class Gate:
-    """A computation that waits until `open` is set, and stops when it is asked to."""
+    """A computation that waits for `open` and can be stopped."""
 
     def __init__(self):
         self.open = threading.Event()
@@ -124,10 +123,10 @@ def gate(monkeypatch):
 
 @pytest.fixture
 def run(settings):
-    """A function that runs a scenario in a server with some settings changed; what is in hand has ended by its end."""
+    """Run a scenario in a server with changed settings; all work has ended afterwards."""
 
     def run(scenario, **changes):
-        # Nothing gives way or runs out of time unless a test says so.
+        # Only tests that change these settings supersede work or reach a deadline.
         changes = {"live_grace_seconds": 3600, "live_deadline_seconds": 3600} | changes
         service = create_app(settings.model_copy(update=changes)).state.service
 
@@ -162,31 +161,20 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
+async def begun(peer, gate):
+    """A client whose picture of seed 1 is being computed."""
+    client = peer()
+    client.ask(1, seed=1)
+    await until(lambda: gate.began == [1])
+    return client
+
+
 def count(service, name):
     return int(service.metrics.registry.get_sample_value(f"chainrule_{name}_total"))
 
 
 # Giving way ----------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_young_is_computed_to_its_end(run, gate):
-    async def scenario(service, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
-        client.ask(2, seed=2)
-        client.ask(3, seed=3)
-        await until(lambda: count(service, "live_messages") == 3)
-        gate.open.set()
-        await client.until("frame", 3)
-        assert [seq for seq, _ in client.frames] == [1, 3]
-        assert count(service, "live_coalesced") == 1
-
-    run(scenario)
-    assert gate.stopped == []
-
-
-def test_what_is_old_gives_way_but_the_one_after_it_is_let_finish(run, gate):
+def test_an_old_computation_is_superseded_and_the_next_finishes(run, gate):
     async def scenario(service, peer):
         client = peer()
         for seq in (1, 2):
@@ -199,10 +187,10 @@ def test_what_is_old_gives_way_but_the_one_after_it_is_let_finish(run, gate):
         assert gate.began == [1, 2]
         gate.open.set()
         await client.until("frame", 3)
-        # Nothing is said of the first.
+        # The first is superseded without an answer.
         assert [each for each in client.got if each[0] != "theory"] == [("frame", 2), ("frame", 3)]
         assert closed(service.metrics)["picture", "cancelled superseded"] == 1
-        # The second finished, so the next may be asked again.
+        # After a finished one, the next may be superseded again.
         gate.open.clear()
         client.ask(4, seed=4)
         await until(lambda: gate.began[-1] == 4)
@@ -210,14 +198,12 @@ def test_what_is_old_gives_way_but_the_one_after_it_is_let_finish(run, gate):
         await until(lambda: gate.began[-1] == 5)
 
     run(scenario, live_grace_seconds=0)
-    assert [name for name, *_ in gate.stopped] == [1, 4, 5]  # the last because its client left
+    assert [name for name, *_ in gate.stopped] == [1, 4, 5]  # 5 because its client left
 
 
-def test_a_wish_that_came_early_is_given_way_to_when_the_grace_is_over(run, gate):
+def test_a_computation_is_superseded_after_the_grace(run, gate):
     async def scenario(_, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, seed=2)
         await until(lambda: gate.began == [1, 2])
 
@@ -227,11 +213,9 @@ def test_a_wish_that_came_early_is_given_way_to_when_the_grace_is_over(run, gate
     assert seconds >= 0.15  # the grace is counted from a moment before the gate's clock starts
 
 
-def test_a_mistake_is_nothing_to_give_way_to(run, gate):
+def test_a_bad_spec_supersedes_nothing(run, gate):
     async def scenario(service, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, scale="much")
         await until(lambda: count(service, "live_messages") == 2)
         gate.open.set()
@@ -242,7 +226,7 @@ def test_a_mistake_is_nothing_to_give_way_to(run, gate):
     assert gate.stopped == []
 
 
-def test_a_wish_that_changes_its_device_in_line_is_computed_there(run, monkeypatch):
+def test_a_new_device_while_in_line_is_used(run, monkeypatch):
     monkeypatch.setattr(main, "list_devices", lambda: [Device("cpu", "one"), Device("cuda", "another")])
     gate, threads = Gate(), []
 
@@ -268,11 +252,9 @@ def test_a_wish_that_changes_its_device_in_line_is_computed_there(run, monkeypat
     assert threads == [("cuda", "compute-cuda_0")]
 
 
-def test_a_grace_that_is_not_over_yet_keeps_no_socket(run, gate):
+def test_a_pending_grace_holds_no_session(run, gate):
     async def scenario(_, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, seed=2)
         await until(lambda: client.session.grace is not None)
         gate.open.set()
@@ -285,7 +267,7 @@ def test_a_grace_that_is_not_over_yet_keeps_no_socket(run, gate):
     run(scenario)
 
 
-def test_what_takes_too_long_is_told_with_its_number_and_the_next_is_computed(run, gate):
+def test_a_deadline_is_answered_with_its_number(run, gate):
     async def scenario(service, peer):
         client = peer()
         client.ask(1, seed=1)
@@ -300,14 +282,12 @@ def test_what_takes_too_long_is_told_with_its_number_and_the_next_is_computed(ru
     run(scenario, live_deadline_seconds=0.1)
 
 
-def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_beside_it(run, gate, monkeypatch):
+def test_after_a_computation_that_does_not_stop_another_tracer_is_used(run, gate, monkeypatch):
     monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 0.05)
     gate.stubborn = True
 
     async def scenario(_, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         retracer = client.session.retracer
         await client.until("error", 1, "deadline_exceeded")
         client.allow_time()
@@ -317,13 +297,13 @@ def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_besi
         assert gate.began == [1]
         gate.open.set()
         await client.until("frame", 2)
-        # The first result is not shown: the client has got an error for it.
+        # The first result is dropped, because the client already has an error for it.
         assert [seq for seq, _ in client.frames] == [2]
 
     run(scenario, live_deadline_seconds=0.1)
 
 
-def test_theory_gives_way_and_ends_with_its_socket(run, monkeypatch):
+def test_theory_is_superseded_and_ends_with_its_socket(run, monkeypatch):
     gate = Gate()
 
     def held(trace):
@@ -333,9 +313,7 @@ def test_theory_gives_way_and_ends_with_its_socket(run, monkeypatch):
     monkeypatch.setattr(live, "theory", held)
 
     async def scenario(service, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await until(lambda: gate.began == [1])
+        client = await begun(peer, gate)
         client.ask(2, seed=2)
         await until(lambda: gate.began == [1, 2])
         await client.leave()
@@ -348,8 +326,8 @@ def test_theory_gives_way_and_ends_with_its_socket(run, monkeypatch):
     run(scenario, live_grace_seconds=0)
 
 
-def test_theory_begun_after_a_wish_came_gives_way_to_it(run, gate, monkeypatch):
-    """It stood in line behind a request, and meanwhile the client wished for something newer."""
+def test_theory_that_starts_after_a_newer_message_is_superseded(run, gate, monkeypatch):
+    """Theory waits behind a request; the message arrives meanwhile."""
     said, request = Gate(), Gate()
     monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(trace.spec["seed"]) or theory(trace))
 
@@ -374,7 +352,7 @@ def test_theory_begun_after_a_wish_came_gives_way_to_it(run, gate, monkeypatch):
     run(scenario, live_grace_seconds=0)
 
 
-def test_theory_that_takes_too_long_is_left_out(run, monkeypatch):
+def test_theory_past_its_deadline_is_skipped(run, monkeypatch):
     gate = Gate()
     monkeypatch.setattr(live, "theory", lambda trace: gate.pass_through(trace.spec["seed"]) or theory(trace))
 
@@ -395,8 +373,7 @@ def test_theory_that_takes_too_long_is_left_out(run, monkeypatch):
 @pytest.mark.parametrize(
     "style", ["module", *(pytest.param(each, marks=pytest.mark.long) for each in ("functions", "autograd_function"))]
 )
-def test_after_giving_way_the_numbers_are_right(run, style, monkeypatch):
-    """Stopped anywhere in a pass, the next one of the same tensors is as if it had never been."""
+def test_numbers_are_right_after_superseded_passes(run, style, monkeypatch):
     spec = {"widths": "100x9", "batch": 100, "style": style}
     monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 60)
 
@@ -417,16 +394,14 @@ def test_after_giving_way_the_numbers_are_right(run, style, monkeypatch):
 
 
 # Many clients --------------------------------------------------------------------------------------------------------
-
-
-def test_thirty_clients_that_never_stop_asking_take_turns_and_each_ends_on_its_own_last_value(run, monkeypatch):
+def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkeypatch):
     clients, rounds = 30, 5
     order, trace, slots = [], Retracer.trace, []
 
     def noted(self, spec):
         order.append(spec.seed)
         if len(order) <= clients * rounds:
-            # All others want a picture too, and stand in line for it.
+            # All others wait in line too.
             deadline = time.monotonic() + 20
             while slots[0].in_line < clients - 1:
                 assert time.monotonic() < deadline
@@ -434,7 +409,7 @@ def test_thirty_clients_that_never_stop_asking_take_turns_and_each_ends_on_its_o
         return trace(self, spec)
 
     monkeypatch.setattr(live.Retracer, "trace", noted)
-    # Theory of a frame is a turn of its own.
+    # Theory of a frame takes a separate turn.
     monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
 
     async def scenario(service, peer):
@@ -460,7 +435,7 @@ def test_thirty_clients_that_never_stop_asking_take_turns_and_each_ends_on_its_o
         assert sorted(order[turn : turn + clients]) == list(range(clients))
 
 
-def test_who_takes_nothing_costs_the_others_nothing_and_is_let_go(run):
+def test_a_client_that_reads_nothing_delays_nobody(run):
     async def scenario(service, peer):
         slow, quick = peer(), peer()
         slow.ask(1)
@@ -473,7 +448,7 @@ def test_who_takes_nothing_costs_the_others_nothing_and_is_let_go(run):
         for seq in range(5):
             quick.ask(seq)
             await quick.until("theory", seq)
-        # None of 47 wishes was computed, and only the newest is kept.
+        # None of the 47 waiting messages was computed; only the newest is kept.
         assert closed(service.metrics)["picture", "done"] == 2 + 5
         await until(lambda: slow.inbox.empty())
         assert slow.session.newest.seq == 49
@@ -481,13 +456,13 @@ def test_who_takes_nothing_costs_the_others_nothing_and_is_let_go(run):
         assert service.compute.kept.bytes == quick.session.retracer.kept_bytes
         slow.takes.set()
         assert slow.got == [("frame", 1), ("theory", 1)]
-        # The accounts hold its last wish.
+        # Its last message is in the accounts.
         assert closed(service.metrics)["picture", "cancelled disconnected"] == 1
 
     run(scenario)
 
 
-def test_who_leaves_while_it_is_computed_for_frees_the_device(run, gate):
+def test_a_client_that_leaves_frees_the_device(run, gate):
     async def scenario(service, peer):
         first, second, third = peer(), peer(), peer()
         first.ask(1, seed=1)
@@ -508,7 +483,7 @@ def test_who_leaves_while_it_is_computed_for_frees_the_device(run, gate):
     assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "disconnected")]
 
 
-def test_who_asks_and_leaves_in_one_breath_is_gone(run):
+def test_clients_that_ask_and_leave_at_once_keep_nothing(run):
     async def scenario(service, peer):
         for breaths in range(40):
             client = peer()
@@ -523,26 +498,7 @@ def test_who_asks_and_leaves_in_one_breath_is_gone(run):
     run(scenario)
 
 
-def test_what_sockets_keep_together_is_limited(run):
-    limit = 3_000_000
-    spec = {"widths": "100x9", "batch": 100}
-
-    async def scenario(service, peer):
-        peers = [peer() for _ in range(6)]
-        for seq in range(3):
-            for client in peers:
-                client.ask(seq, **spec, scale=1 + seq)
-                await client.until("frame", seq)
-                kept = [each.session.retracer.kept_bytes for each in peers if each.session]
-                assert sum(kept) == service.compute.kept.bytes <= limit
-        assert service.compute.kept.bytes > 0
-        losses = {each.frames[-1][1] for each in peers}
-        assert losses == {trace_spec(ModelSpec.parse({**spec, "scale": 3})).loss}
-
-    run(scenario, max_kept_bytes=limit)
-
-
-def test_a_socket_keeps_nothing_besides_that_the_limit_does_not_see(run, monkeypatch):
+def test_a_socket_keeps_no_trace_beyond_the_limit(run, monkeypatch):
     trace, seen, said = Retracer.trace, [], Gate()
     monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(len(seen)) or theory(trace))
 
@@ -557,7 +513,7 @@ def test_a_socket_keeps_nothing_besides_that_the_limit_does_not_see(run, monkeyp
         client = peer()
         for seq, scale in enumerate((1, 2, 2)):
             client.ask(seq, scale=scale)
-            # Not even the trace of a frame that waits for its theory.
+            # A frame that waits for its theory holds no trace either.
             await until(lambda: said.began[-1:] == [seq + 1])  # noqa: B023 (awaited at once)
             gc.collect()
             assert [each() for each in seen] == [None] * (seq + 1)
@@ -565,16 +521,14 @@ def test_a_socket_keeps_nothing_besides_that_the_limit_does_not_see(run, monkeyp
             await client.until("theory", seq)
             said.open.clear()
             assert client.session.retracer.kept_bytes == service.compute.kept.bytes == 0
-        # Nothing is kept of the graph, and yet it is sent once.
+        # The graph is sent once although it is not kept.
         assert client.session.shown.number == 1
 
     run(scenario, max_kept_bytes=0)
 
 
 # The end of things ---------------------------------------------------------------------------------------------------
-
-
-def test_out_of_memory_is_told_and_what_was_kept_is_let_go_of(run, monkeypatch):
+def test_out_of_memory_is_answered_and_frees_kept_memory(run, monkeypatch):
     trace, greedy = Retracer.trace, []
 
     def fail_once(self, spec):
@@ -604,7 +558,7 @@ def test_out_of_memory_is_told_and_what_was_kept_is_let_go_of(run, monkeypatch):
     run(scenario)
 
 
-def test_when_the_server_goes_sockets_are_told_at_once_and_computing_stops(run, gate, monkeypatch):
+def test_shutdown_closes_sockets_and_stops_computing(run, gate, monkeypatch):
     monkeypatch.setattr(live, "CLOSE_SECONDS", 0.1)
 
     async def scenario(service, peer):
@@ -625,10 +579,8 @@ def test_when_the_server_goes_sockets_are_told_at_once_and_computing_stops(run, 
 
 
 # Accounts ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_clients_do_the_accounts_close(run, monkeypatch, seed):
+def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
     dice = random.Random(seed)
 
     def trace(_, spec):

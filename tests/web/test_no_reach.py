@@ -58,7 +58,7 @@ HARMLESS = {"re.compile", "torch.compile"}
 
 
 def reaches(source):
-    """Names of MODULES that a source imports and of CALLS that it makes."""
+    """Names in MODULES and CALLS that a source uses."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         names = []
@@ -75,7 +75,7 @@ def reaches(source):
     return found
 
 
-def test_only_these_modules_could_reach_out():
+def test_only_listed_modules_can_reach_out():
     found = {name: set() for name in MODULES | CALLS}
     for path in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
@@ -221,14 +221,7 @@ def test_no_request_opens_writes_starts_or_calls_anything(tmp_path, times):
     marker = tmp_path / "marker"
     hostile = [value.replace("{marker}", str(marker)) for value in (HOSTILE if times > 1 else HOSTILE[::3])]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-B",
-            "-c",
-            SCRIPT,
-            json.dumps(hostile),
-            str(times),
-        ],  # Python's own cache of what it imports is not meant
+        [sys.executable, "-B", "-c", SCRIPT, json.dumps(hostile), str(times)],  # -B: no cache of bytecode
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -260,7 +253,7 @@ READ = {"/proc/self/stat", "/proc/self/limits", *mimetypes.knownfiles}
 
 
 def is_harmless(event, *arguments):
-    """Whether an event of the interpreter is one that a server may raise while it answers."""
+    """Whether a server may raise this audit event while it answers."""
     if event == "socket.__new__":
         return True  # V8's event loop wakes itself through a pair of sockets; nothing is connected, bound or looked up
     if event == "ctypes.dlopen":
@@ -291,5 +284,5 @@ def is_own(path):
         (("pickle.find_class", "os", "system"), False),
     ],
 )
-def test_what_is_harmless(event, harmless):
+def test_harmless_events(event, harmless):
     assert is_harmless(*event) is harmless

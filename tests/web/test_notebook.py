@@ -1,4 +1,4 @@
-"""A notebook, executed without anybody looking: its output holds the page, which shows the graph in a real Chromium."""
+"""An executed notebook: its output holds the page, which shows the graph in Chromium."""
 
 import json
 import os
@@ -34,14 +34,14 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
-    """The outputs of the cells, and the file that a browser would have written."""
+    """The outputs of the cells, and the file that a browser would write."""
     folder = tmp_path_factory.mktemp("notebook")
     noted, browser = folder / "opened.txt", folder / "browser.py"
     browser.write_text("import sys\nopen(sys.argv[1], 'a').write(sys.argv[2])\n")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BROWSER", f"{sys.executable} {browser} {noted} %s")
-        # Nobody's own settings, profiles or history.
+        # Without the user's settings, profiles and history.
         for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
             patch.setenv(name, str(folder / name.lower()))
         for left in (2, 1, 0):
@@ -98,7 +98,7 @@ def look_at(html):
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: message.type == "error" and problems.append(message.text))
         page.on("request", lambda request: requests.append(request.url))
-        # As in a notebook that was saved and is read elsewhere: nothing of the kernel is there.
+        # As in a saved notebook without its kernel.
         page.set_content(f"<!doctype html><body>{html}</body>")
         frame = page.frame_locator("iframe")
         box = frame.locator('graph-view .box[data-id="0.weight"]')

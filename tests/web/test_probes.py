@@ -18,7 +18,7 @@ TOKEN = "correct-horse-battery"
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Profiles take until the gate opens; it is open in the end, so that no thread is left behind."""
+    """Profiles wait for the gate, which is open at the end."""
     opened = threading.Event()
 
     def wait(_):
@@ -31,7 +31,7 @@ def gate(monkeypatch):
 
 
 async def until(client, path, holds):
-    """The first answer that is as it should be; within 20 seconds."""
+    """The first answer whose JSON `holds`."""
     end = time.monotonic() + 20
     while True:
         answer = await client.get(path)
@@ -55,7 +55,7 @@ def test_an_idle_server_is_alive_and_ready(client):
     assert health.headers["cache-control"] == ready.headers["cache-control"] == "no-store"
 
 
-def test_while_a_device_computes_the_loop_is_alive_and_the_device_says_for_how_long(client, gate):
+def test_probes_answer_while_a_device_computes(client, gate):
     async def scenario():
         task = asyncio.create_task(client.client.get("/api/v1/profile.json"))
         first = await until(client.client, "/readyz", lambda said: said["devices"][0]["running_seconds"] > 0)
@@ -78,7 +78,7 @@ def test_while_a_device_computes_the_loop_is_alive_and_the_device_says_for_how_l
     assert answer.status_code == 200
 
 
-def test_ready_until_the_line_is_full_and_again_after(open_client, settings, gate):
+def test_a_full_queue_is_not_ready(open_client, settings, gate):
     client = open_client(create_app(settings.model_copy(update={"queue": 2})))
 
     async def scenario():
@@ -97,7 +97,7 @@ def test_ready_until_the_line_is_full_and_again_after(open_client, settings, gat
     assert after.status_code == 200
 
 
-def test_a_device_that_never_comes_back_is_seen_to_hang(open_client, settings, gate):
+def test_a_device_past_its_deadline_hangs(open_client, settings, gate):
     limits = {"deadline_seconds": 0.1, "live_deadline_seconds": 0.1}
     client = open_client(create_app(settings.model_copy(update=limits)))
 
@@ -116,7 +116,7 @@ def test_a_device_that_never_comes_back_is_seen_to_hang(open_client, settings, g
     assert after.status_code == 200
 
 
-def test_a_server_that_shuts_down_is_not_ready_but_alive(open_client, settings):
+def test_a_server_in_shutdown_is_alive_and_not_ready(open_client, settings):
     app = create_app(settings)
     client = open_client(app)
 
@@ -135,7 +135,7 @@ def test_a_server_that_shuts_down_is_not_ready_but_alive(open_client, settings):
     assert health.status_code == 200
 
 
-def test_readiness_says_which_kernel_takes_statistics(client, monkeypatch):
+def test_readiness_names_the_statistics_kernel(client, monkeypatch):
     for kernel, name in ((object(), "native"), (None, "torch")):
         monkeypatch.setattr(native, "kernel", kernel)
         assert client.get("/readyz").json()["kernel"] == name

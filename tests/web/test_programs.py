@@ -22,7 +22,7 @@ CONSTRUCTS = [name for name in PYTHON if name != "mlp"]
 
 
 @pytest.mark.parametrize("program", PYTHON)
-def test_the_spec_of_a_dump_posted_back_gives_the_same_dump(client, program):
+def test_posting_the_spec_of_a_dump_gives_the_same_dump(client, program):
     first = client.get(f"/api/v1/trace.json?program={program}&seed=3")
     assert first.status_code == 200
     spec = first.json()["spec"]
@@ -52,7 +52,7 @@ def without_timing(answer):
         for form in FORMATS.values()
     ],
 )
-def test_every_format_is_there_for_every_program(client, program, form):
+def test_every_program_has_every_format(client, program, form):
     answer = client.get(f"/api/v1/{form.file}?program={program}")
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == form.media_type
@@ -63,7 +63,7 @@ def test_every_format_is_there_for_every_program(client, program, form):
 
 
 @pytest.mark.parametrize("program", CONSTRUCTS)
-def test_a_profile_without_layers_has_the_shape_of_one_with(client, program):
+def test_a_profile_without_layers_has_all_keys(client, program):
     net = client.get("/api/v1/profile.json").json()
     answer = client.get(f"/api/v1/profile.json?program={program}").json()
     assert list(answer) == list(net)
@@ -105,7 +105,7 @@ def test_an_unused_key_is_a_422_that_lists_the_used_ones(client, program):
         ("program=exp&preset=deep-relu", "invalid_spec", "program"),
     ],
 )
-def test_what_is_refused_names_the_key(client, query, code, field):
+def test_a_refused_spec_names_its_key(client, query, code, field):
     for address in ("/api/v1/trace.json", "/api/v1/profile.json", "/api/v1/trace.py"):
         answer = client.get(f"{address}?{query}")
         assert (answer.status_code, answer.json()["error"]["code"], answer.json()["error"]["field"]) == (
@@ -127,7 +127,7 @@ def test_two_spellings_of_one_spec_have_one_tag(client):
     assert client.get("/api/v1/trace.json?program=my_relu").headers["etag"] not in tags
 
 
-def test_the_description_says_which_programs_use_a_key(client):
+def test_openapi_names_the_programs_that_use_a_key(client):
     document = client.get("/openapi.json").json()
     parameters = {each["name"]: each for each in document["paths"]["/api/v1/trace.json"]["get"]["parameters"]}
     assert parameters["program"]["schema"]["enum"] == list(PROGRAMS)
@@ -137,7 +137,7 @@ def test_the_description_says_which_programs_use_a_key(client):
 
 @pytest.fixture
 def nothing_built(monkeypatch, tmp_path):
-    """A cache in which no extension lies, and none loaded."""
+    """An empty cache of extensions, and none loaded."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     load_extension.cache_clear()
     yield
@@ -145,7 +145,7 @@ def nothing_built(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("nothing_built")
-def test_without_the_extension_its_program_is_a_501_and_the_page_shows_the_default_model(client):
+def test_linear_cpp_without_the_extension_is_a_501(client):
     for address in ("trace.json", "profile.json", "trace.dot"):
         answer = client.get(f"/api/v1/{address}?program=linear_cpp")
         assert (answer.status_code, answer.json()["error"]["code"]) == (501, "missing_extra")
@@ -158,7 +158,7 @@ def test_without_the_extension_its_program_is_a_501_and_the_page_shows_the_defau
 
 
 @pytest.mark.usefixtures("nothing_built")
-def test_nobody_is_told_where_a_file_lies_that_does_not_load(client, tmp_path):
+def test_a_broken_extension_hides_its_path(client, tmp_path):
     path = target_path(cuda=False)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"no library")
@@ -170,7 +170,7 @@ def test_nobody_is_told_where_a_file_lies_that_does_not_load(client, tmp_path):
         assert str(tmp_path) not in answer.text
 
 
-def test_the_live_socket_goes_from_program_to_program(settings, serve):
+def test_a_socket_can_change_programs(settings, serve):
     address = serve(create_app(settings))
     with connect(f"ws://{address}/api/v1/live", compression=None) as socket:
         for seq, program in enumerate([*PYTHON, "exp", "mlp"], start=1):
@@ -185,8 +185,3 @@ def test_the_live_socket_goes_from_program_to_program(settings, serve):
         while not isinstance(message := socket.recv(timeout=20), str) or "error" not in orjson.loads(message):
             pass
         assert orjson.loads(message)["error"]["field"] == "scale"
-
-
-def test_a_malformed_size_is_told_without_speaking_of_layers(client):
-    message = client.get("/api/v1/trace.json?program=exp&widths=0").json()["error"]["message"]
-    assert "at most 1024 are computed here" in message
