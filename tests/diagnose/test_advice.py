@@ -124,7 +124,7 @@ def test_fifty_layers_keep_their_variance_with_it(activation):
 
 
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
-def test_what_leaves_its_fixed_point_is_said_to(activation):
+def test_an_unstable_fixed_point_is_noted(activation):
     advice = advise(spec_of(activation=activation))
     assert moments(activation, advice.gain**2).second_moment == pytest.approx(1, abs=1e-9)
     assert "unstable" in advice.note

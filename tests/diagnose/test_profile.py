@@ -57,7 +57,7 @@ def measured(layer: LayerProfile, quantity: str) -> float | None:
     return getattr(getattr(layer, name), statistic)
 
 
-# ---------------------------------------------------------------------------------------------------- what is measured
+# ---------------------------------------------------------------------------------------------------- measured
 
 
 @pytest.mark.smoke
@@ -122,7 +122,7 @@ def test_the_vanishing_net_vanishes():
     assert layers[-1].activation.zero_fraction == 1
 
 
-def test_without_its_spec_a_trace_is_expected_to_be_what_follows_from_what_came_in():
+def test_a_trace_without_a_spec_is_expected_to_follow_from_its_input():
     trace = trace_spec(spec_of(widths="100,80,60,10", loss="cross_entropy"))
     found = profile(dataclasses.replace(trace, spec=None))
     assert found.spec is None
@@ -138,16 +138,11 @@ def test_without_its_spec_a_trace_is_expected_to_be_what_follows_from_what_came_
     assert [layer.health for layer in found.layers] == [layer.health for layer in by_spec]
 
 
-def test_a_loaded_dump_has_the_same_profile():
-    trace = trace_spec(spec_of(activation="tanh", widths="20x4"))
-    assert dump_profile(profile(load(dump_trace(trace)))) == dump_profile(profile(trace))
-
-
 # ----------------------------------------------------------------------------------------------- a model without a spec
 
 
 class Stack(nn.Module):
-    """Layers that theory has something to say of, and such that it has not."""
+    """Layers with and without a theory."""
 
     def __init__(self):
         super().__init__()
@@ -317,7 +312,7 @@ def test_plain_functions_are_expected_too():
     assert (layer.expected, layer.reason) == ({}, "matmul: no theory of it here")
 
 
-def test_of_what_several_read_no_gradient_is_expected():
+def test_a_tensor_with_several_readers_has_no_expected_gradient():
     class Forked(nn.Module):
         def __init__(self):
             super().__init__()
@@ -331,7 +326,7 @@ def test_of_what_several_read_no_gradient_is_expected():
     assert set(first.expected) == {"preactivation_std", "activation_mean", "activation_std"}
 
 
-def test_what_is_added_to_a_product_is_its_bias_only_if_it_is_a_parameter():
+def test_only_a_parameter_is_the_bias_of_a_product():
     class Residual(nn.Module):
         def __init__(self):
             super().__init__()
@@ -374,7 +369,7 @@ def test_an_activation_that_is_written_out_is_known_by_its_module():
     assert "dead_fraction" not in first.expected
 
 
-def test_a_layer_of_one_s_own_may_be_sick():
+def test_a_user_s_layer_may_be_sick():
     def model():
         return nn.Sequential(*(module for _ in range(30) for module in (nn.Linear(64, 64), nn.Tanh())))
 
@@ -393,7 +388,7 @@ def test_a_layer_of_one_s_own_may_be_sick():
     assert profile(traced()).input is None
 
 
-# ------------------------------------------------------------------------------------------------------ what is healthy
+# ------------------------------------------------------------------------------------------------------ health
 
 GOOD = Summary(100, 0.0, 1.0, -3.0, 3.0, 10.0, 0.0, 0, 0, 0, None, None, (0,) * BINS)
 
@@ -469,7 +464,7 @@ def test_verdicts_on_real_nets(values, verdicts):
     assert {layer.health for layer in profile_of(**values).layers} == verdicts
 
 
-# ----------------------------------------------------------------------------------------------------- what is expected
+# ----------------------------------------------------------------------------------------------------- expected
 
 
 @pytest.mark.parametrize(
@@ -484,7 +479,7 @@ def test_verdicts_on_real_nets(values, verdicts):
         {"widths": "60,60,30,80", "init": "orthogonal", "activation": "selu"},
     ],
 )
-def test_what_is_measured_lies_where_it_is_expected(values):
+def test_measured_figures_lie_in_the_expected_bands(values):
     inside = {}
     for seed in range(10):
         for layer in profile_of(**values, seed=seed).layers:
@@ -604,7 +599,7 @@ def test_a_reason_stands_only_where_there_is_one():
     assert dump_profile(profile(load(dump_trace(trace)))) == dump_profile(profile(trace))
 
 
-def test_what_the_live_path_carries_is_what_the_profile_says():
+def test_the_theory_message_agrees_with_the_profile():
     trace = trace_spec(spec_of(widths="20x5", activation="tanh", init="standard_normal"))
     message, dump = json.loads(theory_message(theory(trace), 7)), json.loads(dump_profile(profile(trace)))
     assert (message["type"], message["seq"]) == ("theory", 7)
@@ -619,7 +614,7 @@ def test_what_the_live_path_carries_is_what_the_profile_says():
     assert {layer["health"] for layer in told["layers"]} == {"saturated", None}
 
 
-def test_dump_of_what_json_cannot_hold():
+def test_dump_of_non_finite_figures():
     dump = json.loads(dump_profile(profile_of(preset="deep-exploding")))
     assert dump["loss"] == "NaN"
     assert dump["first_inf_layer"] == pytest.approx(38, abs=1)

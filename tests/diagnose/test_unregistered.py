@@ -116,6 +116,12 @@ class Learned(nn.Module):
 LEARNED = Learned()
 
 
+def tied():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[1].weight = model[0].weight
+    return model
+
+
 AS_IT_IS, DOUBLED = WhatIf(), WhatIf(scale=2.0)
 
 
@@ -131,7 +137,7 @@ def faults(model, *args, loss=None, what_ifs=(AS_IT_IS,), **kwargs):
 
 
 @pytest.mark.parametrize("what_ifs", [[AS_IT_IS], [AS_IT_IS, DOUBLED]], ids=["recorded", "repeated"])
-def test_layers_in_a_plain_list_are_told_with_the_line_that_runs_them(what_ifs):
+def test_layers_in_a_plain_list_are_named_with_the_line_that_runs_them(what_ifs):
     (fault,) = faults(Listed(list), what_ifs=what_ifs)
     assert faults(Scoped(list))[0].message == fault.message
     assert fault.message == (
@@ -147,7 +153,7 @@ def test_layers_in_a_plain_list_are_told_with_the_line_that_runs_them(what_ifs):
     [MadeInForward(), Held(nn.Parameter(torch.ones(8))), Held(Special(torch.ones(8)))],
     ids=["made in forward", "a tensor in a dict", "one of a kind"],
 )
-def test_one_that_lies_elsewhere_is_told_too(model):
+def test_an_unregistered_parameter_elsewhere_is_found(model):
     (fault,) = faults(model)
     assert fault.message.startswith("1 parameter that this pass uses is not among model.parameters()")
     assert fault.message.endswith("never changes it")
@@ -167,6 +173,8 @@ def test_one_that_lies_elsewhere_is_told_too(model):
         (nn.Linear(8, 1), {"loss": lambda output: LEARNED(output)}),
         (nn.utils.parametrizations.weight_norm(nn.Linear(8, 1)), {}),
         (nn.utils.parametrizations.orthogonal(nn.Linear(8, 8)), {}),
+        (nn.LSTM(8, 4, num_layers=2), {"loss": lambda output: output[0].sum()}),
+        (tied(), {}),
     ],
     ids=[
         "ModuleList",
@@ -180,27 +188,19 @@ def test_one_that_lies_elsewhere_is_told_too(model):
         "the loss's own",
         "weight norm",
         "orthogonal",
+        "recurrent",
+        "tied",
     ],
 )
-def test_what_the_model_knows_or_what_is_none_of_its_own_is_no_fault(model, options):
+def test_registered_parameters_and_other_tensors_are_no_fault(model, options):
     assert faults(model, **options) == []
 
 
-def test_nor_are_inputs_that_are_parameters():
+def test_an_input_that_is_a_parameter_is_no_fault():
     assert faults(nn.Linear(8, 1), nn.Parameter(torch.ones(2, 8))) == []
 
 
-def test_nor_is_a_tied_one():
-    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-    model[1].weight = model[0].weight
-    assert faults(model) == []
-
-
-def test_nor_is_a_recurrent_one():
-    assert faults(nn.LSTM(8, 4, num_layers=2), loss=lambda output: output[0].sum()) == []
-
-
-def test_a_parameter_of_the_copy_is_one_still():
+def test_a_parameter_stays_a_parameter_in_the_copy():
     asked = []
 
     class Asks(Held):

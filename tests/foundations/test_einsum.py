@@ -62,18 +62,6 @@ def test_the_written_loops_run_and_give_torchs_numbers(equation, shapes):
     torch.testing.assert_close(module["einsum"](*tensors).double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_each_index_of_a_batch_matrix_product():
-    contraction = resolve(parse("bij,bjk->bik"), [(3, 2, 5), (3, 5, 4)])
-    assert [(index.name, index.size, index.role, index.output) for index in contraction.indices] == [
-        ("b", 3, "batch", 0),
-        ("i", 2, "kept", 1),
-        ("k", 4, "kept", 2),
-        ("j", 5, "summed", None),
-    ]
-    assert contraction.shape == (3, 2, 4)
-    assert contraction.products == 3 * 2 * 4 * 5
-
-
 def test_the_dimensions_behind_an_ellipsis_are_aligned_at_their_end():
     contraction = resolve(parse("...i,...i->...i"), [(2, 1, 3), (4, 3)])
     assert contraction.operands == (("e0", "e1", "i"), ("e1", "i"))

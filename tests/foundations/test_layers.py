@@ -1,7 +1,6 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import nn
 
 from chainrule.foundations import layer_function, layers
 from chainrule.foundations.activations import ACTIVATIONS
@@ -150,11 +149,6 @@ def test_activation_reads_the_table(generator, form, name):
     torch.testing.assert_close(inp.g, gradient, **EXACT)
 
 
-def test_activation_of_no_such_name():
-    with pytest.raises(ValueError, match="got 'swish'"):
-        Activation("swish")
-
-
 # --------------------------------------------------------------------------------------------------- losses
 
 
@@ -292,28 +286,6 @@ def chapter_model(generator, n_in=10, hidden=6, n_out=1, batch=20):
     return x, targ, parameters
 
 
-@pytest.mark.parametrize("batch", [20, 1])
-@pytest.mark.parametrize("n_out", [1, 4])
-@pytest.mark.parametrize("form", ["functions", "classes"])
-def test_the_chapter_s_model(generator, form, n_out, batch):
-    x, targ, (w1, b1, w2, b2) = chapter_model(generator, n_out=n_out, batch=batch)
-
-    def reference(x, w1, b1, w2, b2):
-        net = F.linear(torch.relu(F.linear(x, w1.t(), b1)), w2.t(), b2)
-        return F.mse_loss(net.view(targ.shape), targ)
-
-    expected, gradients = autograd_of(reference, x, w1, b1, w2, b2)
-    if form == "functions":
-        *_, loss = forward_and_backward(x, targ, w1, b1, w2, b2)
-    else:
-        model = Model([Lin(w1, b1), Relu(), Lin(w2, b2)], Mse())
-        loss = model(x, targ)
-        model.backward()
-    torch.testing.assert_close(loss, expected, **EXACT)
-    for tensor, gradient in zip((x, w1, b1, w2, b2), gradients, strict=True):
-        torch.testing.assert_close(tensor.g, gradient, **EXACT)
-
-
 @pytest.mark.parametrize(("batch", "n_out"), [(20, 1), (20, 4), (1, 1), (1, 4)])
 def test_the_tensors_between_have_autograd_s_gradients(generator, batch, n_out):
     x, targ, (w1, b1, w2, b2) = chapter_model(generator, n_out=n_out, batch=batch)
@@ -355,22 +327,6 @@ def test_a_thousand_layers(generator):
     expected = decay * x
     torch.testing.assert_close(loss, F.mse_loss(expected, targ), rtol=1e-9, atol=0)
     torch.testing.assert_close(x.g, decay * 2 * (expected - targ) / 6, rtol=1e-9, atol=0)
-
-
-def test_agrees_with_torch_nn(generator):
-    x, _, (w1, b1, w2, b2) = chapter_model(generator, n_out=3)
-    labels = torch.randint(3, (20,), generator=generator)
-    net = nn.Sequential(nn.Linear(10, 6), nn.Tanh(), nn.Linear(6, 3)).double()
-    with torch.no_grad():
-        for parameter, value in zip(net.parameters(), (w1.t(), b1, w2.t(), b2), strict=True):
-            parameter.copy_(value)
-    expected = nn.CrossEntropyLoss()(net(x), labels)
-    expected.backward()
-    model = Model([Lin(w1, b1), Activation("tanh"), Lin(w2, b2)], CrossEntropy())
-    torch.testing.assert_close(model(x, labels), expected.detach(), **EXACT)
-    model.backward()
-    for parameter, tensor in zip(net.parameters(), (w1, b1, w2, b2), strict=True):
-        torch.testing.assert_close(tensor.g.t() if tensor.ndim == 2 else tensor.g, parameter.grad, **EXACT)
 
 
 def test_backward_before_forward_says_what_is_missing():

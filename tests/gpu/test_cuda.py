@@ -1,4 +1,4 @@
-"""A trace on a CUDA device says what the same trace on the CPU says, to the tolerance of its dtype."""
+"""A trace on a CUDA device agrees with the same trace on the CPU, within the tolerance of its dtype."""
 
 import numpy as np
 import pytest

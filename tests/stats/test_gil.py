@@ -1,4 +1,4 @@
-"""The kernel gives the interpreter away while it works: other threads run, whichever of its functions is called."""
+"""Every function of the kernel releases the GIL: other threads run meanwhile."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Rows in blocks: which a tensor gets, whatever threads and failures there are, and what is in it."""
+"""Rows of statistics in blocks: each tensor has its own, with several threads and after failures."""
 
 import threading
 
@@ -74,7 +74,7 @@ def meanwhile(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["take", "take_at_once"])
-def test_a_row_that_is_being_written_is_nobody_elses(meanwhile, method):
+def test_a_row_that_is_being_written_is_given_to_no_other_tensor(meanwhile, method):
     rows = StatisticsSlab(capacity=2)
     taken = {}
 
@@ -89,7 +89,7 @@ def test_a_row_that_is_being_written_is_nobody_elses(meanwhile, method):
 
 
 @pytest.mark.parametrize("method", ["take", "take_at_once"])
-def test_a_row_that_came_to_nothing_takes_no_other_along(meanwhile, monkeypatch, method):
+def test_a_failed_row_keeps_the_others(meanwhile, monkeypatch, method):
     def summarize(*_):
         raise RuntimeError("unreadable")
 
@@ -111,7 +111,7 @@ def test_a_row_that_came_to_nothing_takes_no_other_along(meanwhile, monkeypatch,
 
 
 @pytest.mark.usefixtures("implementation_on_host")
-def test_rows_that_came_to_nothing_are_used_before_there_are_more():
+def test_failed_rows_are_reused_first():
     rows = StatisticsSlab(capacity=8)
     taken = []
     for number in range(8):
@@ -144,7 +144,7 @@ def test_rows_of_several_blocks():
     assert [table[name].mean for name in "abc"] == [5, 0, 20]
 
 
-def test_one_block_can_be_written_to_and_what_is_put_together_cannot():
+def test_a_single_block_is_writable_and_joined_blocks_are_not():
     rows = StatisticsSlab(3)
     rows.moments[[0, 2]], rows.counts[[0, 2]] = 5, 6
     assert rows.table(["a"], [2])["a"].mean == 5
@@ -158,7 +158,7 @@ def test_one_block_can_be_written_to_and_what_is_put_together_cannot():
         rows.counts[0] = 1
 
 
-def test_no_row_beyond_those_that_there_are():
+def test_a_row_out_of_range_raises():
     rows = StatisticsSlab(2)
     with pytest.raises(IndexError):
         rows.write(2, torch.ones(1))

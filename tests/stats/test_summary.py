@@ -1,4 +1,4 @@
-"""The table of statistics: what a row says, and what is said where there is no row."""
+"""The table of statistics: rows by tensor, columns by name."""
 
 import math
 
