@@ -49,9 +49,6 @@ def by_autograd():
     return {**named, "y": y, "loss": loss, **gradients}
 
 
-# ---------------------------------------------------------------------------------------------------------- five styles
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("style", STYLES)
 def test_every_style_shows_the_same_numbers_which_are_torchs(style, traces, by_autograd):
@@ -70,8 +67,6 @@ def test_every_style_shows_the_same_numbers_which_are_torchs(style, traces, by_a
         assert row.max == pytest.approx(x.max(), rel=1e-4, abs=1e-6 * size), name
     assert trace.loss == pytest.approx(by_autograd["loss"].item(), rel=1e-6)
 
-
-# ----------------------------------------------------------------------------------------- the chapter's graph, by hand
 
 # matmul, add | relu | matmul, add | squeeze, sub, pow, mean
 FORWARD = {
@@ -185,27 +180,7 @@ def test_tensors_saved_for_the_backward(style, traces):
             "loss": {"loss.sub"},
         }
     else:
-        assert kept == {
-            "layers.0": {"x", "w1"},
-            "layers.1": {"l1"},
-            "layers.2": {"l2", "w2"},
-            "loss": {"out", "y"},
-        }
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_flops_are_2mnk_for_every_product(style, traces):
-    trace = traces[style]
-    products = {"layers.0": 2 * 200 * 100 * 50, "layers.2": 2 * 200 * 50 * 1}
-    total = {"forward": 0, "backward": 0}
-    for op in trace.ops:
-        path = trace.module_by_id[op.module].path
-        if op.name == "matmul":
-            assert op.flops == products[path]
-        if op.name in ("matmul", "MmBackward0"):
-            total[op.phase] += op.flops
-    # the backward pass has two products for each of the forward pass
-    assert total == {"forward": sum(products.values()), "backward": 2 * sum(products.values())}
+        assert kept == {"layers.0": {"x", "w1"}, "layers.1": {"l1"}, "layers.2": {"l2", "w2"}, "loss": {"out", "y"}}
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -221,9 +196,6 @@ def test_source_lines_are_the_packages_own(style, traces):
     missing = [op for op in traces[style].ops if op.source is None]
     assert all(op.phase == "backward" and op.name.endswith(("Backward0", "Backward1")) for op in missing)
     assert bool(missing) == (style == "module")
-
-
-# --------------------------------------------------------------------------------------------------------------- layers
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -260,9 +232,6 @@ def test_deeper_nets_have_the_chapters_names_with_gradients(style, options, expe
     assert trace.layers[-1].activation == names["out"].id
 
 
-# ------------------------------------------------------------------------------------------------------ unit statistics
-
-
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "tanh", "sigmoid", "gelu", "silu", "elu", "selu"])
 def test_dead_units_and_saturation_of_every_activation_in_every_style(activation, style):
@@ -280,9 +249,6 @@ def test_dead_units_and_saturation_of_every_activation_in_every_style(activation
         assert row.saturation is None
     assert statistics(trace, "l1").dead_fraction is None
     assert statistics(trace, "l1").saturation is None
-
-
-# ------------------------------------------------------------------------------------------------ the spec's other keys
 
 
 def test_the_expected_loss_and_gradients_of_the_chapter():
@@ -331,9 +297,6 @@ def test_the_trace_carries_its_spec_its_environment_and_its_times():
     assert trace.environment["threads"] == torch.get_num_threads()
     assert 0 < trace.timing["record_ms"] <= trace.timing["total_ms"]
     assert 0 < trace.timing["build_ms"] <= trace.timing["total_ms"]
-
-
-# -------------------------------------------------------------------------------------------------------- tensor_values
 
 
 def expected_values(spec, name):

@@ -103,9 +103,6 @@ def assert_same_trace(one, other):
     assert np.array_equal(one.statistics.counts, other.statistics.counts)
 
 
-# ------------------------------------------------------------------------------------------------------------ asking
-
-
 @pytest.mark.smoke
 def test_the_first_error_asked_for_counts():
     stop = Stop()
@@ -142,9 +139,6 @@ def test_another_threads_work_goes_on():
         with pytest.raises(StoppedError):
             trace_spec(net())
     assert_same_trace(traces[0], trace_spec(net()))
-
-
-# -------------------------------------------------------------------------------------------------------- recordings
 
 
 @pytest.mark.smoke
@@ -219,9 +213,6 @@ def test_a_model_that_was_stopped_has_not_failed():
     after, _ = stopped(trace_model, model, torch.ones(2, 4), n=3)
     assert after == 0
     assert trace_model(model, torch.ones(2, 4)).error is None
-
-
-# ------------------------------------------------------------------------------------------------ what is around them
 
 
 def test_drawing_stops_between_two_tensors():

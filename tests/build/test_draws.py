@@ -173,9 +173,6 @@ def test_biases():
     assert 24 < leaves["w1"].abs().max().item() <= 25
 
 
-# --------------------------------------------------------------------------------------------------- nominal variances
-
-
 @pytest.mark.parametrize("widths", ["300,400,200", "200,400,300"])
 @pytest.mark.parametrize("init", INITS)
 def test_weight_variances_match_the_draws(init, widths):

@@ -63,9 +63,6 @@ def assert_same_pass(spec: ModelSpec, tolerance: float) -> None:
         assert_same(gradient, expected[name], tolerance, name)
 
 
-# ---------------------------------------------------------------------------------------- five styles, same numbers
-
-
 def torch_reference(spec: ModelSpec) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Loss and gradients by torch's own functions and autograd, from the same draw."""
     leaves = draw_leaves(spec)
@@ -153,9 +150,6 @@ def test_500_layers_in_every_style():
     for style in STYLES:
         _, loss = run(spec_of(style=style, widths="4x501", init="orthogonal", activation="linear", batch=2))
         assert loss.isfinite()
-
-
-# --------------------------------------------------------------------------------------------------------- names
 
 
 def test_the_chapters_names():

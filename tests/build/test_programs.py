@@ -160,9 +160,6 @@ def test_leaves_are_drawn_as_the_chapter_draws_them():
     assert [tuple(leaf.shape) for leaf in neuron.values()] == [(3,), (3,), (), ()]
 
 
-# ------------------------------------------------------------------------------------------------------------ pictures
-
-
 def forward_ops(trace):
     return Counter(op.name for op in trace.ops if op.phase == "forward")
 
@@ -225,9 +222,6 @@ def test_without_a_bias_there_is_no_gradient_of_one():
     assert not {"b", "b.g"} & names
 
 
-# ------------------------------------------------------------------------------------------------------ around a trace
-
-
 @pytest.mark.parametrize("program", PYTHON)
 def test_a_profile_of_a_program_without_layers(program):
     shown = profile(trace_spec(ModelSpec(program=program)))
@@ -252,9 +246,6 @@ def test_the_slider_goes_from_program_to_program():
     for spec in specs:
         got, expected = retracer.trace(spec), trace_spec(spec)
         assert (got.loss, got.ops, got.spec) == (expected.loss, expected.ops, expected.spec)
-
-
-# -------------------------------------------------------------------------------------------------------- the extension
 
 
 @pytest.mark.long

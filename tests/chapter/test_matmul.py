@@ -159,10 +159,7 @@ def test_some_of_the_rungs():
 
 @pytest.mark.parametrize(
     ("given", "field", "message"),
-    [
-        ({"rungs": "loops,numpy"}, "rungs", "'numpy' is none of them"),
-        ({"rungs": ""}, "rungs", "a name is missing"),
-    ],
+    [({"rungs": "loops,numpy"}, "rungs", "'numpy' is none of them"), ({"rungs": ""}, "rungs", "a name is missing")],
 )
 def test_bad_input_names_its_field(given, field, message):
     with pytest.raises(InputError) as raised:

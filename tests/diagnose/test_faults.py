@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from parts import Parts
 from reference_models import MODELS
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
@@ -47,9 +48,6 @@ def only(faults, kind):
 def net(*sizes):
     layers = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
-
-
-# -------------------------------------------------------------------------------------------------------------- healthy
 
 
 @pytest.mark.smoke
@@ -117,9 +115,6 @@ def test_a_resnet_and_a_gpt_have_no_faults(watched):
     assert faults_of(Gpt(), torch.randint(50, (4, 12)), loss=cross_entropy, watched=watched) == ()
 
 
-# ------------------------------------------------------------------------------------------------- no gradient
-
-
 class Two(nn.Module):
     """An encoder and a head; `between` says what happens on the way from one to the other."""
 
@@ -146,15 +141,8 @@ def test_an_unused_layer_is_one_and_needs_no_place_in_the_graph():
 
 
 def test_one_parameter_of_a_layer_may_be_unused():
-    class Biasless(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 2)
-
-        def forward(self, x):
-            return x @ self.layer.weight.t()
-
-    (fault,) = faults_of(Biasless(), X)
+    model = Parts(lambda self, x: x @ self.layer.weight.t(), layer=nn.Linear(4, 2))
+    (fault,) = faults_of(model, X)
     assert (fault.module, fault.message.split(":")[0]) == ("layer", "layer.bias")
 
 
@@ -231,15 +219,10 @@ def test_an_op_of_integers_or_truth_values_has_no_derivative(between, op, values
 
 @WATCHED
 def test_a_parameter_whose_shape_alone_is_read_is_unused(watched):
-    class Shaped(Two):
-        def __init__(self):
-            super().__init__()
-            self.like = nn.Parameter(torch.ones(16, 2))
+    def forward(self, x):
+        return self.two(x) + torch.zeros_like(self.like) + self.like.new_zeros(2)
 
-        def forward(self, x):
-            return super().forward(x) + torch.zeros_like(self.like) + self.like.new_zeros(2)
-
-    (fault,) = faults_of(Shaped(), X, watched=watched)
+    (fault,) = faults_of(Parts(forward, two=Two(), like=nn.Parameter(torch.ones(16, 2))), X, watched=watched)
     assert fault.message.startswith("like: no gradient, unused")
 
 
@@ -265,17 +248,13 @@ def test_the_first_of_several_cuts_is_named(watched):
 
 @WATCHED
 def test_a_branch_that_does_not_reach_the_loss_has_no_path(watched):
-    class Auxiliary(Two):
-        def __init__(self):
-            super().__init__()
-            self.auxiliary = nn.Linear(6, 3)
+    def forward(self, x):
+        hidden = self.encoder(x)
+        self.auxiliary(hidden).softmax(1)
+        return self.head(hidden)
 
-        def forward(self, x):
-            hidden = self.encoder(x)
-            self.auxiliary(hidden).softmax(1)
-            return self.head(hidden)
-
-    trace, faults = run(Auxiliary(), X, watched=watched)
+    model = Parts(forward, encoder=net(4, 6, 6), auxiliary=nn.Linear(6, 3), head=nn.Linear(6, 2))
+    trace, faults = run(model, X, watched=watched)
     (fault,) = faults
     assert fault.module == "auxiliary"
     assert "no path: nothing that is computed from it leads to the loss" in fault.message
@@ -283,17 +262,9 @@ def test_a_branch_that_does_not_reach_the_loss_has_no_path(watched):
 
 
 def test_a_frozen_module_comes_last_with_a_note_on_its_running_statistics():
-    class Backboned(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.backbone = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU())
-            self.head = nn.Linear(6, 2)
-            self.spare = nn.Linear(1, 1)
-
-        def forward(self, x):
-            return self.head(self.backbone(x))
-
-    model = Backboned()
+    backbone = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU())
+    parts = {"backbone": backbone, "head": nn.Linear(6, 2), "spare": nn.Linear(1, 1)}
+    model = Parts(lambda self, x: self.head(self.backbone(x)), **parts)
     model.backbone.requires_grad_(False)
     unused, frozen = faults_of(model, X)
     assert unused.module == "spare"
@@ -306,33 +277,19 @@ def test_a_frozen_module_comes_last_with_a_note_on_its_running_statistics():
 
 @WATCHED
 def test_tied_weights_have_one_gradient_and_no_fault(watched):
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.unembed = nn.Linear(4, 9, bias=False)
-            self.embed = nn.Embedding(9, 4)
-            self.embed.weight = self.unembed.weight
-
-        def forward(self, x):
-            return self.embed(x) ** 2
-
-    evidence = evidence_of(Tied())
-    (known,) = evidence.parameters
+    parts = {"unembed": nn.Linear(4, 9, bias=False), "embed": nn.Embedding(9, 4)}
+    model = Parts(lambda self, x: self.embed(x) ** 2, **parts)
+    model.embed.weight = model.unembed.weight
+    (known,) = evidence_of(model).parameters
     assert (known.path, known.aliases) == ("unembed.weight", ("embed.weight",))
-    assert faults_of(Tied(), torch.tensor([1, 2]), watched=watched) == ()
+    assert faults_of(model, torch.tensor([1, 2]), watched=watched) == ()
 
 
 def test_a_layer_that_learns_by_another_name_is_not_lost():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder, self.decoder = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.decoder.weight = self.encoder.weight
-
-        def forward(self, x):
-            return F.linear(self.encoder(x), self.decoder.weight)
-
-    (fault,) = faults_of(Tied(), X)
+    parts = {"encoder": nn.Linear(4, 4), "decoder": nn.Linear(4, 4)}
+    model = Parts(lambda self, x: F.linear(self.encoder(x), self.decoder.weight), **parts)
+    model.decoder.weight = model.encoder.weight
+    (fault,) = faults_of(model, X)
     assert fault.message.startswith("decoder.bias: no gradient, unused")
     assert fault.module == "decoder"
 
@@ -367,16 +324,9 @@ def test_a_backward_that_returns_none_for_a_parameter_is_named(watched):
             (weight,) = ctx.saved_tensors
             return gradient * weight, None
 
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-            self.weight = nn.Parameter(torch.ones(4))
-
-        def forward(self, x):
-            return Scale.apply(self.layer(x), self.weight)
-
-    (fault,) = faults_of(Scaled(), X, watched=watched)
+    parts = {"layer": nn.Linear(4, 4), "weight": nn.Parameter(torch.ones(4))}
+    model = Parts(lambda self, x: Scale.apply(self.layer(x), self.weight), **parts)
+    (fault,) = faults_of(model, X, watched=watched)
     assert fault.message.startswith("weight: no gradient, no path: the backward of mul gave none for it")
 
 
@@ -428,9 +378,6 @@ def test_a_pass_without_backward_has_no_gradient_faults():
     with record(model) as recording, torch.no_grad():
         model(X)
     assert find_faults(recording.trace, evidence_of(model)) == ()
-
-
-# ----------------------------------------------------------------------------------------------------------- not finite
 
 
 class Growing(nn.Module):
@@ -495,51 +442,34 @@ def test_an_input_that_is_not_finite_is_named_itself():
 
 
 def test_a_mask_of_infinity_is_no_fault_unless_it_leaves_nothing():
-    class Masked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
-        def forward(self, x, mask):
-            return self.layer(x).masked_fill(mask, float("-inf")).softmax(1)
+    def forward(self, x, mask):
+        return self.layer(x).masked_fill(mask, float("-inf")).softmax(1)
 
     mask = torch.eye(16, 4, dtype=torch.bool)
-    assert faults_of(Masked(), X, mask, loss=lambda out: out**2) == ()
+    model = Parts(forward, layer=nn.Linear(4, 4))
+    assert faults_of(model, X, mask, loss=lambda out: out**2) == ()
     mask[3] = True
-    trace, faults = run(Masked(), X, mask, loss=lambda out: out**2)
+    trace, faults = run(model, X, mask, loss=lambda out: out**2)
     (fault,) = only(faults, "first_nonfinite")
     assert trace.ops[int(fault.op[1:])].name == "softmax"
     assert "holds Inf on purpose" in fault.message
 
 
 def test_a_gradient_may_be_the_first_non_finite_tensor():
-    class Rooted(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4, bias=False)
-            nn.init.zeros_(self.layer.weight)
-
-        def forward(self, x):
-            return self.layer(x).abs().sqrt()
-
-    trace, faults = run(Rooted(), X)
+    model = Parts(lambda self, x: self.layer(x).abs().sqrt(), layer=nn.Linear(4, 4, bias=False))
+    nn.init.zeros_(model.layer.weight)
+    trace, faults = run(model, X)
     (fault,) = only(faults, "first_nonfinite")
     assert trace.ops[int(fault.op[1:])].phase == "backward"
     assert fault.source is not None  # of the forward op that it is the backward of
 
 
 def test_an_infinite_slope_is_named_with_its_remedy():
-    class Chosen(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+    def forward(self, x):
+        hidden = self.layer(x).relu()
+        return torch.where(hidden > 0, hidden.sqrt(), torch.zeros_like(hidden))
 
-        def forward(self, x):
-            hidden = self.layer(x).relu()
-            return torch.where(hidden > 0, hidden.sqrt(), torch.zeros_like(hidden))
-
-    model = Chosen()
-    (fault,) = only(faults_of(model, X), "first_nonfinite")
+    (fault,) = only(faults_of(Parts(forward, layer=nn.Linear(4, 4)), X), "first_nonfinite")
     assert "SqrtBackward0 made it of finite values" in fault.message
     assert fault.remedy.startswith("Keep what sqrt reads away from 0, by clamping it or by adding a small constant; to")
     assert fault.source.text == "return torch.where(hidden > 0, hidden.sqrt(), torch.zeros_like(hidden))"
@@ -558,9 +488,6 @@ def test_uninitialized_memory_is_not_checked():
     assert find_faults(recording.trace) == ()
 
 
-# ---------------------------------------------------------------------------------------------------------- errors
-
-
 def test_a_forward_that_raises_names_its_op():
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 2))
     model.spare = nn.Linear(1, 1)
@@ -573,16 +500,11 @@ def test_a_forward_that_raises_names_its_op():
 
 
 def test_a_relu_in_place_on_what_a_backward_needs_is_found():
-    class Overwriting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+    def forward(self, x):
+        gate = torch.sigmoid(self.layer(x))
+        return gate.sub_(0.5).relu_()
 
-        def forward(self, x):
-            gate = torch.sigmoid(self.layer(x))
-            return gate.sub_(0.5).relu_()
-
-    trace, (failed, in_place) = run(Overwriting(), X)
+    trace, (failed, in_place) = run(Parts(forward, layer=nn.Linear(4, 4)), X)
     assert (failed.kind, in_place.kind) == ("failed", "in_place")
     names = {op.id: op.name for op in trace.ops}
     assert names[failed.op] == "sigmoid"
@@ -608,32 +530,22 @@ def test_a_write_through_a_view_is_found():
 
 
 def test_a_write_to_a_parameter_is_found():
-    class Writing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+    def forward(self, x):
+        self.layer.weight.mul_(0.9)
+        return self.layer(x)
 
-        def forward(self, x):
-            self.layer.weight.mul_(0.9)
-            return self.layer(x)
-
-    failed, in_place = faults_of(Writing(), X)
+    failed, in_place = faults_of(Parts(forward, layer=nn.Linear(4, 4)), X)
     assert failed.op == in_place.op
     assert "torch.no_grad()" in in_place.remedy
 
 
 def test_a_change_through_data_is_found_though_nothing_raises():
-    class Hiding(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+    def forward(self, x):
+        out = torch.tanh(self.layer(x))
+        out.data.mul_(2)
+        return out
 
-        def forward(self, x):
-            out = torch.tanh(self.layer(x))
-            out.data.mul_(2)
-            return out
-
-    model = Hiding()
+    model = Parts(forward, layer=nn.Linear(4, 4))
     trace, (fault,) = run(model, X)
     assert trace.error is None
     assert fault.kind == "in_place"
@@ -682,9 +594,6 @@ def test_a_loss_without_a_graph_names_the_cut():
     assert cut.source.file == "test_faults.py"
 
 
-# -------------------------------------------------------------------------------------------------- gradients and units
-
-
 class Deep(nn.Module):
     """Layers of tanh, each of them orthogonal, so that the gradient stays; one of them scaled."""
 
@@ -723,15 +632,8 @@ def test_a_gradient_drop_is_tenfold(scale, falls):
 
 
 def test_one_of_two_parallel_layers_may_have_a_small_gradient():
-    class Parallel(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weak, self.strong = nn.Linear(16, 16), nn.Linear(16, 16)
-
-        def forward(self, x):
-            return 1e-3 * self.weak(x) + self.strong(x)
-
-    assert faults_of(Parallel(), torch.randn(16, 16)) == ()
+    parts = {"weak": nn.Linear(16, 16), "strong": nn.Linear(16, 16)}
+    assert faults_of(Parts(lambda self, x: 1e-3 * self.weak(x) + self.strong(x), **parts), torch.randn(16, 16)) == ()
 
 
 def test_gradient_drops_are_listed_up_to_a_limit():
@@ -750,17 +652,13 @@ def test_a_gradient_that_fades_is_one_fault():
 
 
 def test_a_weak_branch_beside_a_residual_is_no_drop():
-    class Weak(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.inner, self.outer, self.last = (nn.Linear(16, 16) for _ in range(4))
-            nn.init.zeros_(self.outer.weight)
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(x + self.outer(self.inner(x)))
 
-        def forward(self, x):
-            x = self.first(x)
-            return self.last(x + self.outer(self.inner(x)))
-
-    assert faults_of(Weak(), torch.randn(16, 16)) == ()
+    model = Parts(forward, **{name: nn.Linear(16, 16) for name in ("first", "inner", "outer", "last")})
+    nn.init.zeros_(model.outer.weight)
+    assert faults_of(model, torch.randn(16, 16)) == ()
 
 
 def test_a_dead_layer_is_named_with_its_consequence():
@@ -776,24 +674,15 @@ def test_a_dead_layer_is_named_with_its_consequence():
 
 
 def test_a_saturated_layer_is_named_but_not_a_confident_output():
-    class Gated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.hidden, self.out = nn.Linear(8, 16), nn.Linear(16, 1)
-            self.factor = 1.0
+    def forward(self, x):
+        return torch.sigmoid(self.out(torch.tanh(self.factor * self.hidden(x))) * 1e3)
 
-        def forward(self, x):
-            return torch.sigmoid(self.out(torch.tanh(self.factor * self.hidden(x))) * 1e3)
-
-    model = Gated()
+    model = Parts(forward, hidden=nn.Linear(8, 16), out=nn.Linear(16, 1), factor=1.0)
     loss = lambda out: F.binary_cross_entropy(out, torch.ones_like(out))  # noqa: E731
     assert only(faults_of(model, torch.randn(64, 8), loss=loss), "saturated") == []
     model.factor = 100.0
     (fault,) = only(faults_of(model, torch.randn(64, 8), loss=loss), "saturated")
     assert "of tanh is saturated" in fault.message
-
-
-# ------------------------------------------------------------------------------------------------- results
 
 
 def test_a_repeated_pass_has_the_same_reasons_and_its_own_numbers():
@@ -819,16 +708,10 @@ def test_faults_are_part_of_a_dump_and_of_the_message_that_follows_a_frame():
 
 
 def test_unregistered_parameters_come_before_missing_gradients():
-    class Listed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = [nn.Linear(4, 4), nn.Linear(4, 4)]
-            self.spare = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x)) + self.spare.weight.detach().sum()
 
-        def forward(self, x):
-            return self.layers[1](self.layers[0](x)) + self.spare.weight.detach().sum()
-
-    model = Listed()
+    model = Parts(forward, layers=[nn.Linear(4, 4), nn.Linear(4, 4)], spare=nn.Linear(4, 4))
     trace, _ = run(model, torch.randn(3, 4))
     evidence = evidence_of(model)
     evidence.unregistered = tuple(

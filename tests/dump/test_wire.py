@@ -12,15 +12,7 @@ import torch
 from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with_evil_names
 from torch import nn
 
-from chainrule.dump.wire import (
-    dump_json,
-    dump_topology,
-    dump_trace,
-    frame,
-    json_number,
-    load,
-    trace_schema,
-)
+from chainrule.dump.wire import dump_json, dump_topology, dump_trace, frame, json_number, load, trace_schema
 from chainrule.errors import DumpError
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -103,9 +95,6 @@ def record_nothing():
 KINDS = list(traces_of_all_kinds())
 
 
-# ----------------------------------------------------------------------------------------------------------- the schema
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("make", [make for _, make in KINDS], ids=[name for name, _ in KINDS])
 def test_every_dump_follows_the_published_schema_and_comes_back(make):
@@ -114,13 +103,8 @@ def test_every_dump_follows_the_published_schema_and_comes_back(make):
     validator().validate(json.loads(dumped))
     again = load(dumped)
     assert dump_trace(again) == dumped
-    assert again.ops == made.ops
-    assert again.tensors == made.tensors
-    assert again.modules == made.modules
-    assert again.saved == made.saved
-    assert again.layers == made.layers
-    assert again.sources == made.sources
-    assert again.error == made.error
+    for part in ("ops", "tensors", "modules", "saved", "layers", "sources", "error"):
+        assert getattr(again, part) == getattr(made, part), part
     assert np.array_equal(again.statistics.moments, made.statistics.moments, equal_nan=True)
     assert np.array_equal(again.statistics.counts, made.statistics.counts)
 
@@ -163,9 +147,6 @@ def test_the_numbers_in_the_dump_are_the_tables(trace, body):
     assert all(isinstance(value, int) for value in columns["n"])
 
 
-# ---------------------------------------------------------------------------------------------------------- determinism
-
-
 def without_timing(made):
     body = json.loads(dump_trace(made))
     body.pop("timing")
@@ -198,9 +179,6 @@ def test_the_topology_is_the_dump_without_its_numbers(trace, body):
     assert topology["statistics"] == {"tensor": body["statistics"]["tensor"]}
 
 
-# -------------------------------------------------------------------------------------------------- numbers not in JSON
-
-
 @pytest.mark.parametrize(
     ("value", "written"),
     [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (1.5, 1.5), (0.0, 0.0), (None, None)],
@@ -226,9 +204,6 @@ def test_a_dump_holds_no_nan_literal():
     row = body["statistics"]["tensor"].index(next(t["id"] for t in body["tensors"] if t["name"] == "out"))
     assert body["statistics"]["mean"][row] is None
     assert body["statistics"]["nan"][row] == body["statistics"]["n"][row]
-
-
-# -------------------------------------------------------------------------------------------------------------- loading
 
 
 def test_load_takes_bytes_text_and_a_file(trace, tmp_path):
@@ -340,9 +315,6 @@ def test_what_is_no_dump_at_all(content):
         load(content)
     assert "chainrule.trace/1" in error.value.message
     assert error.value.status == 422
-
-
-# --------------------------------------------------------------------------------------------------------------- frames
 
 
 def decode(encoded):

@@ -37,9 +37,6 @@ def off_the_kink(generator, *shape):
     return (values + 0.1 * values.sign()).requires_grad_()
 
 
-# ------------------------------------------------------------------------------------------ gradcheck of each
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("function", "check"),
@@ -75,9 +72,6 @@ def test_mse_function(generator, inp_shape, targ_shape):
 def test_cross_entropy_function(generator, batch):
     targ = torch.randint(4, (batch,), generator=generator)
     assert gradcheck(lambda inp: CrossEntropyFunction.apply(inp, targ), (normal(generator, batch, 4),))
-
-
-# ------------------------------------------------------------------------------------------- against torch's own
 
 
 @pytest.mark.parametrize(

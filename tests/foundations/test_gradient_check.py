@@ -33,9 +33,6 @@ def comparison(analytic, numeric, tolerance):
     return Comparison(0, 0, *(torch.tensor([[each]], dtype=torch.float64) for each in (analytic, numeric, tolerance)))
 
 
-# --------------------------------------------------------------------------------------------- beside torch's own
-
-
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")  # that float32 is likely to fail is the point
 @pytest.mark.parametrize("tolerances", [{}, {"eps": 1e-2}, {"eps": 1e-9}, {"atol": 0.5, "rtol": 0.5}, {"atol": 0.0}])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -65,9 +62,6 @@ def test_the_numeric_jacobian_is_that_of_the_plain_expression(case):
     right = analytic_jacobians(case.plain, inputs)
     for key, numeric in numeric_jacobians(case.apply, inputs, 1e-6).items():
         torch.testing.assert_close(numeric, right[key], rtol=1e-6, atol=1e-8)
-
-
-# ------------------------------------------------------------------------------------------------- what is unusual
 
 
 def test_relu_on_its_kink_has_half_a_slope_by_difference_and_none_by_backward():
@@ -273,9 +267,6 @@ def test_autograd_sums_a_gradient_that_is_too_large_to_the_shape_of_its_input():
 
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,))]
     assert gradient_check(Unsummed.apply, inputs).passed
-
-
-# ---------------------------------------------------------------------------------------------------------- the step
 
 
 def test_the_error_falls_with_the_square_of_the_step_and_rises_with_its_inverse():

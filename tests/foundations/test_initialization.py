@@ -4,15 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.foundations.initialization import (
-    SCHEMES,
-    draw,
-    generator_for,
-    normal,
-    orthogonal,
-    uniform,
-    zeros,
-)
+from chainrule.foundations.initialization import SCHEMES, draw, generator_for, normal, orthogonal, uniform, zeros
 
 
 def generator(seed=0):

@@ -64,9 +64,6 @@ def both_passes(form, kind, inp, *rest, grad_output=None):
     return out
 
 
-# --------------------------------------------------------------------------------------------------- linear
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [(7, 5, 3), (7, 5, 1), (1, 5, 3), (1, 1, 1)])
@@ -103,9 +100,6 @@ def test_lin_against_torch(generator, form, batch, fan_in, fan_out, bias):
 def test_lin_names_pattern_and_shapes(form, inp, w, b, shapes):
     with pytest.raises(ValueError, match=r"expected inp \(batch, fan_in\), w \(fan_in, fan_out\).*got " + shapes):
         form(torch.ones(inp), torch.ones(w), None if b is None else torch.ones(b))
-
-
-# ---------------------------------------------------------------------------------------------- activations
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (1, 1), (2, 3, 4), ()])
@@ -149,9 +143,6 @@ def test_activation_reads_the_table(generator, form, name):
     torch.testing.assert_close(inp.g, gradient, **EXACT)
 
 
-# --------------------------------------------------------------------------------------------------- losses
-
-
 @pytest.mark.parametrize(
     ("inp_shape", "targ_shape"),
     [((7, 1), (7,)), ((1, 1), (1,)), ((7, 3), (7, 3)), ((1, 3), (1, 3)), ((7, 1), (7, 1)), ((7,), (7,))],
@@ -175,8 +166,7 @@ def test_mse_against_torch(generator, form, inp_shape, targ_shape):
     ids=["mse", "mse_grad", "class", "layer_function"],
 )
 @pytest.mark.parametrize(
-    ("inp", "targ"),
-    [((200, 1), (1, 200)), ((200,), (200, 1)), ((200, 3), (200, 1)), ((3, 3), (3,))],
+    ("inp", "targ"), [((200, 1), (1, 200)), ((200,), (200, 1)), ((200, 3), (200, 1)), ((3, 3), (3,))]
 )
 def test_mse_refuses_what_would_broadcast(form, inp, targ):
     torch.broadcast_shapes(inp, targ)  # only our own check refuses it
@@ -219,9 +209,6 @@ def test_cross_entropy_of_huge_logits_is_finite():
 def test_cross_entropy_names_pattern_and_shapes(form, targ, text):
     with pytest.raises(ValueError, match=r"expected inp \(batch, classes\).*got inp \(7, 5\), " + text):
         form(torch.zeros(7, 5), targ)
-
-
-# ---------------------------------------------------------------------------------------- accumulation in .g
 
 
 def test_accumulate_and_zero_grad():
@@ -269,9 +256,6 @@ def test_the_same_activation_may_follow_itself(generator):
     torch.testing.assert_close(model(x, targ), expected, **EXACT)
     model.backward()
     torch.testing.assert_close(x.g, gradient, **EXACT)
-
-
-# ---------------------------------------------------------------------------------------------------- Model
 
 
 def chapter_model(generator, n_in=10, hidden=6, n_out=1, batch=20):

@@ -44,9 +44,6 @@ def every_second(*shape, **keys):
     return normal(*shape[:-1], 2 * shape[-1], **keys).detach()[..., ::2].requires_grad_()
 
 
-# ------------------------------------------------------------------------------------------------------------ parity
-
-
 @built
 @pytest.mark.parametrize("made", [normal, transposed, every_second])
 @pytest.mark.parametrize(
@@ -179,9 +176,6 @@ def test_the_module_draws_within_one_over_the_root_of_fan_in():
         assert abs(parameter.mean().item()) < 0.01
 
 
-# ------------------------------------------------------------------------------------------------------------- errors
-
-
 @built
 @pytest.mark.parametrize(
     ("inp", "weight", "bias", "kind", "says"),
@@ -231,9 +225,6 @@ def test_a_sparse_grad_output_is_refused():
 def test_a_grad_output_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"expected grad_output \(batch, fan_out\) = \[3, 2\], got \[2, 3\]"):
         load_extension().backward(torch.ones(2, 3), torch.ones(3, 4), torch.ones(2, 4), [True, True, True])
-
-
-# --------------------------------------------------------------------------------------------------- built and loaded
 
 
 @pytest.mark.usefixtures("no_linear_extension")

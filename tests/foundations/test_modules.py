@@ -112,9 +112,6 @@ def test_the_loss_squeezes_one_output():
         model(torch.ones(2, 3), torch.ones(1, 2))
 
 
-# ------------------------------------------------------------------------------------------- as the chapter writes them
-
-
 def test_linear_layer_is_drawn_by_kaiming_from_its_generator():
     layer = LinearLayer(300, 200, generator=torch.Generator().manual_seed(5))
     again = LinearLayer(300, 200, generator=torch.Generator().manual_seed(5))

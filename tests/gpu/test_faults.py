@@ -43,9 +43,7 @@ def assert_same_figures(one, other):
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
-    "query",
-    [{"widths": "1024x129", "batch": 16}, {"widths": "64x65", "batch": 65536}],
-    ids=["weights", "activations"],
+    "query", [{"widths": "1024x129", "batch": 16}, {"widths": "64x65", "batch": 65536}], ids=["weights", "activations"]
 )
 @pytest.mark.usefixtures("little_memory")
 def test_a_small_pass_is_right_after_one_that_is_too_large(style, query):

@@ -103,9 +103,6 @@ def test_more_than_31_bits_of_elements():
     assert (counts[0], counts[-1], counts.sum()) == (2**31 + 4, 1, 2**31 + 5)
 
 
-# --------------------------------------------------------------------------------------------------- no waiting, streams, memory
-
-
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_the_host_waits_for_nothing_until_the_end(no_waiting):  # noqa: ARG001
     slab = StatisticsSlab()

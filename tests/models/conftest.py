@@ -61,9 +61,6 @@ class Case:
         return self.model(*self.args, **self.kwargs)
 
 
-# --------------------------------------------------------------------------------------------------------- transformers
-
-
 _TINY: dict[str, int] = {
     "vocab_size": 40,
     "hidden_size": 16,
@@ -112,14 +109,7 @@ def t5() -> Case:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=40,
-        d_model=16,
-        d_kv=8,
-        d_ff=32,
-        num_layers=2,
-        num_heads=2,
-        decoder_start_token_id=0,
-        use_cache=False,
+        vocab_size=40, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0, use_cache=False
     )
     given = {"input_ids": torch.randint(1, 40, (2, 9)), "labels": torch.randint(1, 40, (2, 6))}
     return Case(T5ForConditionalGeneration(config).train(), kwargs=given, loss=_loss, added=_IN_FORWARD)
@@ -135,9 +125,6 @@ def mixtral() -> Case:
     tokens = torch.randint(0, 40, (2, 8))
     given = {"input_ids": tokens, "labels": tokens.clone()}
     return Case(MixtralForCausalLM(config).train(), kwargs=given, loss=_loss)
-
-
-# ----------------------------------------------------------------------------------------------------------------- timm
 
 
 def vit() -> Case:
@@ -159,9 +146,6 @@ def resnet18() -> Case:
 
 def _classification(out: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(out, torch.arange(len(out)) % out.shape[1])
-
-
-# ---------------------------------------------------------------------------------------------------------------- torch
 
 
 class Tagger(nn.Module):
@@ -269,12 +253,7 @@ class Rescale(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        factor: float,
-        mode: str,
-        limits: dict[str, float],
-        shift: torch.Tensor | None,
+        ctx: Any, x: torch.Tensor, factor: float, mode: str, limits: dict[str, float], shift: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, str]:
         out = x * factor if shift is None else x * factor + shift
         inside = (out >= limits["low"]) & (out <= limits["high"])

@@ -75,9 +75,6 @@ def test_a_training_loop(folder):
         assert {op.phase for op in trace.ops} == {"forward", "backward"}
 
 
-# ------------------------------------------------------------------------------------------------------------ Lightning
-
-
 def fit(callbacks, fails_at=None):
     import lightning
 
@@ -147,9 +144,6 @@ def test_lightning_step_that_fails():
     assert "shapes cannot be multiplied" in trace.error.message
     (failed,) = [op for op in trace.ops if op.id == trace.error.op]
     assert trace.module_by_id[failed.module].path == "net.0"
-
-
-# --------------------------------------------------------------------------------------------------------- transformers
 
 
 def train_gpt2(kind):

@@ -13,13 +13,7 @@ from chainrule.trace.recorder import record
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
-FLOAT8 = [
-    torch.float8_e4m3fn,
-    torch.float8_e4m3fnuz,
-    torch.float8_e5m2,
-    torch.float8_e5m2fnuz,
-    torch.float8_e8m0fnu,
-]
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
 
 
 class Plain(torch.Tensor):
@@ -36,9 +30,6 @@ class Wrapper(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         raise NotImplementedError(f"{func} of a wrapper")
-
-
-# --------------------------------------------------------------------------------------------------- with statistics
 
 
 def test_tensors_with_statistics():
@@ -75,9 +66,6 @@ def test_views_of_a_conjugate():
 def test_zeros_without_memory():
     got, counts = summary(torch._efficientzerotensor((5,)))
     assert (got["n"], got["mean"], got["zero_fraction"], counts[0]) == (5, 0, 1, 5)
-
-
-# ----------------------------------------------------------------------------------------------------- without statistics
 
 
 def nested(layout):

@@ -91,9 +91,6 @@ def normal(*shape, dtype=torch.float32, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-# -------------------------------------------------------------------------------------------------------- launches and copies
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool], ids=str)
 def test_few_launches_and_no_waiting(dtype, small_chunks):  # noqa: ARG001
@@ -158,9 +155,6 @@ def test_a_change_in_place_comes_too_late():
         row = slab.take(tensor)
         tensor.mul_(7)
         assert slab.moments[row, 1] == 1
-
-
-# ------------------------------------------------------------------------------------------------ rows
 
 
 def test_records_are_made_when_the_staging_memory_is_full(monkeypatch):
@@ -249,9 +243,6 @@ def test_another_default_device_does_not_matter():
         for tensor in tensors:
             slab.take(tensor)
         assert slab.moments[:2, 1].tolist() == [1.0, 1.0]
-
-
-# ---------------------------------------------------------------------------------------------------- recordings
 
 
 @pytest.mark.parametrize("staged", [0, 1 << 16])

@@ -22,8 +22,6 @@ from chainrule.stats import BINS, unsupported
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
-# ---------------------------------------------------------------------------------------------------- any values
-
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -57,9 +55,6 @@ def test_a_few_values_that_make_up_the_norm():
         values = torch.full((size,), -0.13, dtype=torch.float64)
         values[7], values[-7] = -74.0, 87.0
         assert_agrees(values)
-
-
-# ------------------------------------------------------------------------------------------------- chosen values
 
 
 @pytest.mark.smoke
@@ -191,15 +186,9 @@ def test_nonfinite_values_are_counted_apart_and_the_rest_is_summarised():
     assert_agrees(dirty)
 
 
-# ---------------------------------------------------------------------------------------------------- any memory layout
-
-
 @pytest.mark.parametrize(("name", "tensor"), list(layouts()), ids=[name for name, _ in layouts()])
 def test_any_memory_layout(name, tensor):  # noqa: ARG001 (the name is the test's id)
     assert_agrees(tensor)
-
-
-# ------------------------------------------------------------------------------------------------------- nothing else changes
 
 
 @pytest.mark.smoke
@@ -243,9 +232,6 @@ def test_threads_have_buffers_of_their_own():
         assert moments["mean"] == expected_moments["mean"]
         assert moments["std"] == expected_moments["std"]
         assert counts.tolist() == expected_counts.tolist()
-
-
-# ------------------------------------------------------------------------------------------------------ many elements
 
 
 @pytest.mark.parametrize("times", [1000, 2**29, 2**30 - 1])

@@ -51,9 +51,6 @@ def assert_agrees_with_torch(compiled, tensor):
     assert np.isnan(moments[-2:]).all()
 
 
-# --------------------------------------------------------------------------------------------- agreement with PyTorch
-
-
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_every_count_is_equal(compiled, data):
@@ -202,9 +199,6 @@ def test_integers_that_float64_does_not_hold_are_left_to_torch(compiled):
     moments, counts = rows()
     assert not compiled.summarize(torch.tensor([2**53 + 1, 0]), moments, counts)
     assert compiled.summarize(torch.tensor([2**53 - 1, 1 - 2**53]), moments, counts)
-
-
-# ------------------------------------------------------------------------------------------------------ memory layouts
 
 
 def dense():
@@ -377,9 +371,6 @@ def test_limits_between_and_on_the_numbers_of_16_bits(compiled, dtype, limit):
     assert compiled.saturation(every, 0.0, limit) == expected
 
 
-# ------------------------------------------------------------------------------------------------------- large tensors
-
-
 @pytest.mark.long
 def test_more_elements_than_31_bits_read_one_by_one():
     """Windows of a small memory that overlap: 2^31 elements and some, each of which is read."""
@@ -401,9 +392,6 @@ def test_more_elements_than_31_bits_read_one_by_one():
     assert moments[COLUMNS.index("mean")] == pytest.approx(mean, rel=1e-12)
     assert moments[COLUMNS.index("std")] == pytest.approx(math.sqrt(np.average((values - mean) ** 2, weights=times)))
     assert moments[COLUMNS.index("zero_fraction")] == times[values == 0].sum() / times.sum()
-
-
-# ------------------------------------------------------------------------------------------------- tensors it does not read
 
 
 class Subclass(torch.Tensor):
@@ -505,9 +493,6 @@ def test_a_row_that_is_not_there_is_refused(compiled, moments, counts, row, erro
 def test_an_instruction_set_that_is_not_there_is_refused(compiled):
     with pytest.raises(ValueError, match="instruction set"):
         compiled.use("mmx")
-
-
-# --------------------------------------------------------------------------------------------------- threads and environment
 
 
 def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):

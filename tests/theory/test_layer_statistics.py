@@ -118,9 +118,6 @@ def test_bands_are_no_wider_than_the_draws_scatter(name):
         assert np.mean(np.std(rows, axis=0) / theory) == pytest.approx(1.0, abs=0.4), key
 
 
-# ------------------------------------------------------------------------------------------------ values that are known
-
-
 def figures(net: Net, key: str) -> list[float]:
     return [layer[key].value for layer in layer_statistics(net) if key in layer]
 
@@ -199,9 +196,6 @@ def test_orthogonal_weights_keep_the_length():
     band = layer_statistics(net_of([100] * 21, "linear", 1.0, orthogonal=True))[-1]["preactivation_std"].band
     independent = layer_statistics(net_of([100] * 21, "linear", 1.0))[-1]["preactivation_std"].band
     assert math.log(band[1] / band[0]) < 0.25 * math.log(independent[1] / independent[0])
-
-
-# ------------------------------------------------------------------------------------------------------- where it ends
 
 
 def test_nothing_is_said_beyond_all_bounds():

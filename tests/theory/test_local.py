@@ -8,14 +8,7 @@ import torch
 from torch.nn import functional
 from torch_activations import TORCH_ACTIVATIONS, measured
 
-from chainrule.theory.local import (
-    Elements,
-    convolution,
-    expected_forward,
-    expected_gradient,
-    linear,
-    taps_on_input,
-)
+from chainrule.theory.local import Elements, convolution, expected_forward, expected_gradient, linear, taps_on_input
 from chainrule.theory.mean_field import moments, saturation
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}

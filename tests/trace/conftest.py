@@ -19,8 +19,6 @@ from torch.utils.checkpoint import checkpoint
 
 import chainrule
 
-# ------------------------------------------------------------------------------------------------------------- fixtures
-
 
 @pytest.fixture(scope="session")
 def source_line():
@@ -35,9 +33,6 @@ def source_line():
         return linecache.getline(str(path), op.source.line).strip()
 
     return read
-
-
-# ----------------------------------------------------------------------------------------------------- custom Functions
 
 
 class Cube(Function):
@@ -91,9 +86,6 @@ def functions():
         numpy_sine = NumpySine
 
     return Named
-
-
-# --------------------------------------------------------------------------------------------------- programs to record
 
 
 @dataclass

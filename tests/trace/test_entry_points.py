@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from trace_rules import assert_gradient, assert_twins, assert_well_formed, gradients_of, names_in, producer_of
+from trace_rules import assert_gradient, assert_twins, assert_well_formed, gradients_of, producer_of
 
 from chainrule.trace import record, trace_model
 
@@ -66,20 +66,6 @@ def test_backward_from_a_given_gradient():
     with record(leaves={"x": x}) as recording:
         (x * 2).backward(weights)
     assert_gradient(recording.trace, "x", 2 * weights)
-
-
-def test_two_backward_passes_over_one_graph():
-    x = torch.tensor([2.0], requires_grad=True)
-    with record(leaves={"x": x}) as recording:
-        loss = (x**3).sum()
-        loss.backward(retain_graph=True)
-        loss.backward()
-    trace = recording.trace
-    # Each pass brings 3x² = 12; their sum stands in `.grad`.
-    assert_gradient(trace, "x", torch.tensor([24.0]))
-    op = producer_of(trace, gradients_of(trace, "x")[0])
-    assert [trace.statistics[share].mean for share in op.inputs] == [12.0, 12.0]
-    assert names_in(trace, "backward").count("PowBackward0") == 2
 
 
 def test_a_gradient_of_a_gradient():
@@ -147,9 +133,6 @@ def test_batched_gradients_and_function_transforms():
     assert jacobian.tolist() == [[2.0, 0.0], [0.0, 4.0]]
 
 
-# ----------------------------------------------------------------------------------------------------------- checkpoint
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("use_reentrant", [False, True], ids=["without reentry", "reentrant"])
 def test_checkpointed_ops_are_recomputed_and_marked(use_reentrant):
@@ -180,9 +163,6 @@ def test_checkpointed_ops_are_recomputed_and_marked(use_reentrant):
         assert op.outputs or op is again[-1]
     for name, tensor in (("x", x), ("weight", layer.weight), ("bias", layer.bias)):
         assert_gradient(trace, name, tensor.grad)
-
-
-# ---------------------------------------------------------------------------------------------------- gradients by hand
 
 
 class ByHand:

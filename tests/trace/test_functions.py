@@ -146,9 +146,6 @@ def test_a_saved_output_is_the_same_tensor_in_the_backward():
     assert {saved.tensor for saved in trace.saved} == {sine, cosine}
 
 
-# ---------------------------------------------------------------------------------------------------- broken backwards
-
-
 class Broken(Function):
     """Doubles, and goes back as `how` says."""
 

@@ -176,14 +176,6 @@ def test_a_repetition_leaves_no_hook_behind():
     assert torch.equal(w.grad, (1 + w.detach()) * w.detach().exp())
 
 
-def test_a_repetition_takes_unit_statistics():
-    plan, _ = recorded(lambda: program(0.5))
-    table = repeat(plan, lambda: program(1.7, 3))
-    units = dict(zip(table.tensors, table.column("saturation"), strict=True))
-    assert np.isfinite(list(units.values())).sum() == 1
-    assert np.isfinite(table.column("dead_fraction")).sum() == 1
-
-
 def test_known_statistics_are_not_taken_again():
     plan, trace = recorded(lambda: program(0.5))
     last = trace.statistics
