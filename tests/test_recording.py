@@ -215,7 +215,7 @@ def test_stop_with_an_error_marks_the_op(net):
     assert trace.ops[-1].name == "linear"
 
 
-def test_callers_of_start_own_no_ops():
+def test_callers_of_start_have_no_ops():
     """A method around a recording, such as a trainer's `backward`, does not make its ops backward ops."""
 
     class Trainer:

@@ -184,7 +184,7 @@ def test_tensors_saved_for_the_backward(style, traces):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_source_lines_are_the_packages_own(style, traces):
+def test_source_lines_are_in_the_package(style, traces):
     with_source = [op for op in traces[style].ops if op.source is not None]
     assert with_source
     for op in with_source:
@@ -300,7 +300,6 @@ def test_the_trace_carries_its_spec_its_environment_and_its_times():
 
 
 def expected_values(spec, name):
-    """A tensor of the pass, from build_model and torch alone."""
     built = build_model(spec)
     leaves = built.leaves
     if name in leaves:
@@ -398,7 +397,6 @@ def test_a_retracer_gives_the_trace_that_trace_spec_gives(style, activation):
 
 
 def assert_same(retracer, spec):
-    """The retracer gives the trace of `trace_spec`, to the last bit."""
     ours, fresh = retracer.trace(spec), trace_spec(spec)
     for part in ("spec", "environment", "modules", "ops", "tensors", "saved", "layers", "error"):
         assert getattr(ours, part) == getattr(fresh, part), (spec, part)

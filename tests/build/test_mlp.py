@@ -52,7 +52,6 @@ def assert_same(got: torch.Tensor, expected: torch.Tensor, tolerance: float, nam
 
 
 def assert_same_pass(spec: ModelSpec, tolerance: float) -> None:
-    """Loss and gradients are those of torch."""
     expected_loss, expected = torch_reference(spec)
     model, value = run(spec)
     assert (value.dtype, value.shape) == (getattr(torch, spec.dtype), ())

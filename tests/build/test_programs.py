@@ -165,7 +165,7 @@ def forward_ops(trace):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_leaf_is_known_and_every_gradient_has_its_tensor(query):
+def test_every_leaf_is_known_and_every_gradient_belongs_to_a_tensor(query):
     """A tensor that a Function saves is one of its inputs or outputs, never one of unknown origin."""
     spec = ModelSpec.from_query(query)
     trace = trace_spec(spec)
@@ -259,7 +259,7 @@ def test_the_layer_in_cpp_is_torchs(query):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("linear_extension")
-def test_the_layer_in_cpp_costs_what_its_products_do():
+def test_the_layer_in_cpp_costs_its_products():
     trace = trace_spec(ModelSpec.from_query("program=linear_cpp&widths=7,3&batch=5"))
     costs = {op.name: op.flops for op in trace.ops if op.name.startswith("LinearCpp")}
     assert costs == {"LinearCpp": 2 * 5 * 7 * 3 + 5 * 3, "LinearCppBackward": 2 * (2 * 5 * 7 * 3 + 5 * 3)}

@@ -1,5 +1,3 @@
-"""The page of elementwise arithmetic: the chapter's values, torch's results, and bad input."""
-
 import json
 import math
 import operator

@@ -1,5 +1,3 @@
-"""The page of custom Functions: autograd's saved tensors, arguments and gradients."""
-
 import pytest
 import torch
 

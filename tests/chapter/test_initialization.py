@@ -1,5 +1,3 @@
-"""The page of layers and initialization: its figures are torch's, the explorer's and near theory."""
-
 import math
 from functools import cache
 from itertools import product
@@ -38,7 +36,6 @@ def in_the_explorer(query, tensor):
 
 
 def assert_same(found, row):
-    """The page's figures of a tensor are the explorer's."""
     assert [found[name] for name in ("n", "nan", "posinf", "neginf")] == [row.n, row.nan, row.posinf, row.neginf]
     for name in ("mean", "std", "min", "max"):
         theirs = getattr(row, name)

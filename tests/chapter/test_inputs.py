@@ -1,5 +1,3 @@
-"""Inputs of the chapter's pages: reading, defaults and errors."""
-
 import contextlib
 import math
 

@@ -1,5 +1,3 @@
-"""Listings are the source files, without docstrings."""
-
 import ast
 import inspect
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The page of matrix multiplication: five rungs, each checked against the float64 product, or refused."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""The page of the five styles: their code is the source's, their numbers agree, and the misprints fail as printed."""
-
 import inspect
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Advice: the scale that keeps the variance, found by the formula and held to what a net then does."""
-
 import math
 
 import pytest
@@ -74,7 +72,7 @@ def test_only_hidden_layers_count():
     assert advise(spec_of(**values, last_activation=True)).scale is None
 
 
-def test_a_net_without_a_hidden_layer_needs_none():
+def test_a_net_without_a_hidden_layer_needs_no_advice():
     assert advise(spec_of(widths="10,3")) is None
     assert advise(spec_of(widths="10,3", last_activation=True)).scale == 1.0
 

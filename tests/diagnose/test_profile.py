@@ -1,5 +1,3 @@
-"""The profile of real traces: figures, verdicts, where numbers run out, and its JSON form."""
-
 import copy
 import dataclasses
 import json
@@ -80,7 +78,7 @@ def test_profile_of_the_chapters_net():
 
 
 @pytest.mark.parametrize("init", KEY_BY_NAME["init"].choices)
-def test_weights_are_drawn_with_the_std_that_is_said(init):
+def test_weights_are_drawn_with_the_stated_std(init):
     found = profile_of(init=init, scale=1.7, widths="300,200,400,100", activation="tanh", batch=2)
     for layer in found.layers:
         # of so many elements the sample's std strays by less than 1 %
@@ -95,7 +93,7 @@ def test_weights_of_zero_have_no_spread_and_no_ratio():
 
 
 @pytest.mark.smoke
-def test_the_exploding_net_says_where_numbers_run_out():
+def test_the_exploding_net_names_the_first_overflow():
     found = profile_of(preset="deep-exploding")
     assert math.isnan(found.loss)
     assert found.first_inf_layer == pytest.approx(38, abs=1)
@@ -152,7 +150,7 @@ def traced(model=None, x=None):
     return trace_model(model, x, loss=lambda out: out.square().mean())
 
 
-def test_where_theory_is_silent_it_says_why():
+def test_a_layer_without_a_theory_has_a_reason():
     found = profile(traced())
     assert [layer.name for layer in found.layers] == ["tokens", "norm", "up", "down", "head"]
     assert [layer.reason for layer in found.layers] == [
@@ -333,7 +331,7 @@ class NewGELUActivation(nn.Module):
         return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
 
 
-def test_an_activation_that_is_written_out_is_known_by_its_module():
+def test_an_activation_of_several_ops_is_known_by_its_module():
     def model():
         return nn.Sequential(nn.Linear(40, 200), NewGELUActivation(), nn.Linear(200, 10))
 
@@ -388,7 +386,7 @@ def test_one_non_finite_value_is_enough(part, count):
     assert verdict(**{part: tensor(**{count: 1}, dead_fraction=1.0)}) == "non-finite"
 
 
-def test_dead_is_judged_by_what_is_expected():
+def test_dead_is_relative_to_the_expected_share():
     expected = {"dead_fraction": Expected(0.39, (0.29, 0.49))}
     assert verdict(activation=tensor(dead_fraction=0.55), expected=expected) is None
     assert verdict(activation=tensor(dead_fraction=0.60), expected=expected) == "dead"
@@ -397,7 +395,7 @@ def test_dead_is_judged_by_what_is_expected():
     assert verdict(activation=tensor(dead_fraction=1.0), expected={"dead_fraction": Expected(1, (1, 1))}) == "dead"
 
 
-def test_saturated_is_judged_by_what_is_expected_up_to_one_half():
+def test_saturated_is_relative_to_the_expected_share_up_to_one_half():
     expected = {"saturation": Expected(0.20, (0.15, 0.25))}
     assert verdict(activation=tensor(saturation=0.29), expected=expected) is None
     assert verdict(activation=tensor(saturation=0.31), expected=expected) == "saturated"

@@ -1,5 +1,3 @@
-"""Every figure and every verdict has a rule."""
-
 from typing import get_args
 
 from chainrule.diagnose import profile

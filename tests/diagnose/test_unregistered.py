@@ -34,8 +34,6 @@ class MadeInForward(nn.Module):
 
 
 class Held(nn.Module):
-    """A tensor in a dict."""
-
     def __init__(self, tensor):
         super().__init__()
         self.held = {"gain": tensor}

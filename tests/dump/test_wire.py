@@ -128,7 +128,7 @@ def test_a_dump_from_before_there_were_sources_is_read(body):
         lambda body: body.update(schema="chainrule.trace/2"),
     ],
 )
-def test_the_schema_refuses_what_is_wrong(spoil, body):
+def test_the_schema_refuses_bad_dumps(spoil, body):
     assert validator().is_valid(body)
     spoil(body)
     assert not validator().is_valid(body)
@@ -255,7 +255,7 @@ def test_a_number_that_no_float_holds_is_refused_and_the_place_named(where, body
         ("a text in a column", 'statistics.n[0]: "many" is not an integer'),
     ],
 )
-def test_what_is_wrong_is_said_in_plain_words(name, says, body):
+def test_the_message_of_a_bad_dump(name, says, body):
     bad(name, body)
     with pytest.raises(DumpError) as error:
         load(json.dumps(body))
@@ -279,7 +279,7 @@ def test_a_text_that_is_not_json_is_refused_with_its_place(text, says):
         load(text)
 
 
-def test_a_cycle_is_told_in_order(body):
+def test_a_cycle_is_listed_in_order(body):
     bad("a cycle of ops", body)
     with pytest.raises(DumpError, match='a cycle: "n0" → "n1" → "n2" → "n0"'):
         load(json.dumps(body))
@@ -310,7 +310,7 @@ def test_hostile_names_are_names(body):
 
 
 @pytest.mark.parametrize("content", [*NO_DUMPS, b"\xff\xfe", b"\x00"])
-def test_what_is_no_dump_at_all(content):
+def test_a_file_that_is_no_dump_is_refused(content):
     with pytest.raises(DumpError) as error:
         load(content)
     assert "chainrule.trace/1" in error.value.message

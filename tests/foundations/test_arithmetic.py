@@ -40,7 +40,7 @@ def test_reductions_of_nothing():
     assert math.isnan(reduction(nothing, "mean").item())
 
 
-def test_what_cannot_be_reduced_says_so():
+def test_a_reduction_that_does_not_exist_is_an_error():
     with pytest.raises(RuntimeError, match=r"floating point or complex dtype\. Got: Bool"):
         reduction(torch.tensor([True]), "mean")
     with pytest.raises(ValueError, match="expected all, sum or mean, got 'max'"):

@@ -1,5 +1,3 @@
-"""Broadcasting by arithmetic on shapes gives the shapes, strides and errors of PyTorch."""
-
 import pytest
 import torch
 from hypothesis import given
@@ -91,7 +89,7 @@ def test_expanded_strides_are_pytorchs(shapes):
 
 
 @given(pairs(), st.randoms(use_true_random=False))
-def test_the_virtual_copy_holds_what_expand_holds_and_owns_nothing(shapes, random):
+def test_expand_gives_torchs_view(shapes, random):
     a, b = shapes
     target, message = torch_says(a, b)
     if message is not None:
@@ -108,7 +106,7 @@ def test_the_virtual_copy_holds_what_expand_holds_and_owns_nothing(shapes, rando
 
 
 @pytest.mark.parametrize(("shape", "target"), [((3,), (2, 4)), ((2, 3), (3,)), ((0,), (1,)), ((3, 1), (2, 5))])
-def test_what_cannot_be_expanded_is_refused_as_in_pytorch(shape, target):
+def test_shapes_that_do_not_expand_are_refused_as_in_pytorch(shape, target):
     with pytest.raises(RuntimeError):
         torch.zeros(shape).expand(target)
     with pytest.raises(ValueError, match="cannot be expanded"):

@@ -1,5 +1,3 @@
-"""The derivations of SymPy agree with autograd."""
-
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -41,7 +39,7 @@ def test_mse_is_autograd_s(generator, batch, n_out):
     np.testing.assert_allclose(got, out.grad.flatten().numpy(), rtol=1e-12)
 
 
-def test_the_batch_and_the_number_of_squares_have_letters_of_their_own():
+def test_the_batch_and_the_number_of_squares_have_different_letters():
     # n is the batch wherever it stands: mse divided by it is the misprint that the page shows.
     for name, derivation in d.derivations().items():
         sizes = {size for each in derivation.equations for size in each.right.free_symbols & {d.n, d.N}}

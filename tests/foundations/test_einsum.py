@@ -1,5 +1,3 @@
-"""The loops of an einsum give torch.einsum's numbers, and every equation is taken or refused as torch does."""
-
 import re
 
 import pytest
@@ -95,7 +93,7 @@ def test_a_repeated_index_is_a_diagonal():
         ("...,i...", [(2,), (5, 3)], 5, "dimension 0 behind `...` has size 2 in operand 0, but 3 in operand 1"),
     ],
 )
-def test_shapes_that_do_not_fit_are_explained_where_they_do_not(equation, shapes, position, says):
+def test_the_error_of_shapes_that_do_not_fit_has_its_position(equation, shapes, position, says):
     with pytest.raises(EinsumError, match=re.escape(says)) as raised:
         resolve(parse(equation), shapes)
     assert raised.value.position == position
@@ -112,7 +110,6 @@ def torch_says(equation, shapes):
 
 
 def ours(equation, shapes):
-    """Ours; where it refuses, None."""
     try:
         return resolve(parse(equation), shapes).shape
     except EinsumError as error:

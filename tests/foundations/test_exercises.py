@@ -1,5 +1,3 @@
-"""Every exercise computes what it says, has a wrong backward, and is right with the line of its solution."""
-
 import inspect
 
 import pytest

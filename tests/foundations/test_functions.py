@@ -97,7 +97,7 @@ def test_used_twice_the_gradients_add_up(generator, ours, torch_s):
 @pytest.mark.parametrize(
     "needed", [(True, False, False), (False, True, False), (False, False, True), (True, True, True)]
 )
-def test_linear_function_computes_only_what_is_needed(generator, needed):
+def test_linear_function_computes_only_the_needed_gradients(generator, needed):
     tensors = [normal(generator, 5, 4), normal(generator, 3, 4), normal(generator, 3)]
     for tensor, need in zip(tensors, needed, strict=True):
         tensor.requires_grad_(need)
@@ -127,7 +127,7 @@ def test_linear_function_names_pattern_and_shapes(inp, weight, bias, shapes):
 
 @pytest.mark.parametrize(("function", "unused"), [(SinCos, torch.zeros(3, dtype=torch.float64)), (SinCosSparing, None)])
 @pytest.mark.parametrize("used", [0, 1])
-def test_backward_has_one_argument_per_output_zeros_or_none_where_it_is_not_used(generator, function, unused, used):
+def test_backward_gets_zeros_or_none_for_an_unused_output(generator, function, unused, used):
     received = []
 
     class Watched(function):

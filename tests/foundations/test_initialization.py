@@ -111,14 +111,14 @@ def test_draws_leave_the_global_generator_alone(base):
         assert not torch.equal(base((6, 4), generator(8)), first)
 
 
-def test_draw_names_what_is_allowed():
+def test_a_bad_draw_names_the_allowed_values():
     with pytest.raises(ValueError, match=r"expected scheme one of standard_normal, .*torch_default, got 'he'"):
         draw("he", 3, 2, generator())
     with pytest.raises(ValueError, match="at least 1, got 3 and 0"):
         draw("zeros", 3, 0, generator())
 
 
-def test_each_tensor_has_a_stream_of_its_own():
+def test_each_tensor_has_its_random_stream():
     def drawn(seed, name):
         return torch.randn(5, generator=generator_for(seed, name))
 

@@ -25,7 +25,7 @@ def autograd_of(f, *tensors):
     return out.detach(), torch.autograd.grad(out, copies)
 
 
-def test_the_model_of_the_rung_before_takes_these_layers(generator):
+def test_the_model_of_classes_takes_these_layers(generator):
     x, targ = normal(generator, 20, 10), normal(generator, 20)
     w1, b1, w2, b2 = normal(generator, 10, 6), normal(generator, 6), normal(generator, 6, 1), normal(generator, 1)
     expected, gradients = autograd_of(
@@ -39,7 +39,7 @@ def test_the_model_of_the_rung_before_takes_these_layers(generator):
             torch.testing.assert_close(tensor.g, gradient, **EXACT)
 
 
-def test_a_layer_of_two_arguments_of_one_s_own(generator):
+def test_a_user_s_layer_of_two_arguments(generator):
     class Mul(LayerFunction):
         def forward(self, a, b):
             return a * b
@@ -56,7 +56,7 @@ def test_a_layer_of_two_arguments_of_one_s_own(generator):
     torch.testing.assert_close(a.g, 2 * a, **EXACT)
 
 
-def test_the_base_names_what_a_layer_must_say():
+def test_the_base_class_names_the_missing_method():
     class Nothing(LayerFunction):
         pass
 

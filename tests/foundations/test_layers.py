@@ -168,7 +168,7 @@ def test_mse_against_torch(generator, form, inp_shape, targ_shape):
 @pytest.mark.parametrize(
     ("inp", "targ"), [((200, 1), (1, 200)), ((200,), (200, 1)), ((200, 3), (200, 1)), ((3, 3), (3,))]
 )
-def test_mse_refuses_what_would_broadcast(form, inp, targ):
+def test_mse_refuses_to_broadcast(form, inp, targ):
     torch.broadcast_shapes(inp, targ)  # only our own check refuses it
     with pytest.raises(ValueError, match=r"expected inp \(batch, 1\) with targ \(batch,\)") as caught:
         form(torch.ones(inp), torch.ones(targ))
@@ -313,7 +313,7 @@ def test_a_thousand_layers(generator):
     torch.testing.assert_close(x.g, decay * 2 * (expected - targ) / 6, rtol=1e-9, atol=0)
 
 
-def test_backward_before_forward_says_what_is_missing():
+def test_backward_before_forward_is_an_error():
     with pytest.raises(AttributeError, match="'Lin' object has no attribute 'inp'"):
         Lin(torch.ones(2, 2)).backward()
 

@@ -103,7 +103,7 @@ def test_autocast_around_backward_alone_changes_nothing():
 
 
 @built
-def test_autograd_records_nothing_of_what_cpp_computes():
+def test_autograd_does_not_record_the_cpp_code():
     tensors = [normal(3, 4), normal(2, 4), normal(2)]
     assert not load_extension().forward(*tensors).requires_grad
     gradients = load_extension().backward(normal(3, 2), *tensors[:2], [True, True, True])
@@ -111,7 +111,7 @@ def test_autograd_records_nothing_of_what_cpp_computes():
 
 
 @built
-def test_views_of_another_sign_are_read_as_what_they_show():
+def test_negated_views_are_read_with_their_sign():
     inp, weight, bias = (torch.complex(each, each).conj().imag for each in (normal(3, 4), normal(2, 4), normal(2)))
     assert inp.is_neg()
     torch.testing.assert_close(LinearCpp.apply(inp, weight, bias), F.linear(inp, weight, bias))
@@ -128,7 +128,7 @@ def test_its_gradients_are_right(shapes):
 
 @built
 @pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, False, True)])
-def test_only_what_is_needed_is_computed(needed):
+def test_only_the_needed_gradients_are_computed(needed):
     inp, weight, grad_output = (normal(*shape).detach() for shape in ((3, 4), (2, 4), (3, 2)))
     gradients = load_extension().backward(grad_output, inp, weight, list(needed))
     assert tuple(each is not None for each in gradients) == needed
@@ -148,7 +148,7 @@ def test_an_empty_batch_and_no_features():
 
 
 @built
-def test_it_cannot_be_differentiated_twice_and_says_so():
+def test_it_cannot_be_differentiated_twice():
     inp, weight, grad_output = normal(3, 4), normal(2, 4), normal(3, 2)
     (gradient,) = torch.autograd.grad(LinearCpp.apply(inp, weight), inp, grad_output, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -236,14 +236,13 @@ def test_without_it_the_error_names_the_command():
 
 
 def put(path, content, digest=None):
-    """A compiled file as a build leaves it, with its digest or another."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     library.digest_path(path).write_text(library.file_digest(path) if digest is None else digest)
 
 
 @pytest.mark.usefixtures("no_linear_extension")
-def test_a_file_that_does_not_load_says_so():
+def test_the_error_of_a_file_that_does_not_load():
     path = library.target_path(cuda=False)
     put(path, b"not a library")
     with pytest.raises(ExtensionNotBuiltError, match="does not load") as caught:
@@ -254,7 +253,7 @@ def test_a_file_that_does_not_load_says_so():
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
-def test_a_file_that_was_cut_short_is_not_even_tried(extension_cache):
+def test_a_file_that_was_cut_short_is_not_loaded(extension_cache):
     # The system would find that out by ending the process.
     path = library.target_path(cuda=False)
     (whole,) = extension_cache.rglob(path.name)
@@ -269,7 +268,7 @@ def test_a_file_that_was_cut_short_is_not_even_tried(extension_cache):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
-def test_cuda_kernels_that_do_not_load_hide_no_good_file(extension_cache):
+def test_the_cpu_file_loads_if_the_cuda_file_does_not(extension_cache):
     path = library.target_path(cuda=False)
     (whole,) = extension_cache.rglob(path.name)
     put(path, whole.read_bytes())
@@ -279,7 +278,7 @@ def test_cuda_kernels_that_do_not_load_hide_no_good_file(extension_cache):
 
 
 @built
-def test_a_build_that_is_there_is_kept(monkeypatch):
+def test_an_existing_build_is_kept(monkeypatch):
     monkeypatch.setattr(build, "_compile", lambda *_, **__: pytest.fail("compiled again"))
     steps = []
     path = build_extension(cuda=False, tell=lambda *step: steps.append(step))
@@ -330,7 +329,7 @@ def test_a_file_that_does_not_load_is_built_anew(tiny_source):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
-def test_of_two_builds_at_once_one_compiles(tiny_source):
+def test_one_of_two_simultaneous_builds_compiles(tiny_source):
     steps = []
     with ThreadPoolExecutor(2) as pool:
         builds = [pool.submit(build_extension, cuda=False, tell=lambda step, _: steps.append(step)) for _ in range(2)]
@@ -340,7 +339,7 @@ def test_of_two_builds_at_once_one_compiles(tiny_source):
 
 
 @built
-def test_it_is_compiled_as_often_as_one_likes_in_one_process(monkeypatch, tmp_path, extension_cache):
+def test_it_is_compiled_twice_in_one_process(monkeypatch, tmp_path, extension_cache):
     # The compiler's own cache of what it has compiled stands in for it here: twenty seconds each otherwise.
     (whole,) = extension_cache.rglob(library.target_path(cuda=False).name)
     compiler = tmp_path / "c++"
@@ -368,7 +367,7 @@ def test_it_is_compiled_as_often_as_one_likes_in_one_process(monkeypatch, tmp_pa
         ({"PATH": ""}, "ninja is missing: pip install"),
     ],
 )
-def test_what_a_build_lacks_is_named(monkeypatch, environment, missing):
+def test_a_missing_requirement_of_the_build_is_named(monkeypatch, environment, missing):
     monkeypatch.setattr(
         build.sysconfig,
         "get_path",

@@ -37,7 +37,7 @@ def test_neuron_on_tensors_is_torchs_linear_and_gives_its_gradients():
 
 
 @pytest.mark.parametrize(("inputs", "weights"), [([1.0, 2.0, 3.0], [1.0, 2.0]), ([1.0], [1.0, 2.0])])
-def test_neuron_refuses_what_zip_would_truncate(inputs, weights):
+def test_neuron_refuses_lists_of_different_lengths(inputs, weights):
     assert sum(x * w for x, w in zip(inputs, weights, strict=False)) in (5.0, 1.0)  # what the printed line adds up
     with pytest.raises(ValueError, match=r"zip\(\) argument 2 is (shorter|longer) than argument 1"):
         neuron(inputs, weights, 0.0)

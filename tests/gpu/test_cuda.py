@@ -1,5 +1,3 @@
-"""A trace on a CUDA device agrees with the same trace on the CPU, within the tolerance of its dtype."""
-
 import numpy as np
 import pytest
 import torch

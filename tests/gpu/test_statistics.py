@@ -197,7 +197,6 @@ def test_a_full_device_leaves_a_note(monkeypatch):
 
 
 def test_gradients_of_a_backward_pass():
-    """Taken in the hooks, on the threads of autograd."""
     model = torch.nn.Sequential(torch.nn.Linear(30, 200), torch.nn.Tanh(), torch.nn.Linear(200, 1)).cuda()
     x = torch.randn(300, 30, generator=torch.Generator().manual_seed(0)).cuda()
     with record(model) as recording:

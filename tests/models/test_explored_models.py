@@ -52,7 +52,6 @@ def run_bare(case, what_if):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Looks into the copy when a pass is over."""
     seen = Seen()
     restore = State.restore
 

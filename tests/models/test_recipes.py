@@ -1,5 +1,3 @@
-"""The recipes of docs/recipes.md, run as they stand there: the same training with dumps of its steps beside it."""
-
 import re
 from pathlib import Path
 

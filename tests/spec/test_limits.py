@@ -50,7 +50,6 @@ QUICK = settings(max_examples=30, deadline=None)
 
 
 def limited(**limits):
-    """Settings with these limits only."""
     return Settings(**{**UNLIMITED, **limits})
 
 

@@ -1,5 +1,3 @@
-"""The presets: well-formed, the chapter's experiments, and with the figures of theory over twenty seeds."""
-
 import statistics
 from functools import cache
 
@@ -148,7 +146,6 @@ def test_fifty_small_layers_vanish_where_float32_ends():
 
 @pytest.mark.parametrize(("scale", "expected"), [(0.09, 0.00515), (0.095, 0.0769), (0.105, 11.47), (0.11, 117.4)])
 def test_a_small_change_of_scale_vanishes_or_explodes(scale, expected):
-    """Without relu the std after 50 layers is (10 s)^50 times that of s = 0.1, for the same draw."""
     trace = trace_spec(ModelSpec.parse({"preset": "deep-linear", "scale": scale}))
     ratio = trace.statistics[trace.tensor_by_name["out"].id].std / measure("deep-linear", 42)["std"]
     assert ratio == pytest.approx((10 * scale) ** 50, rel=1e-4)

@@ -48,7 +48,7 @@ def test_every_number_of_8_bits(dtype):
     assert_agrees(every[:100].repeat(200))
 
 
-def test_a_subclass_with_memory_of_its_own():
+def test_a_subclass_with_memory():
     assert_agrees(torch.linspace(-1, 2, 100).as_subclass(Plain))
     assert_agrees(torch.nn.Parameter(torch.linspace(-1, 2, 100)))
 

@@ -162,7 +162,6 @@ def test_integers_larger_than_float64_holds_exactly():
 
 
 def test_every_bin_is_half_open_and_the_last_one_closed():
-    """Values on the edges themselves, where edges are exact: each belongs to the bin it opens."""
     _, counts = summary(torch.arange(65, dtype=torch.float64))
     assert counts.tolist() == [1] * 63 + [2]
     _, counts = summary(torch.arange(128, dtype=torch.float32) / 127 * 127)
@@ -220,7 +219,7 @@ def test_no_graph_is_built():
     assert torch.equal(leaf.grad, torch.full((5, 5), 2.0))
 
 
-def test_threads_have_buffers_of_their_own():
+def test_threads_do_not_share_buffers():
     from concurrent.futures import ThreadPoolExecutor
 
     samples = [torch.randn(50_000, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]

@@ -176,7 +176,6 @@ def test_denormals_are_numbers_where_the_processor_flushes_them(compiled, flushe
     ],
 )
 def test_a_row_of_flushed_float64_is_consistent(compiled, flushed, values, low, zero_fraction):  # noqa: ARG001
-    """Denormals of float64 are zeros throughout where there is nothing larger, else what they are."""
     moments, counts = rows()
     flushed(summarize, torch.tensor(values * 20, dtype=torch.float64), moments, counts)
     row = dict(zip(COLUMNS, moments.tolist(), strict=True))

@@ -20,7 +20,6 @@ def take(rows, tensor):
 
 @pytest.mark.usefixtures("implementation")
 def test_threads_that_add_rows_at_once():
-    """Each has its own row, and all of it, while the slab grows from one block to a dozen."""
     threads, each = 4, 12
     torch_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -67,7 +66,6 @@ class Meanwhile:
 
 @pytest.fixture
 def meanwhile(monkeypatch):
-    """Callbacks that run while the next row is written."""
     kernel = Meanwhile()
     monkeypatch.setattr(native, "kernel", kernel)
     return kernel.others

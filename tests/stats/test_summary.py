@@ -1,5 +1,3 @@
-"""The table of statistics: rows by tensor, columns by name."""
-
 import math
 
 import pytest

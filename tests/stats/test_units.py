@@ -1,5 +1,3 @@
-"""Dead units and saturation, against the definitions in numpy."""
-
 import math
 
 import numpy as np

@@ -88,7 +88,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in NETS])
-def test_bands_hold_what_is_drawn(name):
+def test_bands_hold_the_drawn_figures(name):
     net = NETS[name]
     expected = layer_statistics(net)
     inside: dict[str, list[bool]] = {}
@@ -198,14 +198,14 @@ def test_orthogonal_weights_keep_the_length():
     assert math.log(band[1] / band[0]) < 0.25 * math.log(independent[1] / independent[0])
 
 
-def test_nothing_is_said_beyond_all_bounds():
+def test_no_figures_after_an_overflow():
     layers = layer_statistics(net_of([100] * 101, "linear", 100.0))
     assert "preactivation_std" in layers[68]
     assert layers[72] == {}
     assert "gradient_std" not in layers[0]
 
 
-def test_nothing_is_said_of_what_few_inputs_decide():
+def test_no_figures_where_few_inputs_decide():
     layers = layer_statistics(net_of([100] * 31, "gelu", 2.0))
     assert "activation_std" in layers[7]
     assert layers[-1] == {}

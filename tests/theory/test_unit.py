@@ -1,5 +1,3 @@
-"""One unit's noise: the coarser grids against the fine one, and the grid against samples."""
-
 import math
 
 import numpy as np
@@ -24,7 +22,7 @@ def at(activation, q, c):
 @pytest.mark.parametrize("activation", SMOOTH)
 @pytest.mark.parametrize("c", [0.0, 0.9, 1.0])
 @pytest.mark.parametrize("q", [1e-8, 0.8, 3.2, 24.0])
-def test_fewer_nodes_give_what_many_do(activation, q, c, monkeypatch):
+def test_fewer_nodes_agree_with_many(activation, q, c, monkeypatch):
     few = unit(activation, q, c, banded=True)
     few_figures = at(activation, q, c)
     monkeypatch.setattr(module, "FEWER_NODES", ())
@@ -64,7 +62,7 @@ def test_the_grid_agrees_with_a_sample(activation):
         assert figures[name] == pytest.approx(sample, rel=within, abs=0.01), name
 
 
-def test_what_only_a_band_needs_is_missing_where_there_is_none():
+def test_figures_for_a_band_are_missing_without_one():
     banded, bare = at("elu", 1.3, 0.5), fields(unit_columns([unit("elu", 1.3, 0.5, banded=False)]))
     missing = {name for name, figure in bare.items() if math.isnan(figure)}
     assert missing == {

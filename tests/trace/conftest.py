@@ -1,5 +1,3 @@
-"""Shared by the recorder's tests: custom Functions, and programs to record."""
-
 from __future__ import annotations
 
 import linecache
@@ -78,8 +76,6 @@ class NumpySine(Function):
 
 @pytest.fixture(scope="session")
 def functions():
-    """The custom Functions above, by name."""
-
     class Named:
         cube = Cube
         sum_and_difference = SumAndDifference
@@ -399,5 +395,4 @@ def program(request: pytest.FixtureRequest):
 
 @pytest.fixture(name="make_program")
 def _make_program():
-    """Makes a program by its name, always from the same seeds."""
     return lambda name: make_program(PROGRAM_BY_NAME[name])

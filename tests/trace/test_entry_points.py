@@ -84,7 +84,7 @@ def test_a_gradient_of_a_gradient():
     assert trace.statistics[penalty_op.outputs[0]].mean == 12.0**2 + 27.0**2
 
 
-def test_a_graph_made_by_a_backward_pass_belongs_to_the_op_whose_backward_made_it():
+def test_ops_of_a_second_backward_have_the_twins_of_the_first():
     w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     with record() as recording:
         (gradient,) = torch.autograd.grad((w**3).sum(), w, create_graph=True)

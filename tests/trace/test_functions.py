@@ -30,8 +30,6 @@ def test_a_backward_is_recorded_with_its_lines(functions, source_line):
 
 
 class AddOne(Function):
-    """In place."""
-
     @staticmethod
     def forward(ctx, inp):
         ctx.mark_dirty(inp)
@@ -55,8 +53,6 @@ class Reverse(Function):
 
 
 class Double(Function):
-    """Has a `setup_context`."""
-
     @staticmethod
     def forward(inp):
         return inp * 2

@@ -1,5 +1,3 @@
-"""The layers of any recording: which calls are rows, in which order, and which tensors are theirs."""
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)

@@ -87,8 +87,6 @@ class Program:
 
 
 class Tied(nn.Module):
-    """An embedding that is the output's weight as well."""
-
     def __init__(self):
         super().__init__()
         self.embed, self.norm = nn.Embedding(9, 6), nn.LayerNorm(6)
@@ -218,7 +216,6 @@ def backward_of(loss):
 
 
 def test_another_backward_pass_is_refused():
-    """The calls are the same ones; what autograd makes of them is not."""
     plan, _ = recorded(backward_of(lambda w: w.mul(w.detach()).sum()))
     assert plan.complete
     refuses(plan, backward_of(lambda w: w.detach().mul(w).sum()))
@@ -245,8 +242,6 @@ def second_order():
 
 
 def by_numpy():
-    """An op of numpy is no call of a torch function."""
-
     class ThroughNumpy(torch.autograd.Function):
         @staticmethod
         def forward(_, x):

@@ -237,7 +237,7 @@ def test_frozen_parameters_have_no_gradient():
     assert_gradient(trace, "2.weight", model[2].weight.grad)
 
 
-def test_a_gradient_that_a_hook_changed_is_recorded_after_the_change():
+def test_a_gradient_changed_by_a_hook_is_recorded_after_the_change():
     trace = trace_model(with_a_hook, torch.ones(3, requires_grad=True))
     of_hidden = [tensor.id for tensor in trace.tensors if tensor.gradient_of == trace.ops[0].outputs[0]]
     assert trace.statistics[of_hidden[-1]].mean == 10.0
