@@ -202,12 +202,11 @@ def test_source_lines_are_in_the_package(style, traces):
 def test_layers_name_the_tensors_of_the_net(style, traces):
     trace = traces[style]
     ids = {name: tensor.id for name, tensor in trace.tensor_by_name.items()}
-    first, second = trace.layers
-    assert (first.index, first.name) == (1, "layer 1")
-    assert (first.preactivation, first.activation, first.gradient) == (ids["l1"], ids["l2"], ids["l2.g"])
-    assert (first.weight, first.weight_gradient) == (ids["w1"], ids["w1.g"])
-    assert (first.bias, first.bias_gradient) == (ids["b1"], ids["b1.g"])
-    assert (second.preactivation, second.activation, second.gradient) == (ids["out"], ids["out"], ids["out.g"])
+    parts = ("preactivation", "activation", "gradient", "weight", "weight_gradient", "bias", "bias_gradient")
+    for index, names in ((1, "l1 l2 l2.g w1 w1.g b1 b1.g"), (2, "out out out.g w2 w2.g b2 b2.g")):
+        layer = trace.layers[index - 1]
+        assert (layer.index, layer.name) == (index, f"layer {index}")
+        assert [getattr(layer, part) for part in parts] == [ids[name] for name in names.split()]
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from parts import Parts
 from torch import nn
 
 from chainrule.trace.scope import scope
@@ -24,23 +25,16 @@ class Listed(nn.Module):
         return self.out(x)
 
 
-class MadeInForward(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.out = nn.Linear(8, 1)
-
-    def forward(self, x):
-        return self.out(nn.Linear(8, 8, bias=False)(x))
+def with_out(forward, **parts):
+    return Parts(forward, out=nn.Linear(8, 1), **parts)
 
 
-class Held(nn.Module):
-    def __init__(self, tensor):
-        super().__init__()
-        self.held = {"gain": tensor}
-        self.out = nn.Linear(8, 1)
+def made_in_forward():
+    return with_out(lambda self, x: self.out(nn.Linear(8, 8, bias=False)(x)))
 
-    def forward(self, x):
-        return self.out(x * self.held["gain"])
+
+def held(tensor):
+    return with_out(lambda self, x: self.out(x * self.held["gain"]), held={"gain": tensor})
 
 
 class Scoped(Listed):
@@ -49,69 +43,45 @@ class Scoped(Listed):
             return super().forward(x)
 
 
-class Taught(nn.Module):
-    """A teacher that is to stay as it is, hidden from the optimizer."""
+def taught(teach):
+    """A model with a teacher that stays as it is, hidden from the optimizer."""
+    return with_out(lambda self, x: self.out(x) - teach(self.teacher[0], x), teacher=[nn.Linear(8, 1)])
 
-    def __init__(self, way):
-        super().__init__()
-        self.way = way
-        self.teacher = [nn.Linear(8, 1)]
-        self.out = nn.Linear(8, 1)
 
-    def forward(self, x):
-        if self.way == "detach":
-            taught = self.teacher[0](x).detach()
-        else:
-            with torch.no_grad():
-                taught = self.teacher[0](x)
-        return self.out(x) - taught
+def teach_without_gradients(teacher, x):
+    with torch.no_grad():
+        return teacher(x)
 
 
 GLOBAL = nn.Linear(8, 8)
 
 
-class ByName(nn.Module):
-    """Runs what is registered by the name that it has in this file."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = GLOBAL
-        self.out = nn.Linear(8, 1)
-
-    def forward(self, x):
-        return self.out(GLOBAL(x))
+def by_name():
+    """A model that runs a registered layer by its name in this file."""
+    return with_out(lambda self, x: self.out(GLOBAL(x)), body=GLOBAL)
 
 
-class Grows(nn.Module):
-    """Registers a layer when it first knows how large that is to be."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = None
-        self.out = nn.Linear(8, 1)
+def grows():
+    """A model that registers a layer in its first forward pass."""
 
     def forward(self, x):
         if self.body is None:
             self.body = nn.Linear(x.shape[1], 8)
         return self.out(self.body(x))
 
+    return with_out(forward, body=None)
+
 
 class Special(nn.Parameter):
     """A kind of parameter of the user's own."""
 
 
-class Learned(nn.Module):
+def learned():
     """A loss with a parameter."""
-
-    def __init__(self):
-        super().__init__()
-        self.target = nn.Parameter(torch.zeros(1))
-
-    def forward(self, output):
-        return (output - self.target).square().mean()
+    return Parts(lambda self, out: (out - self.target).square().mean(), target=nn.Parameter(torch.zeros(1)))
 
 
-LEARNED = Learned()
+LEARNED = learned()
 
 
 def tied():
@@ -148,7 +118,7 @@ def test_layers_in_a_plain_list_are_named_with_the_line_that_runs_them(what_ifs)
 
 @pytest.mark.parametrize(
     "model",
-    [MadeInForward(), Held(nn.Parameter(torch.ones(8))), Held(Special(torch.ones(8)))],
+    [made_in_forward(), held(nn.Parameter(torch.ones(8))), held(Special(torch.ones(8)))],
     ids=["made in forward", "a tensor in a dict", "one of a kind"],
 )
 def test_an_unregistered_parameter_elsewhere_is_found(model):
@@ -161,13 +131,13 @@ def test_an_unregistered_parameter_elsewhere_is_found(model):
     ("model", "options"),
     [
         (Listed(nn.ModuleList), {}),
-        (Held(nn.Parameter(torch.ones(8), requires_grad=False)), {}),
-        (Held(torch.ones(8, requires_grad=True)), {}),
-        (Taught("detach"), {}),
-        (Taught("no_grad"), {}),
-        (ByName(), {}),
-        (Grows(), {}),
-        (nn.Linear(8, 1), {"loss": Learned()}),
+        (held(nn.Parameter(torch.ones(8), requires_grad=False)), {}),
+        (held(torch.ones(8, requires_grad=True)), {}),
+        (taught(lambda teacher, x: teacher(x).detach()), {}),
+        (taught(teach_without_gradients), {}),
+        (by_name(), {}),
+        (grows(), {}),
+        (nn.Linear(8, 1), {"loss": learned()}),
         (nn.Linear(8, 1), {"loss": lambda output: LEARNED(output)}),
         (nn.utils.parametrizations.weight_norm(nn.Linear(8, 1)), {}),
         (nn.utils.parametrizations.orthogonal(nn.Linear(8, 8)), {}),
@@ -175,19 +145,8 @@ def test_an_unregistered_parameter_elsewhere_is_found(model):
         (tied(), {}),
     ],
     ids=[
-        "ModuleList",
-        "frozen",
-        "no parameter",
-        "detached",
-        "no_grad",
-        "by name",
-        "grows",
-        "the loss's",
-        "the loss's own",
-        "weight norm",
-        "orthogonal",
-        "recurrent",
-        "tied",
+        *("ModuleList", "frozen", "no parameter", "detached", "no_grad", "by name", "grows", "loss", "loss by name"),
+        *("weight norm", "orthogonal", "recurrent", "tied"),
     ],
 )
 def test_registered_parameters_and_other_tensors_are_no_fault(model, options):
@@ -201,12 +160,12 @@ def test_an_input_that_is_a_parameter_is_no_fault():
 def test_a_parameter_stays_a_parameter_in_the_copy():
     asked = []
 
-    class Asks(Held):
-        def forward(self, x):
-            asked.append((isinstance(self.held["gain"], nn.Parameter), self.held["gain"].requires_grad))
-            return super().forward(x)
+    def forward(self, x):
+        gain = self.held["gain"]
+        asked.append((isinstance(gain, nn.Parameter), gain.requires_grad))
+        return self.out(x * gain)
 
-    faults(Asks(nn.Parameter(torch.ones(8))))
-    faults(Asks(nn.Parameter(torch.ones(8), requires_grad=False)))
-    faults(Asks(torch.ones(8, requires_grad=True)))
+    ones = torch.ones(8)
+    for gain in (nn.Parameter(ones), nn.Parameter(ones, requires_grad=False), torch.ones(8, requires_grad=True)):
+        faults(with_out(forward, held={"gain": gain}))
     assert asked == [(True, True), (True, False), (False, True)]

@@ -6,15 +6,7 @@ import torch
 
 from chainrule.foundations.arithmetic import arithmetic, comparisons, mean_as_number, reduction
 
-PYTHON = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "gt": operator.gt,
-    "lt": operator.lt,
-    "eq": operator.eq,
-}
+PYTHON = {name.removeprefix("true"): getattr(operator, name) for name in "add sub mul truediv gt lt eq".split()}
 
 
 def normal(seed, *shape):

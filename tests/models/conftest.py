@@ -296,19 +296,8 @@ def user_function() -> Case:
 CASES = {
     make.__name__: make
     for make in (
-        gpt2,
-        gpt2_with_checkpoints,
-        bert,
-        t5,
-        mixtral,
-        vit,
-        resnet18,
-        lstm,
-        attention_with_checkpoints,
-        attention_with_reentrant_checkpoints,
-        mixture_of_experts,
-        tied_embeddings,
-        user_function,
+        *(gpt2, gpt2_with_checkpoints, bert, t5, mixtral, vit, resnet18, lstm, attention_with_checkpoints),
+        *(attention_with_reentrant_checkpoints, mixture_of_experts, tied_embeddings, user_function),
     )
 }
 

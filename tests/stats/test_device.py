@@ -33,23 +33,10 @@ WORDS = device._Words
 
 ALLOCATIONS = {"aten.empty.memory_format", "aten.new_empty.default", "aten.empty_like.default"}
 
-WAITS = {
-    "_local_scalar_dense",
-    "item",
-    "is_nonzero",
-    "equal",
-    "allclose",
-    "nonzero",
-    "masked_select",
-    "index",
-    "bincount",
-    "histc",
-    "unique",
-    "_unique2",
-    "repeat_interleave",
-    "to_sparse",
-    "tolist",
-}
+WAITS = set(
+    """_local_scalar_dense item is_nonzero equal allclose nonzero masked_select index bincount histc unique _unique2
+    repeat_interleave to_sparse tolist""".split()
+)
 """Operations for which the host waits, or which read a number on the host."""
 
 

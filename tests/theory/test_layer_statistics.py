@@ -75,15 +75,7 @@ SEEDS = 20
 
 
 LONG = {
-    "kaiming, narrow",
-    "leaky",
-    "linear",
-    "tanh, critical",
-    "tanh, Xavier",
-    "gelu, vanishing",
-    "silu",
-    "elu",
-    "selu",
+    *("kaiming, narrow", "leaky", "linear", "tanh, critical", "tanh, Xavier", "gelu, vanishing", "silu", "elu", "selu"),
 }
 
 

@@ -155,20 +155,9 @@ def connectionist_loss():
 @pytest.mark.parametrize(
     "run",
     [
-        lazy,
-        sparse_embedding,
-        packed_sequence,
-        parametrization,
-        functional_call,
-        fourier_transform,
-        second_order_optimizer,
-        hessian,
-        forward_mode,
-        per_sample_gradients,
-        numerical_check,
-        scripted,
-        copies_and_prints,
-        connectionist_loss,
+        *(lazy, sparse_embedding, packed_sequence, parametrization, functional_call, fourier_transform),
+        *(second_order_optimizer, hessian, forward_mode, per_sample_gradients, numerical_check, scripted),
+        *(copies_and_prints, connectionist_loss),
     ],
     ids=lambda run: run.__name__,
 )
