@@ -16,15 +16,6 @@ from chainrule.spec import ModelSpec
 from chainrule.spec.presets import PRESET_BY_NAME
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """On a busy machine, threads that wait for each other take longer than their work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @cache
 def trace(query):
     return trace_spec(ModelSpec.parse(dict(pair.split("=") for pair in query.split("&"))))

@@ -3,14 +3,11 @@ import operator
 
 import pytest
 import torch
+from draws import normal
 
 from chainrule.foundations.arithmetic import arithmetic, comparisons, mean_as_number, reduction
 
 PYTHON = {name.removeprefix("true"): getattr(operator, name) for name in "add sub mul truediv gt lt eq".split()}
-
-
-def normal(seed, *shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (3, 2), (0,)])

@@ -6,21 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from draws import normal
 from sympy import Symbol, diff, lambdify, symbols
 
 from chainrule.foundations import derivations as d
 
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
 BATCH, FAN_IN, FAN_OUT = 4, 3, 2
-
-
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(11)
-
-
-def normal(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def test_the_chapter_s_call():

@@ -22,11 +22,6 @@ from chainrule.foundations.functions import (
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
 
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(2)
-
-
 def normal(generator, *shape):
     return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
 

@@ -3,20 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from draws import normal
 
 from chainrule.foundations import layers
 from chainrule.foundations.layer_function import LayerFunction, Lin, Mse, Relu
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
-
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(1)
-
-
-def normal(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def autograd_of(f, *tensors):

@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from draws import normal
 
 from chainrule.foundations import layer_function, layers
 from chainrule.foundations.activations import ACTIVATIONS
@@ -30,15 +31,6 @@ CLASSES = {"lin": "Lin", "relu": "Relu", "activation": "Activation", "mse": "Mse
 every_form = pytest.mark.parametrize(
     "form", [None, layers, layer_function], ids=["function", "class", "layer_function"]
 )
-
-
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(0)
-
-
-def normal(generator, *shape, dtype=torch.float64):
-    return torch.randn(shape, generator=generator, dtype=dtype)
 
 
 def autograd_of(f, *tensors, grad_output=None):

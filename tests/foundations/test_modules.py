@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from draws import normal
 from torch import nn
 
 from chainrule.foundations.functions import LinearFunction
@@ -18,15 +19,6 @@ from chainrule.foundations.modules import (
 )
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
-
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(3)
-
-
-def normal(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 @pytest.mark.smoke

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from draws import normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,10 +11,6 @@ from chainrule.foundations.neuron import dense, dense_matmul, neuron, relu
 
 FINITE = st.floats(-1e6, 1e6)
 SIZES = st.integers(1, 5)
-
-
-def normal(seed, *shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @given(st.lists(st.tuples(FINITE, FINITE), max_size=20), FINITE)

@@ -2,7 +2,6 @@ import statistics
 from functools import cache
 
 import pytest
-import torch
 
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -10,15 +9,6 @@ from chainrule.spec.presets import PRESET_BY_NAME, PRESETS
 
 SEEDS = range(20)
 EVERY = pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """On a busy machine, threads that wait for each other take longer than their work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @EVERY

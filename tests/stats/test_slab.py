@@ -21,32 +21,27 @@ def take(rows, tensor):
 @pytest.mark.usefixtures("implementation")
 def test_threads_that_add_rows_at_once():
     threads, each = 4, 12
-    torch_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for _ in range(5):
-            rows, taken = StatisticsSlab(capacity=4), {}
-            start = threading.Barrier(threads)
+    for _ in range(5):
+        rows, taken = StatisticsSlab(capacity=4), {}
+        start = threading.Barrier(threads)
 
-            def work(thread, rows=rows, taken=taken, start=start):
-                tensors = [torch.full((LARGE if i % 3 else 5,), float(thread * each + i)) for i in range(each)]
-                start.wait(60)
-                for tensor in tensors:
-                    taken[tensor[0].item()] = take(rows, tensor), tensor.numel()
+        def work(thread, rows=rows, taken=taken, start=start):
+            tensors = [torch.full((LARGE if i % 3 else 5,), float(thread * each + i)) for i in range(each)]
+            start.wait(60)
+            for tensor in tensors:
+                taken[tensor[0].item()] = take(rows, tensor), tensor.numel()
 
-            workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-            assert sorted(row for row, _ in taken.values()) == list(range(threads * each))
-            assert rows.rows == threads * each
-            moments, counts = rows.moments, rows.counts
-            for value, (row, size) in taken.items():
-                assert moments[row, :6].tolist() == pytest.approx([size, value, 0, value, value, value * size**0.5])
-                assert counts[row].tolist() == [size] + [0] * (BINS - 1)
-    finally:
-        torch.set_num_threads(torch_threads)
+        workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert sorted(row for row, _ in taken.values()) == list(range(threads * each))
+        assert rows.rows == threads * each
+        moments, counts = rows.moments, rows.counts
+        for value, (row, size) in taken.items():
+            assert moments[row, :6].tolist() == pytest.approx([size, value, 0, value, value, value * size**0.5])
+            assert counts[row].tolist() == [size] + [0] * (BINS - 1)
 
 
 class Meanwhile:
