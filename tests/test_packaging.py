@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def build(kind, root, folder, **environment):
-    """The file that `python -m build` makes of a project, and what it says meanwhile."""
+    """The file that `python -m build` makes of a project, and its output."""
     answer = subprocess.run(
         [sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", folder, root],
         check=True,
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """A folder that holds nothing but what the wheel brings."""
+    """A folder with the contents of the wheel alone."""
     return install(wheel, tmp_path_factory.mktemp("site-packages"))
 
 

@@ -60,7 +60,7 @@ def test_torchs_layers_have_the_line_that_called_trace_model():
 
 
 class WithoutGrad(nn.Module):
-    """A product from whose saved tensors nothing follows: there the first factor is all that has a gradient."""
+    """One parameter is used without gradients, the other with them."""
 
     def __init__(self):
         super().__init__()

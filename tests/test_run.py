@@ -1,4 +1,4 @@
-"""The spine: a spec's trace is the chapter's pass, in every style, and a pure function of the spec."""
+"""A spec's trace is the chapter's pass, in every style, and a pure function of the spec."""
 
 import linecache
 import math
@@ -414,7 +414,7 @@ def test_a_retracer_gives_that_trace_after_any_other(specs):
 
 
 def test_a_new_scale_reads_only_the_tensors_that_it_changes(monkeypatch):
-    """x, y and the biases are what they were: of 6 rows that leaves have, only those of w1 and w2 are taken again."""
+    """x, y and the biases stay as they are: of the leaves only w1 and w2 are read again."""
     retracer = Retracer()
     base = ModelSpec.parse({"bias_std": 0.1})
     first = retracer.trace(base)
@@ -433,7 +433,7 @@ def test_a_new_scale_reads_only_the_tensors_that_it_changes(monkeypatch):
 
 
 def test_a_broken_repetition_spoils_no_later_trace(monkeypatch):
-    """The rows that are not taken again are those of the last spec that has been traced, whatever broke since."""
+    """Rows that are not taken again come from the last complete trace."""
     retracer = Retracer()
     spec = ModelSpec.parse({"bias_std": 0.1})
     for each in (spec, spec.replace(scale=2.0)):

@@ -1,4 +1,4 @@
-"""Work that is asked to stop does so within one layer, leaves nothing behind, and the next of its kind is right."""
+"""Stopped work ends within one layer and leaves nothing behind, and the next work is right."""
 
 import gc
 import threading
@@ -60,7 +60,7 @@ class AskDuring(TorchDispatchMode):
 
 
 def stopped(work, *args, n, ops=("mm", "addmm")):
-    """Do work that is asked to stop during the n-th op: how many more of them were run, and the error."""
+    """Stop work during its n-th op: the number of ops that ran after it, and the error."""
     stop = Stop()
     mode = AskDuring(stop, n, ops)
     with pytest.raises(StoppedError) as caught, mode, stoppable(stop):

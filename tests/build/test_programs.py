@@ -166,7 +166,7 @@ def forward_ops(trace):
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_every_leaf_is_known_and_every_gradient_belongs_to_a_tensor(query):
-    """A tensor that a Function saves is one of its inputs or outputs, never one of unknown origin."""
+    """A Function saves only its inputs and outputs, never a tensor of unknown origin."""
     spec = ModelSpec.from_query(query)
     trace = trace_spec(spec)
     outside = {tensor.name for tensor in trace.tensors if tensor.producer is None}

@@ -40,10 +40,6 @@ def test_only_docstrings_are_left_out(of):
     assert ast.unparse(ast.parse(shown)) == ast.unparse(meant)
 
 
-def test_a_listing_has_its_docstring():
-    assert read_listing(Listing("lin", layers.lin)).doc.startswith("The linear layer.")
-
-
 def test_lines_that_differ_from_the_previous_listing_are_marked():
     old, new = Listing("classes", layers.Relu), Listing("layer_function", layer_function.Relu, previous="classes")
     lines = read_listing(new, (old, new)).lines

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from chainrule.chapter import matmul
-from chainrule.chapter.listings import read_listing
 from chainrule.chapter.matmul import LIMIT_SECONDS, PAGE, draw, estimate, race, rounding_bound, share_limit
 from chainrule.errors import InputError
 from chainrule.foundations.matmul import RUNGS
@@ -135,18 +134,6 @@ def test_a_fast_rung_is_repeated_and_its_first_run_does_not_count(monkeypatch):
     a, b = draw(2, 2, 2, 0)
     timing, _ = matmul.measure(RUNGS["@"], a, b, 8 * 2**-7)
     assert timing == (2**-7, 7)
-
-
-@pytest.mark.parametrize("listing", PAGE.listings[1:], ids=lambda listing: listing.name)
-def test_a_listing_quotes_the_line_that_it_replaces(listing):
-    lines = read_listing(listing, PAGE.listings).lines
-    assert {line.change for line in lines} == {""}
-    comments = [index for index, line in enumerate(lines) if line.text.strip().startswith("#")]
-    assert len(comments) == 1
-    replaced = lines[comments[0]].text.strip().removeprefix("# ").removesuffix("# previous").strip()
-    before = PAGE.listings[PAGE.listings.index(listing) - 1]
-    code = [line.text.strip() for line in read_listing(before).lines]
-    assert replaced in " ".join(line for line in code if not line.startswith("#"))
 
 
 def test_some_of_the_rungs():

@@ -88,7 +88,7 @@ class ResNet(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Two blocks with a causal mask of -Inf that is a buffer, and the head's weight that of the embedding."""
+    """Two blocks with a causal mask of -Inf as a buffer; the head and the embedding share a weight."""
 
     def __init__(self, width=32, places=12):
         super().__init__()
@@ -116,7 +116,7 @@ def test_a_resnet_and_a_gpt_have_no_faults(watched):
 
 
 class Two(nn.Module):
-    """An encoder and a head; `between` says what happens on the way from one to the other."""
+    """An encoder and a head, with the function `between` applied between them."""
 
     def __init__(self, between=lambda hidden: hidden):
         super().__init__()
@@ -381,7 +381,7 @@ def test_a_pass_without_backward_has_no_gradient_faults():
 
 
 class Growing(nn.Module):
-    """Twelve layers, of which one multiplies by far too much."""
+    """Twelve layers; one of them has weights that are far too large."""
 
     def __init__(self, at):
         super().__init__()
@@ -595,7 +595,7 @@ def test_a_loss_without_a_graph_names_the_cut():
 
 
 class Deep(nn.Module):
-    """Layers of tanh, each of them orthogonal, so that the gradient stays; one of them scaled."""
+    """Orthogonal layers, which keep the size of the gradient; one or all of them are scaled."""
 
     def __init__(self, depth=10, small=None, scale=0.01):
         super().__init__()

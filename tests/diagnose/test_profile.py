@@ -261,7 +261,7 @@ def test_as_many_products_are_counted_as_a_convolution_of_ones_sums(module, shap
 
 
 class Projected(nn.Module):
-    """A product in two dimensions, whatever comes in: transformers' Conv1D."""
+    """A product of an input reshaped to two dimensions, as in transformers' Conv1D."""
 
     def __init__(self, units_in, units):
         super().__init__()
@@ -325,7 +325,7 @@ def test_a_unit_is_dead_if_it_is_for_every_input_of_the_batch(batch):
 
 
 class NewGELUActivation(nn.Module):
-    """As transformers writes it out, and calls it."""
+    """The code and the name of transformers."""
 
     def forward(self, x):
         return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))

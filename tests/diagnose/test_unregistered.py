@@ -1,4 +1,4 @@
-"""Parameters that a model runs with and does not know of: its optimizer never changes them, and nothing is raised."""
+"""Parameters that a model uses but does not register: its optimizer never changes them."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from chainrule.user_model.what_if import WhatIf
 
 
 class Listed(nn.Module):
-    """Three layers in a list of the kind that is asked for, and one that is an attribute."""
+    """Three layers in a list of the kind `listed`, and one as an attribute."""
 
     def __init__(self, listed):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Trace ↔ dump: the published schema, the round trip, the frames, and what is said of a bad dump."""
+"""Trace ↔ dump: the published schema, the round trip, the frames, and the errors of bad dumps."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Our gradient check says what torch's says, for functions that are right and for functions that are wrong."""
+"""Our gradient check agrees with torch's, for correct functions and for wrong ones."""
 
 import math
 from itertools import pairwise

@@ -41,7 +41,7 @@ def autograd_of(f, *tensors, grad_output=None):
 
 
 def both_passes(form, kind, inp, *rest, grad_output=None):
-    """The output of a layer's forward pass, after its backward pass: as functions, or by a class of a module."""
+    """The output of a layer after its forward and backward passes, by functions or by a class of a module."""
     is_loss = kind in ("mse", "cross_entropy")
     if form is None:
         out = getattr(layers, kind)(inp, *rest)

@@ -279,7 +279,7 @@ def test_an_existing_build_is_kept(monkeypatch):
 
 @pytest.fixture
 def tiny_source(monkeypatch):
-    """The build, of a source that is no operator but compiles in a second: the way is the same."""
+    """The same build, of a small source that compiles in a second."""
 
     def compile_tiny(folder, **_):
         compiled.append(folder)

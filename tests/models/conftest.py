@@ -1,4 +1,4 @@
-"""Models as people have them, tiny and with random weights, each with a pass through it. Nothing is downloaded."""
+"""Common models, tiny and with random weights, each with a pass through it. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def t5() -> Case:
 
 
 def mixtral() -> Case:
-    """A router, and of each block four experts in one tensor, of which two compute for a token."""
+    """Each block has a router and four experts in one tensor; two experts compute for each token."""
     from transformers import MixtralConfig, MixtralForCausalLM
 
     config = MixtralConfig(

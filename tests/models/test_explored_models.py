@@ -28,7 +28,7 @@ class Seen:
 
 
 def after(model: nn.Module, output: object) -> dict[str, torch.Tensor]:
-    """All tensors that a person could look at, by name."""
+    """All visible tensors by name."""
     found = {f"output {place}": tensor.detach().clone() for place, tensor in enumerate(nested_tensors([output]))}
     for name, parameter in model.named_parameters():
         found[f"parameter {name}"] = parameter.detach().clone()

@@ -35,7 +35,7 @@ def test_a_preset_is_well_formed(preset):
 
 @cache
 def measure(name, seed):
-    """The figures of one pass that a band may have: statistics of the focus, and the layers of the first overflow."""
+    """The figures that a band may bound: statistics of the focus, and the layers of the first overflow."""
     preset = PRESET_BY_NAME[name]
     trace = trace_spec(ModelSpec.parse({**preset.spec, "seed": seed}))
     row = trace.statistics[trace.tensor_by_name[preset.focus].id]

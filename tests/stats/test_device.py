@@ -301,7 +301,7 @@ def test_without_room_for_unit_statistics_the_rest_of_the_row_stands(monkeypatch
 
 
 class There(torch.Tensor):
-    """Says that it is on the second of two CUDA devices, and is on the CPU."""
+    """A CPU tensor that claims to be on the second of two CUDA devices."""
 
     device = torch.device("cuda", 1)
 

@@ -33,7 +33,7 @@ def peak_of_python(take):
 
 
 def tensors():
-    """As large as would be seen if they were copied whole: 32 MiB and more as they are, 64 MiB in float64."""
+    """Tensors whose copy would show: 32 MiB or more as they are, 64 MiB in float64."""
     base = torch.zeros(4, ELEMENTS // 2)
     base[0, :] = torch.linspace(-1, 1, ELEMENTS // 2)
     yield "dense", base[:2]

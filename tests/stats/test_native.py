@@ -26,7 +26,7 @@ ROUNDED = [COLUMNS.index(name) for name in ("mean", "std", "norm")]
 
 
 def rows():
-    """A row of moments and one of counts, full of rubbish: every entry must be written."""
+    """A row of moments and a row of counts with wrong values: every entry must be written."""
     return np.full(len(COLUMNS), 123.456), np.full(BINS, 77, np.uint32)
 
 
@@ -127,7 +127,7 @@ def test_outliers_where_the_centre_is_sampled(compiled, dtype, outlier, step):
 
 @pytest.fixture
 def flushed():
-    """Call with flush_denormal on; off again before anything is compared, for comparing flushes as well."""
+    """Call with flush_denormal on, and turn it off before a comparison, which would flush as well."""
 
     def call(function, *arguments):
         torch.set_flush_denormal(True)
@@ -495,7 +495,7 @@ def test_an_instruction_set_that_is_not_there_is_refused(compiled):
 
 
 def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
-    """The second pass meets what the first did not: the statistics are of no use, but no other memory is touched."""
+    """The second pass reads other values than the first: the statistics are wrong, but no other memory is written."""
     tensor = torch.randn(400_000)
     around = np.full((3, BINS), 77, np.uint32)
     stop = threading.Event()
@@ -520,7 +520,7 @@ def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
 
 @pytest.mark.long
 def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
-    """Denormals neither read nor written as zero, rounding to nearest: what a careless compiler flag would change."""
+    """Denormals are kept and rounding is to nearest: a careless compiler flag would change both."""
     code = """if True:
         import ctypes, ctypes.util, threading, sys
         import numpy, torch

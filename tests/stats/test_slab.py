@@ -45,7 +45,7 @@ def test_threads_that_add_rows_at_once():
 
 
 class Meanwhile:
-    """A kernel that lets others do something before it writes a row, or refuses to."""
+    """A kernel that runs callbacks before it writes a row; it refuses complex tensors."""
 
     def __init__(self):
         self.others = []

@@ -131,7 +131,7 @@ def test_the_gradient_that_is_handed_back(name):
 
 @pytest.mark.parametrize("units", [10, 100])
 def test_a_gradient_due_to_these_very_weights_lies_within(units):
-    """(x W − y) Wᵀ: half of it, or more, points along x where there are as many outputs as inputs."""
+    """In (x W − y) Wᵀ half or more points along x if there are as many outputs as inputs."""
     inside = []
     for seed in range(SEEDS):
         generator = torch.Generator().manual_seed(seed)

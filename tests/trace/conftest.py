@@ -60,7 +60,7 @@ class SumAndDifference(Function):
 
 
 class NumpySine(Function):
-    """Its forward leaves torch: the op is the Function itself."""
+    """Its forward uses NumPy: the op is the Function itself."""
 
     @staticmethod
     def forward(ctx: Any, inp: torch.Tensor):
@@ -380,7 +380,7 @@ def indexing_and_embedding():
 
 
 def make_program(make: Callable[[], Program]):
-    """A program from its own seed; what it draws while it runs comes from the same streams."""
+    """A program made after its seeds are set; the draws of its run continue the same streams."""
     torch.manual_seed(1)
     random.seed(2)
     np.random.seed(3)

@@ -1,4 +1,4 @@
-"""All ways into a backward pass: `backward`, `grad`, of any order, for some inputs, through checkpoints and by hand."""
+"""Every entry to a backward pass: `backward` and `grad`, of any order, through checkpoints and by hand."""
 
 import pytest
 import torch
@@ -166,7 +166,7 @@ def test_checkpointed_ops_are_recomputed_and_marked(use_reentrant):
 
 
 class ByHand:
-    """A layer with its gradient, as one writes it without autograd."""
+    """A layer with its gradient, written without autograd."""
 
     def __init__(self, weight):
         self.weight = weight

@@ -41,7 +41,7 @@ class AddOne(Function):
 
 
 class Reverse(Function):
-    """Hands its input through."""
+    """Returns a view of its input."""
 
     @staticmethod
     def forward(_ctx, inp):
@@ -143,7 +143,7 @@ def test_a_saved_output_is_the_same_tensor_in_the_backward():
 
 
 class Broken(Function):
-    """Doubles, and goes back as `how` says."""
+    """Doubles; its backward fails in the way `how`."""
 
     @staticmethod
     def forward(ctx, x, how):
@@ -219,7 +219,7 @@ def test_an_op_that_fails_in_a_backward_is_the_op_at_fault(functions):
 
 
 class Catches(Function):
-    """Catches the error of a backward inside its own, and may then raise one itself."""
+    """Catches an error of an inner backward, and may then raise another."""
 
     @staticmethod
     def forward(ctx, x, raises):

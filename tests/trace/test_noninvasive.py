@@ -19,7 +19,7 @@ from chainrule.trace import record
 
 
 def results(program):
-    """Everything a program leaves that a person could look at."""
+    """All visible results of a program."""
     values = {f"result {name}": value.detach().clone() for name, value in program.run().items()}
     if isinstance(program.model, nn.Module):
         for name, parameter in program.model.named_parameters():

@@ -1,4 +1,4 @@
-"""A repeated recording takes, to the last bit, the statistics that a recording would take, or says that it cannot."""
+"""A repeated recording takes the statistics of a fresh recording, to the last bit, or is refused."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Halves(torch.autograd.Function):
 
 
 def by_autograd(scale, seed=0):
-    """A tensor of two readers, a view, a custom Function and what autograd has of its own."""
+    """A tensor of two readers, a view, a custom Function and autograd's own ops."""
     generator = np.random.default_rng(seed)
     x, w, b = (torch.from_numpy(generator.normal(size=size)) for size in ((8, 6), (6, 6), 6))
     w = torch.from_numpy(scale * w.numpy()).requires_grad_()
@@ -97,7 +97,7 @@ class Tied(nn.Module):
 
 
 class InPieces(nn.Module):
-    """Parameters that stand in a list when they are first read; a part that is computed again on the way back."""
+    """Parameters in a list, and a part that a checkpoint computes again."""
 
     def __init__(self):
         super().__init__()
@@ -109,7 +109,7 @@ class InPieces(nn.Module):
 
 
 class Gates(nn.Module):
-    """torch's own recurrent layers, each one call; in float64, for which no library keeps memory not written to."""
+    """torch's recurrent layers, in float64, since other dtypes may leave memory uninitialized."""
 
     def __init__(self):
         super().__init__()
@@ -230,7 +230,7 @@ def refuses(plan, other):
 
 
 def autograd_twice():
-    """A gradient that meets the one of the pass before in `.grad`: their sum is made by no call."""
+    """The gradients of two passes meet in `.grad`: no call makes their sum."""
     w = torch.ones(3, 3, requires_grad=True)
     for _ in range(2):
         (w * 2).sum().backward()
