@@ -21,10 +21,9 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFOR
 
 @pytest.fixture(scope="session", autouse=True)
 def torchvision() -> Iterator[None]:
-    """torchvision, whose transforms timm and transformers import; nobody here needs the ops that it brings compiled.
+    """torchvision, whose transforms timm and transformers import.
 
-    Compiled for CUDA, as the package index has them, they cannot be loaded beside a PyTorch for the CPU alone. Two of
-    them it then misses.
+    Its ops are compiled for CUDA and do not load beside a PyTorch for the CPU: two of them are then defined here.
     """
     try:
         import torchvision
@@ -44,10 +43,9 @@ def torchvision() -> Iterator[None]:
 
 @dataclass
 class Case:
-    """A model, what it is called with, and what makes a scalar of its output.
+    """A model, its arguments and its loss.
 
-    `added`: modules of a trace that are none of the model's own, by path, with their types. `functions`: those of them
-    that are layers, as custom Functions are.
+    `added`: types, by path, of a trace's modules that the model does not have. `functions`: those that are layers.
     """
 
     model: nn.Module
