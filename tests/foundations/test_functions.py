@@ -180,3 +180,8 @@ def test_each_saves_no_more_than_it_needs(generator):
     assert MulConstant.apply(inp, 2.0).grad_fn.saved_tensors == ()
     linear = LinearFunction.apply(inp, weight, bias)
     assert [saved.data_ptr() for saved in linear.grad_fn.saved_tensors] == [inp.data_ptr(), weight.data_ptr()]
+
+
+def test_cross_entropy_function_refuses_a_target_of_floats():
+    with pytest.raises(ValueError, match=r"targ \(5,\) of float32"):
+        CrossEntropyFunction.apply(torch.ones(5, 2), torch.ones(5))
