@@ -1,5 +1,3 @@
-"""The wheel holds everything the page needs and serves from any folder, with and without a C compiler."""
-
 import hashlib
 import os
 import re
@@ -22,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def build(kind, root, folder, **environment):
-    """The file that `python -m build` makes of a project, and what it says meanwhile."""
+    """The file that `python -m build` makes of a project, and its output."""
     answer = subprocess.run(
         [sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", folder, root],
         check=True,
@@ -50,7 +48,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """A folder that holds nothing but what the wheel brings."""
+    """A folder with the contents of the wheel alone."""
     return install(wheel, tmp_path_factory.mktemp("site-packages"))
 
 
@@ -156,11 +154,10 @@ def test_the_wheel_holds_the_package_its_page_and_nothing_else(wheel):
 
 @pytest.fixture(scope="module")
 def traced(installed):
-    """The installed package's kernel and figures of a trace."""
     return run_code(installed, WHICH_KERNEL)
 
 
-def test_the_wheel_holds_the_kernel_and_is_of_this_platform_where_there_is_a_compiler(wheel, traced, compiles):
+def test_the_wheel_holds_the_kernel_if_there_is_a_compiler(wheel, traced, compiles):
     names = names_in(wheel)
     assert ("chainrule/stats/_kernel.abi3.so" in names) == compiles
     assert "chainrule/stats/_kernel.c" not in names
@@ -184,7 +181,7 @@ def test_without_a_compiler_the_wheel_is_pure_and_pytorch_takes_the_statistics(t
 
 
 @pytest.mark.parametrize("compiler", [" ", "gcc '"])
-def test_a_compiler_that_cannot_be_read_is_none_and_the_warning_names_it(checkout, tmp_path, compiler):
+def test_a_malformed_compiler_command_is_named_in_a_warning(checkout, tmp_path, compiler):
     wheel, said = build("--wheel", checkout, tmp_path / "dist", CC=compiler)
     assert wheel.name.endswith("-py3-none-any.whl")
     assert f"there is no C compiler: CC={compiler!r}" in " ".join(said.split())
@@ -218,7 +215,7 @@ def test_an_editable_installation_bundles_the_pages_files(checkout):
     assert not [name for name in names_in(wheel) if "/bundled/" in name]
 
 
-def test_what_a_wheel_is_built_of_holds_no_kernel_and_no_bundle_of_another_build(checkout, tmp_path):
+def test_a_wheel_has_no_kernel_and_no_bundle_of_another_build(checkout, tmp_path):
     (checkout / "app" / "chainrule" / "stats" / "_kernel.abi3.so").write_bytes(b"of another machine")
     bundled = checkout / "app" / "chainrule" / "page" / "bundled"
     bundled.mkdir()
@@ -235,7 +232,7 @@ def test_what_a_wheel_is_built_of_holds_no_kernel_and_no_bundle_of_another_build
     assert not [name for name in names if name.endswith(".so") or "/bundled/" in name]
 
 
-def test_the_wheel_says_who_it_is(wheel):
+def test_the_metadata_of_the_wheel(wheel):
     archive = zipfile.ZipFile(wheel)
     folder = f"chainrule-{chainrule.__version__}.dist-info"
     metadata = archive.read(f"{folder}/METADATA").decode()

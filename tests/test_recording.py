@@ -39,9 +39,6 @@ def recording(net):
     return recording
 
 
-# --------------------------------------------------------------------------------------------------- what a trace knows
-
-
 def test_a_recording_has_its_layers_and_environment(recording):
     trace = recording.trace
     assert [layer.name for layer in trace.layers] == ["0", "2"]
@@ -63,7 +60,7 @@ def test_torchs_layers_have_the_line_that_called_trace_model():
 
 
 class WithoutGrad(nn.Module):
-    """A product from whose saved tensors nothing follows: there the first factor is all that has a gradient."""
+    """One parameter is used without gradients, the other with them."""
 
     def __init__(self):
         super().__init__()
@@ -128,22 +125,11 @@ def test_an_error_whose_message_raises_goes_through(net):
     assert recording.trace.error.message == "MuteError: "
 
 
-def test_a_parameter_that_nothing_uses_is_a_fault(net):
-    net.register_module("spare", nn.Linear(2, 2))
-    with chainrule.record(net) as recording:
-        net[2](net[1](net[0](torch.ones(5, 3)))).sum().backward()
-    kinds = {(fault.kind, fault.module) for fault in recording.trace.faults}
-    assert ("no_gradient", "spare") in kinds
-
-
 def test_a_block_that_raises_leaves_the_pass_so_far(net, tmp_path):
     with pytest.raises(RuntimeError, match="shapes"), chainrule.record(net) as recording:
         net(torch.ones(5, 7))
     assert "shapes" in recording.trace.error.message
     assert "shapes" in chainrule.load(recording.save(tmp_path / "failed.json")).error.message
-
-
-# --------------------------------------------------------------------------------------------------------------- inputs
 
 
 class Scaled(nn.Module):
@@ -202,9 +188,6 @@ def test_arguments_of_the_first_module_called_are_the_inputs(net):
     assert (roles["input"], roles["target"]) == ("input", "target")
 
 
-# ------------------------------------------------------------------------------------------------------- start and stop
-
-
 def test_start_and_stop_record_as_the_block_does(net, recording):
     net.zero_grad()
     before = left_behind()
@@ -232,7 +215,7 @@ def test_stop_with_an_error_marks_the_op(net):
     assert trace.ops[-1].name == "linear"
 
 
-def test_callers_of_start_own_no_ops():
+def test_callers_of_start_have_no_ops():
     """A method around a recording, such as a trainer's `backward`, does not make its ops backward ops."""
 
     class Trainer:
@@ -290,9 +273,6 @@ def test_start_records_its_own_thread(net):
     assert recording.trace.loss is not None
 
 
-# ----------------------------------------------------------------------------------------------------------------- save
-
-
 def test_the_suffix_chooses_the_format(recording, tmp_path):
     written = {name: recording.save(tmp_path / "new" / f"step{form.file[5:]}") for name, form in TRACE_FORMATS.items()}
     assert all(path.is_relative_to(tmp_path / "new") for path in written.values())
@@ -320,9 +300,6 @@ def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(name, recording
 def test_a_loaded_trace_is_saved_unchanged(recording, tmp_path):
     path = recording.save(tmp_path / "a.json")
     assert chainrule.save(chainrule.load(path), str(tmp_path / "b.json")).read_bytes() == path.read_bytes()
-
-
-# --------------------------------------------------------------------------------------------------------------- tables
 
 
 def test_the_table_has_the_statistics_of_the_tensors(net, recording, tmp_path):

@@ -1,4 +1,4 @@
-"""Work that is asked to stop does so within one layer, leaves nothing behind, and the next of its kind is right."""
+"""Stopped work ends within one layer and leaves nothing behind, and the next work is right."""
 
 import gc
 import threading
@@ -60,7 +60,7 @@ class AskDuring(TorchDispatchMode):
 
 
 def stopped(work, *args, n, ops=("mm", "addmm")):
-    """Do work that is asked to stop during the n-th op: how many more of them were run, and the error."""
+    """Stop work during its n-th op: the number of ops that ran after it, and the error."""
     stop = Stop()
     mode = AskDuring(stop, n, ops)
     with pytest.raises(StoppedError) as caught, mode, stoppable(stop):
@@ -103,9 +103,6 @@ def assert_same_trace(one, other):
     assert np.array_equal(one.statistics.counts, other.statistics.counts)
 
 
-# ------------------------------------------------------------------------------------------------------------ asking
-
-
 @pytest.mark.smoke
 def test_the_first_error_asked_for_counts():
     stop = Stop()
@@ -142,9 +139,6 @@ def test_another_threads_work_goes_on():
         with pytest.raises(StoppedError):
             trace_spec(net())
     assert_same_trace(traces[0], trace_spec(net()))
-
-
-# -------------------------------------------------------------------------------------------------------- recordings
 
 
 @pytest.mark.smoke
@@ -219,9 +213,6 @@ def test_a_model_that_was_stopped_has_not_failed():
     after, _ = stopped(trace_model, model, torch.ones(2, 4), n=3)
     assert after == 0
     assert trace_model(model, torch.ones(2, 4)).error is None
-
-
-# ------------------------------------------------------------------------------------------------ what is around them
 
 
 def test_drawing_stops_between_two_tensors():

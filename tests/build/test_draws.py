@@ -7,7 +7,7 @@ import torch
 
 from chainrule.build import build_model, weight_variances
 from chainrule.build.draws import draw_leaves
-from chainrule.foundations.initialization import SCHEMES, generator_for
+from chainrule.foundations.initialization import generator_for
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME
 
@@ -73,14 +73,6 @@ def test_another_width_leaves_the_other_draws_alone():
     taller = chapter_leaves(spec_of(widths="12,10,8,6", batch=7, bias_std=0.5))
     for name in ("w1", "b1", "w3", "b3"):
         assert torch.equal(before[name], taller[name]), name
-
-
-def test_schemes_of_one_base_share_the_draw():
-    expected = chapter_leaves(spec_of(**BASE, init="standard_normal"))
-    kaiming = chapter_leaves(spec_of(**BASE, init="kaiming_normal"))
-    torch.testing.assert_close(kaiming["w1"], expected["w1"] * (2 / 12) ** 0.5, rtol=3e-7, atol=0)
-    torch.testing.assert_close(kaiming["w2"], expected["w2"] * (2 / 10) ** 0.5, rtol=3e-7, atol=0)
-    assert torch.equal(kaiming["x"], expected["x"])
 
 
 def test_another_seed_or_name_is_another_draw():
@@ -179,19 +171,6 @@ def test_biases():
     leaves = build_model(spec_of(widths="16,3000,1", init="torch_default", scale=100)).leaves
     assert 0.24 < leaves["b1"].abs().max().item() <= 0.25
     assert 24 < leaves["w1"].abs().max().item() <= 25
-
-
-@pytest.mark.parametrize("init", INITS)
-def test_every_init_of_the_spec_has_its_scheme(init):
-    assert set(SCHEMES) == set(INITS)
-    w = build_model(spec_of(widths="300,200,1", init=init)).leaves["w1"]
-    factor = SCHEMES[init].factor(300, 200)
-    # Standard deviation of the base draw: N(0,1), U(−1,1), an orthonormal column's entries, zeros.
-    unit = {"normal": 1, "uniform": 3**-0.5, "orthogonal": 300**-0.5, "zeros": 0}[SCHEMES[init].base.__name__]
-    assert w.double().std().item() == pytest.approx(unit * factor, rel=0.015, abs=1e-12)
-
-
-# --------------------------------------------------------------------------------------------------- nominal variances
 
 
 @pytest.mark.parametrize("widths", ["300,400,200", "200,400,300"])

@@ -160,16 +160,13 @@ def test_leaves_are_drawn_as_the_chapter_draws_them():
     assert [tuple(leaf.shape) for leaf in neuron.values()] == [(3,), (3,), (), ()]
 
 
-# ------------------------------------------------------------------------------------------------------------ pictures
-
-
 def forward_ops(trace):
     return Counter(op.name for op in trace.ops if op.phase == "forward")
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_leaf_is_known_and_every_gradient_has_its_tensor(query):
-    """A tensor that a Function saves is one of its inputs or outputs, never one of unknown origin."""
+def test_every_leaf_is_known_and_every_gradient_belongs_to_a_tensor(query):
+    """A Function saves only its inputs and outputs, never a tensor of unknown origin."""
     spec = ModelSpec.from_query(query)
     trace = trace_spec(spec)
     outside = {tensor.name for tensor in trace.tensors if tensor.producer is None}
@@ -225,9 +222,6 @@ def test_without_a_bias_there_is_no_gradient_of_one():
     assert not {"b", "b.g"} & names
 
 
-# ------------------------------------------------------------------------------------------------------ around a trace
-
-
 @pytest.mark.parametrize("program", PYTHON)
 def test_a_profile_of_a_program_without_layers(program):
     shown = profile(trace_spec(ModelSpec(program=program)))
@@ -254,9 +248,6 @@ def test_the_slider_goes_from_program_to_program():
         assert (got.loss, got.ops, got.spec) == (expected.loss, expected.ops, expected.spec)
 
 
-# -------------------------------------------------------------------------------------------------------- the extension
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("linear_extension")
 @pytest.mark.parametrize("query", ["", "bias=false", "widths=7,1&batch=5&bias_std=0.3", "widths=6,4&batch=1"])
@@ -268,7 +259,7 @@ def test_the_layer_in_cpp_is_torchs(query):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("linear_extension")
-def test_the_layer_in_cpp_costs_what_its_products_do():
+def test_the_layer_in_cpp_costs_its_products():
     trace = trace_spec(ModelSpec.from_query("program=linear_cpp&widths=7,3&batch=5"))
     costs = {op.name: op.flops for op in trace.ops if op.name.startswith("LinearCpp")}
     assert costs == {"LinearCpp": 2 * 5 * 7 * 3 + 5 * 3, "LinearCppBackward": 2 * (2 * 5 * 7 * 3 + 5 * 3)}

@@ -1,5 +1,3 @@
-"""Parameters of any model drawn anew: as torch.nn.init draws them, each from its own generator."""
-
 import math
 
 import pytest

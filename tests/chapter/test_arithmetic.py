@@ -1,5 +1,3 @@
-"""The page of elementwise arithmetic: the chapter's values, torch's results, and bad input."""
-
 import json
 import math
 import operator
@@ -16,15 +14,7 @@ from hypothesis import strategies as st
 from chainrule.chapter.arithmetic import PAGE, SIGNS, explain_item, explain_mismatch, nearest_float32
 from chainrule.errors import InputError
 
-PYTHON = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "gt": operator.gt,
-    "lt": operator.lt,
-    "eq": operator.eq,
-}
+PYTHON = {name.removeprefix("true"): getattr(operator, name) for name in "add sub mul truediv gt lt eq".split()}
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 SHAPES = st.lists(st.integers(1, 4), max_size=4)
 

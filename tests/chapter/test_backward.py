@@ -1,5 +1,3 @@
-"""The page's gradients are autograd's, and what it says of shapes and of mse is so."""
-
 import inspect
 
 import pytest
@@ -39,7 +37,7 @@ def test_the_gradients_are_the_explorer_s():
         assert gradient["zeros"] == round(row.zero_fraction * row.n), name
 
 
-def test_every_line_stands_in_the_function_it_is_said_to_stand_in():
+def test_every_quoted_line_is_in_its_function():
     for stage in STAGES:
         function = getattr(layers, stage.listing)
         lines = [line.strip() for line in inspect.getsource(function).splitlines()]
@@ -73,7 +71,7 @@ def test_all_fit_and_one_is_right_where_the_sizes_are_equal():
         assert trials[tried]["right"] == [right]
 
 
-def test_what_cannot_be_multiplied_is_said_in_torch_s_words():
+def test_shapes_that_do_not_multiply_have_torch_s_message():
     a, b = torch.ones(3, 2), torch.ones(3, 4)
     trials = try_products("w.g", torch.ones(2, 4), {"inp": a, "out.g": b})["trials"]
     refused = next(each for each in trials if each["code"] == "inp @ out.g")

@@ -1,5 +1,3 @@
-"""The page of broadcasting answers with PyTorch's results."""
-
 import math
 import warnings
 

@@ -1,5 +1,3 @@
-"""The page of einsum answers with PyTorch's results, and refuses what PyTorch refuses."""
-
 import re
 
 import orjson

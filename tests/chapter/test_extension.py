@@ -1,5 +1,3 @@
-"""The page of the C++ extension: built, not built, broken, and without a compiler."""
-
 import pytest
 import torch
 

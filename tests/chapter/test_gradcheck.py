@@ -1,5 +1,3 @@
-"""The page of the gradient check: both dtypes, torch's verdict beside ours, the V of the error, the exercises."""
-
 import inspect
 import math
 

@@ -1,5 +1,3 @@
-"""The index of the source documents: every section has its pages and its source files."""
-
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,7 @@ def test_a_section_names_sources_that_exist(section):
         assert (PACKAGE / source).is_file(), source
 
 
-def test_the_index_says_the_same_as_json():
+def test_the_index_as_json():
     answer = index_answer()
     assert [page["path"] for page in answer["pages"]] == [f"/foundations/{name}" for name in ORDER]
     assert all(page["title"] and page["seed"] for page in answer["pages"])

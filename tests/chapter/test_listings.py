@@ -1,5 +1,3 @@
-"""Listings are the source files, without docstrings."""
-
 import ast
 import inspect
 from pathlib import Path
@@ -40,10 +38,6 @@ def test_only_docstrings_are_left_out(of):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
     assert ast.unparse(ast.parse(shown)) == ast.unparse(meant)
-
-
-def test_a_listing_has_its_docstring():
-    assert read_listing(Listing("lin", layers.lin)).doc.startswith("The linear layer.")
 
 
 def test_lines_that_differ_from_the_previous_listing_are_marked():

@@ -1,12 +1,9 @@
-"""The page of matrix multiplication: five rungs, each checked against the float64 product, or refused."""
-
 import json
 
 import pytest
 import torch
 
 from chainrule.chapter import matmul
-from chainrule.chapter.listings import read_listing
 from chainrule.chapter.matmul import LIMIT_SECONDS, PAGE, draw, estimate, race, rounding_bound, share_limit
 from chainrule.errors import InputError
 from chainrule.foundations.matmul import RUNGS
@@ -139,18 +136,6 @@ def test_a_fast_rung_is_repeated_and_its_first_run_does_not_count(monkeypatch):
     assert timing == (2**-7, 7)
 
 
-@pytest.mark.parametrize("listing", PAGE.listings[1:], ids=lambda listing: listing.name)
-def test_a_listing_quotes_the_line_that_it_replaces(listing):
-    lines = read_listing(listing, PAGE.listings).lines
-    assert {line.change for line in lines} == {""}
-    comments = [index for index, line in enumerate(lines) if line.text.strip().startswith("#")]
-    assert len(comments) == 1
-    replaced = lines[comments[0]].text.strip().removeprefix("# ").removesuffix("# previous").strip()
-    before = PAGE.listings[PAGE.listings.index(listing) - 1]
-    code = [line.text.strip() for line in read_listing(before).lines]
-    assert replaced in " ".join(line for line in code if not line.startswith("#"))
-
-
 def test_some_of_the_rungs():
     answer = ask(m="2", k="2", n="2", rungs="@, einsum")
     assert [row["name"] for row in answer["rungs"]] == ["einsum", "@"]
@@ -159,10 +144,7 @@ def test_some_of_the_rungs():
 
 @pytest.mark.parametrize(
     ("given", "field", "message"),
-    [
-        ({"rungs": "loops,numpy"}, "rungs", "'numpy' is none of them"),
-        ({"rungs": ""}, "rungs", "a name is missing"),
-    ],
+    [({"rungs": "loops,numpy"}, "rungs", "'numpy' is none of them"), ({"rungs": ""}, "rungs", "a name is missing")],
 )
 def test_bad_input_names_its_field(given, field, message):
     with pytest.raises(InputError) as raised:

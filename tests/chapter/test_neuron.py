@@ -1,5 +1,3 @@
-"""The page of a neuron and a layer: its numbers are torch's, and shapes that do not fit are explained."""
-
 import json
 import math
 

@@ -1,5 +1,3 @@
-"""Advice: the scale that keeps the variance, found by the formula and held to what a net then does."""
-
 import math
 
 import pytest
@@ -74,7 +72,7 @@ def test_only_hidden_layers_count():
     assert advise(spec_of(**values, last_activation=True)).scale is None
 
 
-def test_a_net_without_a_hidden_layer_needs_none():
+def test_a_net_without_a_hidden_layer_needs_no_advice():
     assert advise(spec_of(widths="10,3")) is None
     assert advise(spec_of(widths="10,3", last_activation=True)).scale == 1.0
 
@@ -124,7 +122,7 @@ def test_fifty_layers_keep_their_variance_with_it(activation):
 
 
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
-def test_what_leaves_its_fixed_point_is_said_to(activation):
+def test_an_unstable_fixed_point_is_noted(activation):
     advice = advise(spec_of(activation=activation))
     assert moments(activation, advice.gain**2).second_moment == pytest.approx(1, abs=1e-9)
     assert "unstable" in advice.note

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from parts import Parts
 from reference_models import MODELS
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
@@ -18,7 +19,7 @@ from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.trace import record
 
-WATCHED = pytest.mark.parametrize("watched", [True, False], ids=["watched", "from the trace alone"])
+WATCHED = pytest.mark.parametrize("watched", [True, False], ids=["watched", "trace alone"])
 
 
 @pytest.fixture(autouse=True)
@@ -49,20 +50,15 @@ def net(*sizes):
     return nn.Sequential(*layers[:-1])
 
 
-# -------------------------------------------------------------------------------------------------------------- healthy
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", MODELS)
 def test_a_healthy_model_has_no_faults(name):
     assert find_faults(MODELS[name](), Evidence()) == ()
 
 
-@pytest.mark.parametrize("preset", ["deep-kaiming", "deep-xavier", "chapter"])
-def test_nor_has_a_healthy_net_of_the_chapter(preset):
-    known = {"deep-kaiming": "preset=deep-kaiming", "deep-xavier": "widths=100x51&activation=tanh&init=lecun_normal"}
-    trace = trace_spec(ModelSpec.from_query(known.get(preset, "")))
-    assert find_faults(trace, Evidence()) == ()
+@pytest.mark.parametrize("query", ["preset=deep-kaiming", "widths=100x51&activation=tanh&init=lecun_normal", ""])
+def test_a_healthy_net_of_the_chapter_has_no_faults(query):
+    assert find_faults(trace_spec(ModelSpec.from_query(query)), Evidence()) == ()
 
 
 class ResNet(nn.Module):
@@ -92,7 +88,7 @@ class ResNet(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Two blocks with a causal mask of -Inf that is a buffer, and the head's weight that of the embedding."""
+    """Two blocks with a causal mask of -Inf as a buffer; the head and the embedding share a weight."""
 
     def __init__(self, width=32, places=12):
         super().__init__()
@@ -113,17 +109,14 @@ class Gpt(nn.Module):
 
 
 @WATCHED
-def test_nor_have_a_resnet_and_a_gpt(watched):
+def test_a_resnet_and_a_gpt_have_no_faults(watched):
     cross_entropy = lambda out: F.cross_entropy(out.flatten(0, -2), torch.zeros(out[..., 0].numel(), dtype=torch.long))  # noqa: E731
     assert faults_of(ResNet(), torch.randn(8, 3, 16, 16), loss=cross_entropy, watched=watched) == ()
     assert faults_of(Gpt(), torch.randint(50, (4, 12)), loss=cross_entropy, watched=watched) == ()
 
 
-# ------------------------------------------------------------------------------------------------- no gradient, and why
-
-
 class Two(nn.Module):
-    """An encoder and a head; `between` says what happens on the way from one to the other."""
+    """An encoder and a head, with the function `between` applied between them."""
 
     def __init__(self, between=lambda hidden: hidden):
         super().__init__()
@@ -144,39 +137,18 @@ def test_an_unused_layer_is_one_and_needs_no_place_in_the_graph():
     (fault,) = faults_of(model, X)
     assert (fault.kind, fault.module, fault.op, fault.source) == ("no_gradient", "spare", None, None)
     assert fault.message == "spare (4 parameters): no gradient, unused: no op of this pass has read it"
-
-
-def test_a_branch_that_is_not_taken_is_unused():
-    class Branching(Two):
-        def __init__(self):
-            super().__init__()
-            self.other = nn.Linear(6, 2)
-
-        def forward(self, x):
-            hidden = self.encoder(x)
-            return self.other(hidden) if hidden.shape[0] > 100 else self.head(hidden)
-
-    (fault,) = faults_of(Branching(), X)
-    assert fault.message.startswith("other (2 parameters): no gradient, unused")
     assert "branch" in fault.remedy
 
 
 def test_one_parameter_of_a_layer_may_be_unused():
-    class Biasless(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 2)
-
-        def forward(self, x):
-            return x @ self.layer.weight.t()
-
-    (fault,) = faults_of(Biasless(), X)
+    model = Parts(lambda self, x: x @ self.layer.weight.t(), layer=nn.Linear(4, 2))
+    (fault,) = faults_of(model, X)
     assert (fault.module, fault.message.split(":")[0]) == ("layer", "layer.bias")
 
 
 @WATCHED
 @pytest.mark.parametrize("cut", [torch.Tensor.detach, lambda hidden: hidden.data], ids=["detach", "data"])
-def test_what_is_detached_is_told_with_the_place(cut, watched):
+def test_a_detached_layer_is_named_with_its_place(cut, watched):
     trace, faults = run(Two(lambda hidden: cut(hidden)), X, watched=watched)
     detach, lost = faults
     assert (detach.kind, lost.kind) == ("detach", "no_gradient")
@@ -190,7 +162,7 @@ def test_what_is_detached_is_told_with_the_place(cut, watched):
 
 
 @WATCHED
-def test_so_is_what_was_computed_without_gradients(watched):
+def test_a_layer_under_no_grad_is_named_with_its_place(watched):
     def between(hidden):
         with torch.no_grad():
             return torch.tanh(hidden) * 2
@@ -204,7 +176,7 @@ def test_so_is_what_was_computed_without_gradients(watched):
     assert lost.module == "encoder"
 
 
-def test_a_watched_pass_tells_the_first_op_without_gradients_even_of_those_that_keep_nothing():
+def test_a_watched_pass_names_the_first_op_under_no_grad_even_if_it_saves_nothing():
     def between(hidden):
         with torch.no_grad():
             return hidden + 1
@@ -231,47 +203,31 @@ def test_an_encoder_that_runs_without_gradients_is_cut_off_at_its_first_layer(wa
 
 
 @WATCHED
-def test_an_index_has_no_derivative(watched):
-    class Embedded(Two):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(6, 6)
-
-        def forward(self, x):
-            return self.head(self.table(self.encoder(x).argmax(1)))
-
-    trace, faults = run(Embedded(), X, watched=watched)
-    (fault,) = faults
-    assert trace.ops[int(fault.op[1:])].name == "argmax"
-    assert fault.message == (
-        "encoder (4 parameters): no gradient, no path: argmax gives integers, which have no derivative"
-    )
+@pytest.mark.parametrize(
+    ("between", "op", "values"),
+    [
+        (lambda hidden: F.one_hot(hidden.argmax(1), 6).float(), "argmax", "integers"),
+        (lambda hidden: (hidden > 0).float(), "gt", "truth values"),
+    ],
+)
+def test_an_op_of_integers_or_truth_values_has_no_derivative(between, op, values, watched):
+    trace, (fault,) = run(Two(between), X, watched=watched)
+    assert trace.ops[int(fault.op[1:])].name == op
+    expected = f"encoder (4 parameters): no gradient, no path: {op} gives {values}, which have no derivative"
+    assert fault.message == expected
 
 
 @WATCHED
-def test_nor_has_a_comparison(watched):
-    trace, faults = run(Two(lambda hidden: (hidden > 0).float()), X, watched=watched)
-    (fault,) = faults
-    assert trace.ops[int(fault.op[1:])].name == "gt"
-    assert fault.message.endswith("no path: gt gives truth values, which have no derivative")
+def test_a_parameter_whose_shape_alone_is_read_is_unused(watched):
+    def forward(self, x):
+        return self.two(x) + torch.zeros_like(self.like) + self.like.new_zeros(2)
 
-
-@WATCHED
-def test_whose_shape_alone_is_read_is_unused(watched):
-    class Shaped(Two):
-        def __init__(self):
-            super().__init__()
-            self.like = nn.Parameter(torch.ones(16, 2))
-
-        def forward(self, x):
-            return super().forward(x) + torch.zeros_like(self.like) + self.like.new_zeros(2)
-
-    (fault,) = faults_of(Shaped(), X, watched=watched)
+    (fault,) = faults_of(Parts(forward, two=Two(), like=nn.Parameter(torch.ones(16, 2))), X, watched=watched)
     assert fault.message.startswith("like: no gradient, unused")
 
 
 @WATCHED
-def test_a_layer_of_which_the_bias_alone_learns_has_a_graph(watched):
+def test_a_layer_whose_bias_alone_learns_has_a_graph(watched):
     model = Two(torch.Tensor.detach)
     model.encoder[0].weight.requires_grad_(False)
     detach, lost, frozen = faults_of(model, X, watched=watched)
@@ -280,7 +236,7 @@ def test_a_layer_of_which_the_bias_alone_learns_has_a_graph(watched):
 
 
 @WATCHED
-def test_of_several_ends_the_first_cut_is_told(watched):
+def test_the_first_of_several_cuts_is_named(watched):
     def between(hidden):
         return hidden.argmax(1, keepdim=True) + hidden.detach() + hidden.detach().sin()
 
@@ -291,36 +247,24 @@ def test_of_several_ends_the_first_cut_is_told(watched):
 
 
 @WATCHED
-def test_what_leads_nowhere_has_no_path(watched):
-    class Auxiliary(Two):
-        def __init__(self):
-            super().__init__()
-            self.auxiliary = nn.Linear(6, 3)
+def test_a_branch_that_does_not_reach_the_loss_has_no_path(watched):
+    def forward(self, x):
+        hidden = self.encoder(x)
+        self.auxiliary(hidden).softmax(1)
+        return self.head(hidden)
 
-        def forward(self, x):
-            hidden = self.encoder(x)
-            self.auxiliary(hidden).softmax(1)
-            return self.head(hidden)
-
-    trace, faults = run(Auxiliary(), X, watched=watched)
+    model = Parts(forward, encoder=net(4, 6, 6), auxiliary=nn.Linear(6, 3), head=nn.Linear(6, 2))
+    trace, faults = run(model, X, watched=watched)
     (fault,) = faults
     assert fault.module == "auxiliary"
     assert "no path: nothing that is computed from it leads to the loss" in fault.message
     assert trace.ops[int(fault.op[1:])].module == next(m.id for m in trace.modules if m.path == "auxiliary")
 
 
-def test_what_is_frozen_is_told_last_and_what_its_normalization_does_as_well():
-    class Backboned(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.backbone = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU())
-            self.head = nn.Linear(6, 2)
-            self.spare = nn.Linear(1, 1)
-
-        def forward(self, x):
-            return self.head(self.backbone(x))
-
-    model = Backboned()
+def test_a_frozen_module_comes_last_with_a_note_on_its_running_statistics():
+    backbone = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU())
+    parts = {"backbone": backbone, "head": nn.Linear(6, 2), "spare": nn.Linear(1, 1)}
+    model = Parts(lambda self, x: self.head(self.backbone(x)), **parts)
     model.backbone.requires_grad_(False)
     unused, frozen = faults_of(model, X)
     assert unused.module == "spare"
@@ -333,33 +277,19 @@ def test_what_is_frozen_is_told_last_and_what_its_normalization_does_as_well():
 
 @WATCHED
 def test_tied_weights_have_one_gradient_and_no_fault(watched):
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.unembed = nn.Linear(4, 9, bias=False)
-            self.embed = nn.Embedding(9, 4)
-            self.embed.weight = self.unembed.weight
-
-        def forward(self, x):
-            return self.embed(x) ** 2
-
-    evidence = evidence_of(Tied())
-    (known,) = evidence.parameters
+    parts = {"unembed": nn.Linear(4, 9, bias=False), "embed": nn.Embedding(9, 4)}
+    model = Parts(lambda self, x: self.embed(x) ** 2, **parts)
+    model.embed.weight = model.unembed.weight
+    (known,) = evidence_of(model).parameters
     assert (known.path, known.aliases) == ("unembed.weight", ("embed.weight",))
-    assert faults_of(Tied(), torch.tensor([1, 2]), watched=watched) == ()
+    assert faults_of(model, torch.tensor([1, 2]), watched=watched) == ()
 
 
 def test_a_layer_that_learns_by_another_name_is_not_lost():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder, self.decoder = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.decoder.weight = self.encoder.weight
-
-        def forward(self, x):
-            return F.linear(self.encoder(x), self.decoder.weight)
-
-    (fault,) = faults_of(Tied(), X)
+    parts = {"encoder": nn.Linear(4, 4), "decoder": nn.Linear(4, 4)}
+    model = Parts(lambda self, x: F.linear(self.encoder(x), self.decoder.weight), **parts)
+    model.decoder.weight = model.encoder.weight
+    (fault,) = faults_of(model, X)
     assert fault.message.startswith("decoder.bias: no gradient, unused")
     assert fault.module == "decoder"
 
@@ -375,22 +305,14 @@ class GivesNone(torch.autograd.Function):
 
 
 @WATCHED
-def test_where_a_gradient_came_back_to_and_went_no_further_is_the_place(watched):
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.last(GivesNone.apply(self.first(x)))
-
-    trace, (fault,) = run(Net(), X, watched=watched)
-    assert fault.message == "first (2 parameters): no gradient, no path: the backward of mul gave none for it"
+def test_a_backward_that_returns_none_for_its_only_input_is_named(watched):
+    trace, (fault,) = run(Two(GivesNone.apply), X, watched=watched)
+    assert fault.message == "encoder (4 parameters): no gradient, no path: the backward of mul gave none for it"
     assert trace.ops[int(fault.op[1:])].source.function == "GivesNone.forward"
 
 
 @WATCHED
-def test_a_function_whose_backward_gives_none_is_named(watched):
+def test_a_backward_that_returns_none_for_a_parameter_is_named(watched):
     class Scale(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, weight):
@@ -402,16 +324,9 @@ def test_a_function_whose_backward_gives_none_is_named(watched):
             (weight,) = ctx.saved_tensors
             return gradient * weight, None
 
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-            self.weight = nn.Parameter(torch.ones(4))
-
-        def forward(self, x):
-            return Scale.apply(self.layer(x), self.weight)
-
-    (fault,) = faults_of(Scaled(), X, watched=watched)
+    parts = {"layer": nn.Linear(4, 4), "weight": nn.Parameter(torch.ones(4))}
+    model = Parts(lambda self, x: Scale.apply(self.layer(x), self.weight), **parts)
+    (fault,) = faults_of(model, X, watched=watched)
     assert fault.message.startswith("weight: no gradient, no path: the backward of mul gave none for it")
 
 
@@ -428,7 +343,7 @@ def test_a_checkpoint_is_no_fault(reentrant, watched):
 
 
 @WATCHED
-def test_a_function_of_ones_own_is_no_fault_and_hides_none(watched):
+def test_a_custom_function_is_no_fault_and_hides_none(watched):
     class Double(torch.autograd.Function):
         @staticmethod
         def forward(_, x):
@@ -445,7 +360,7 @@ def test_a_function_of_ones_own_is_no_fault_and_hides_none(watched):
 
 
 @WATCHED
-def test_what_has_kept_a_pass_from_going_back_is_told_if_it_was_meant_to(watched):
+def test_a_pass_that_should_go_back_names_the_cut_that_kept_it_from_it(watched):
     model = Two(torch.Tensor.detach)
     model.head.requires_grad_(False)
     evidence = evidence_of(model)
@@ -458,18 +373,15 @@ def test_what_has_kept_a_pass_from_going_back_is_told_if_it_was_meant_to(watched
     assert (lost.module, frozen.module) == ("encoder", "head")
 
 
-def test_of_a_pass_that_never_goes_back_nothing_is_said_of_gradients():
+def test_a_pass_without_backward_has_no_gradient_faults():
     model = Two()
     with record(model) as recording, torch.no_grad():
         model(X)
     assert find_faults(recording.trace, evidence_of(model)) == ()
 
 
-# ----------------------------------------------------------------------------------------------------------- not finite
-
-
 class Growing(nn.Module):
-    """Twelve layers, of which one multiplies by far too much."""
+    """Twelve layers; one of them has weights that are far too large."""
 
     def __init__(self, at):
         super().__init__()
@@ -484,7 +396,7 @@ class Growing(nn.Module):
         return x
 
 
-def test_only_the_first_that_is_not_finite_is_told():
+def test_only_the_first_non_finite_tensor_is_named():
     trace, faults = run(Growing(5), torch.randn(16, 8))
     (fault,) = only(faults, "first_nonfinite")
     op = trace.ops[int(fault.op[1:])]
@@ -497,7 +409,7 @@ def test_only_the_first_that_is_not_finite_is_told():
     assert fault.source.text == "x = layer(x)"
 
 
-def test_what_would_help_follows_from_how_the_numbers_end():
+def test_the_remedy_depends_on_why_a_number_is_not_finite():
     def remedy(model, x):
         (fault,) = only(faults_of(model, x), "first_nonfinite")
         return fault.remedy
@@ -530,57 +442,40 @@ def test_an_input_that_is_not_finite_is_named_itself():
 
 
 def test_a_mask_of_infinity_is_no_fault_unless_it_leaves_nothing():
-    class Masked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
-        def forward(self, x, mask):
-            return self.layer(x).masked_fill(mask, float("-inf")).softmax(1)
+    def forward(self, x, mask):
+        return self.layer(x).masked_fill(mask, float("-inf")).softmax(1)
 
     mask = torch.eye(16, 4, dtype=torch.bool)
-    assert faults_of(Masked(), X, mask, loss=lambda out: out**2) == ()
+    model = Parts(forward, layer=nn.Linear(4, 4))
+    assert faults_of(model, X, mask, loss=lambda out: out**2) == ()
     mask[3] = True
-    trace, faults = run(Masked(), X, mask, loss=lambda out: out**2)
+    trace, faults = run(model, X, mask, loss=lambda out: out**2)
     (fault,) = only(faults, "first_nonfinite")
     assert trace.ops[int(fault.op[1:])].name == "softmax"
     assert "holds Inf on purpose" in fault.message
 
 
-def test_a_gradient_may_be_what_is_not_finite_first():
-    class Rooted(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4, bias=False)
-            nn.init.zeros_(self.layer.weight)
-
-        def forward(self, x):
-            return self.layer(x).abs().sqrt()
-
-    trace, faults = run(Rooted(), X)
+def test_a_gradient_may_be_the_first_non_finite_tensor():
+    model = Parts(lambda self, x: self.layer(x).abs().sqrt(), layer=nn.Linear(4, 4, bias=False))
+    nn.init.zeros_(model.layer.weight)
+    trace, faults = run(model, X)
     (fault,) = only(faults, "first_nonfinite")
     assert trace.ops[int(fault.op[1:])].phase == "backward"
     assert fault.source is not None  # of the forward op that it is the backward of
 
 
-def test_a_gradient_of_infinite_slope_is_told_with_what_keeps_from_it():
-    class Chosen(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+def test_an_infinite_slope_is_named_with_its_remedy():
+    def forward(self, x):
+        hidden = self.layer(x).relu()
+        return torch.where(hidden > 0, hidden.sqrt(), torch.zeros_like(hidden))
 
-        def forward(self, x):
-            hidden = self.layer(x).relu()
-            return torch.where(hidden > 0, hidden.sqrt(), torch.zeros_like(hidden))
-
-    model = Chosen()
-    (fault,) = only(faults_of(model, X), "first_nonfinite")
+    (fault,) = only(faults_of(Parts(forward, layer=nn.Linear(4, 4)), X), "first_nonfinite")
     assert "SqrtBackward0 made it of finite values" in fault.message
     assert fault.remedy.startswith("Keep what sqrt reads away from 0, by clamping it or by adding a small constant; to")
     assert fault.source.text == "return torch.where(hidden > 0, hidden.sqrt(), torch.zeros_like(hidden))"
 
 
-def test_memory_that_nobody_has_written_to_is_not_looked_at():
+def test_uninitialized_memory_is_not_checked():
     def filled(x):
         out = torch.empty(16, 4)
         out[:8] = x[:8]
@@ -593,10 +488,7 @@ def test_memory_that_nobody_has_written_to_is_not_looked_at():
     assert find_faults(recording.trace) == ()
 
 
-# ---------------------------------------------------------------------------------------------------------- what raises
-
-
-def test_a_forward_that_raises_is_told_first_with_its_op():
+def test_a_forward_that_raises_names_its_op():
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 2))
     model.spare = nn.Linear(1, 1)
     trace, faults = run(model, X)
@@ -608,16 +500,11 @@ def test_a_forward_that_raises_is_told_first_with_its_op():
 
 
 def test_a_relu_in_place_on_what_a_backward_needs_is_found():
-    class Overwriting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+    def forward(self, x):
+        gate = torch.sigmoid(self.layer(x))
+        return gate.sub_(0.5).relu_()
 
-        def forward(self, x):
-            gate = torch.sigmoid(self.layer(x))
-            return gate.sub_(0.5).relu_()
-
-    trace, (failed, in_place) = run(Overwriting(), X)
+    trace, (failed, in_place) = run(Parts(forward, layer=nn.Linear(4, 4)), X)
     assert (failed.kind, in_place.kind) == ("failed", "in_place")
     names = {op.id: op.name for op in trace.ops}
     assert names[failed.op] == "sigmoid"
@@ -627,7 +514,7 @@ def test_a_relu_in_place_on_what_a_backward_needs_is_found():
     assert "sub in place of sub_" in in_place.remedy
 
 
-def test_a_view_may_be_what_is_written_through():
+def test_a_write_through_a_view_is_found():
     def overwriting(x):
         out = torch.exp(x)
         out.view(-1)[3] = 0.0
@@ -642,33 +529,23 @@ def test_a_view_may_be_what_is_written_through():
     assert failed.source.text == "out = torch.exp(x)"
 
 
-def test_a_parameter_that_is_written_to_raises_where_it_is():
-    class Writing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+def test_a_write_to_a_parameter_is_found():
+    def forward(self, x):
+        self.layer.weight.mul_(0.9)
+        return self.layer(x)
 
-        def forward(self, x):
-            self.layer.weight.mul_(0.9)
-            return self.layer(x)
-
-    failed, in_place = faults_of(Writing(), X)
+    failed, in_place = faults_of(Parts(forward, layer=nn.Linear(4, 4)), X)
     assert failed.op == in_place.op
     assert "torch.no_grad()" in in_place.remedy
 
 
-def test_what_is_changed_behind_autograd_is_told_though_nothing_raises():
-    class Hiding(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+def test_a_change_through_data_is_found_though_nothing_raises():
+    def forward(self, x):
+        out = torch.tanh(self.layer(x))
+        out.data.mul_(2)
+        return out
 
-        def forward(self, x):
-            out = torch.tanh(self.layer(x))
-            out.data.mul_(2)
-            return out
-
-    model = Hiding()
+    model = Parts(forward, layer=nn.Linear(4, 4))
     trace, (fault,) = run(model, X)
     assert trace.error is None
     assert fault.kind == "in_place"
@@ -680,17 +557,18 @@ def test_what_is_changed_behind_autograd_is_told_though_nothing_raises():
     assert not torch.allclose(wrong, model.layer.bias.grad)
 
 
-def test_a_backward_that_raises_is_told_at_its_op():
-    class Broken(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * 2
+class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
 
-        @staticmethod
-        def backward(*_):
-            raise RuntimeError("out of luck")
+    @staticmethod
+    def backward(*_):
+        raise RuntimeError("out of luck")
 
+
+def test_a_backward_that_raises_names_its_op():
     trace, faults = run(Two(Broken.apply), X)
     (failed,) = only(faults, "failed")
     op = trace.ops[int(failed.op[1:])]
@@ -702,35 +580,22 @@ def test_a_backward_that_raises_is_told_at_its_op():
     assert told.faults[0] == failed
 
 
-def test_of_two_branches_the_one_that_ran_last_goes_back_first():
-    class Broken(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * 2
-
-        @staticmethod
-        def backward(*_):
-            raise RuntimeError("out of luck")
-
+def test_a_failing_backward_is_found_beside_another_branch():
     trace, faults = run(Two(lambda hidden: torch.tanh(hidden) + Broken.apply(hidden)), X)
     (failed,) = only(faults, "failed")
     twin = trace.ops[int(failed.op[1:])].twin
     assert trace.ops[int(twin[1:])].name == "mul"
 
 
-def test_a_loss_without_a_graph_is_traced_to_what_has_cut_it():
+def test_a_loss_without_a_graph_names_the_cut():
     failed, cut = faults_of(Two(), X, loss=lambda out: out.detach())
     assert "does not require grad" in failed.message
     assert cut.kind == "detach"
     assert cut.source.file == "test_faults.py"
 
 
-# -------------------------------------------------------------------------------------------------- gradients and units
-
-
 class Deep(nn.Module):
-    """Layers of tanh, each of them orthogonal, so that the gradient stays; one of them scaled."""
+    """Orthogonal layers, which keep the size of the gradient; one or all of them are scaled."""
 
     def __init__(self, depth=10, small=None, scale=0.01):
         super().__init__()
@@ -746,7 +611,7 @@ class Deep(nn.Module):
         return x
 
 
-def test_where_the_gradient_falls_is_where_the_weight_is_small():
+def test_a_gradient_drop_names_the_layer_of_the_small_weight():
     x = torch.randn(16, 32)
     assert faults_of(Deep(), x) == ()
     trace, faults = run(Deep(small=6), x)
@@ -761,24 +626,17 @@ def test_where_the_gradient_falls_is_where_the_weight_is_small():
 
 
 @pytest.mark.parametrize(("scale", "falls"), [(0.105, False), (0.095, True)])
-def test_a_fall_is_tenfold(scale, falls):
+def test_a_gradient_drop_is_tenfold(scale, falls):
     faults = faults_of(Deep(small=6, scale=scale), torch.randn(16, 32))
     assert [fault.kind for fault in faults] == ["gradient_drop"] * falls
 
 
-def test_of_two_ways_side_by_side_one_may_have_a_small_gradient():
-    class Parallel(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weak, self.strong = nn.Linear(16, 16), nn.Linear(16, 16)
-
-        def forward(self, x):
-            return 1e-3 * self.weak(x) + self.strong(x)
-
-    assert faults_of(Parallel(), torch.randn(16, 16)) == ()
+def test_one_of_two_parallel_layers_may_have_a_small_gradient():
+    parts = {"weak": nn.Linear(16, 16), "strong": nn.Linear(16, 16)}
+    assert faults_of(Parts(lambda self, x: 1e-3 * self.weak(x) + self.strong(x), **parts), torch.randn(16, 16)) == ()
 
 
-def test_every_fall_is_told_up_to_a_number():
+def test_gradient_drops_are_listed_up_to_a_limit():
     faults = faults_of(Deep(depth=20, small="all", scale=0.05), torch.randn(16, 32))
     assert {fault.kind for fault in faults} == {"gradient_drop"}
     assert len(faults) == MAX_OF_A_KIND
@@ -793,34 +651,17 @@ def test_a_gradient_that_fades_is_one_fault():
     assert fault.module == "layers.8"
 
 
-def test_an_average_over_many_places_is_no_fall():
-    class Pooled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 16, 3)
-            self.head = nn.Linear(16, 10)
+def test_a_weak_branch_beside_a_residual_is_no_drop():
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(x + self.outer(self.inner(x)))
 
-        def forward(self, x):
-            return self.head(self.conv(x).relu().mean((2, 3)))
-
-    assert faults_of(Pooled(), torch.randn(4, 3, 32, 32)) == ()
+    model = Parts(forward, **{name: nn.Linear(16, 16) for name in ("first", "inner", "outer", "last")})
+    nn.init.zeros_(model.outer.weight)
+    assert faults_of(model, torch.randn(16, 16)) == ()
 
 
-def test_a_weak_branch_beside_a_residual_is_no_fall():
-    class Weak(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.inner, self.outer, self.last = (nn.Linear(16, 16) for _ in range(4))
-            nn.init.zeros_(self.outer.weight)
-
-        def forward(self, x):
-            x = self.first(x)
-            return self.last(x + self.outer(self.inner(x)))
-
-    assert faults_of(Weak(), torch.randn(16, 16)) == ()
-
-
-def test_a_layer_whose_units_are_dead_is_named_with_what_follows_from_it():
+def test_a_dead_layer_is_named_with_its_consequence():
     model = net(8, 32, 32, 4)
     nn.init.constant_(model[2].bias, -100)
     trace, faults = run(model, torch.randn(64, 8))
@@ -832,25 +673,16 @@ def test_a_layer_whose_units_are_dead_is_named_with_what_follows_from_it():
     assert fall.remedy == "100% of the units of 2 are dead: look at what comes in."
 
 
-def test_a_plateau_is_named_but_not_that_of_an_answer_that_is_sure():
-    class Gated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.hidden, self.out = nn.Linear(8, 16), nn.Linear(16, 1)
-            self.factor = 1.0
+def test_a_saturated_layer_is_named_but_not_a_confident_output():
+    def forward(self, x):
+        return torch.sigmoid(self.out(torch.tanh(self.factor * self.hidden(x))) * 1e3)
 
-        def forward(self, x):
-            return torch.sigmoid(self.out(torch.tanh(self.factor * self.hidden(x))) * 1e3)
-
-    model = Gated()
+    model = Parts(forward, hidden=nn.Linear(8, 16), out=nn.Linear(16, 1), factor=1.0)
     loss = lambda out: F.binary_cross_entropy(out, torch.ones_like(out))  # noqa: E731
     assert only(faults_of(model, torch.randn(64, 8), loss=loss), "saturated") == []
     model.factor = 100.0
     (fault,) = only(faults_of(model, torch.randn(64, 8), loss=loss), "saturated")
     assert "of tanh is saturated" in fault.message
-
-
-# ------------------------------------------------------------------------------------------------- what becomes of them
 
 
 def test_a_repeated_pass_has_the_same_reasons_and_its_own_numbers():
@@ -875,17 +707,11 @@ def test_faults_are_part_of_a_dump_and_of_the_message_that_follows_a_frame():
     assert json.loads(theory_message(theory(trace), 3, faults))["faults"] == json.loads(dump_trace(trace))["faults"]
 
 
-def test_what_the_model_does_not_know_of_stands_before_what_got_no_gradient():
-    class Listed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = [nn.Linear(4, 4), nn.Linear(4, 4)]
-            self.spare = nn.Linear(4, 4)
+def test_unregistered_parameters_come_before_missing_gradients():
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x)) + self.spare.weight.detach().sum()
 
-        def forward(self, x):
-            return self.layers[1](self.layers[0](x)) + self.spare.weight.detach().sum()
-
-    model = Listed()
+    model = Parts(forward, layers=[nn.Linear(4, 4), nn.Linear(4, 4)], spare=nn.Linear(4, 4))
     trace, _ = run(model, torch.randn(3, 4))
     evidence = evidence_of(model)
     evidence.unregistered = tuple(

@@ -1,7 +1,8 @@
-"""Parameters that a model runs with and does not know of: its optimizer never changes them, and nothing is raised."""
+"""Parameters that a model uses but does not register: its optimizer never changes them."""
 
 import pytest
 import torch
+from parts import Parts
 from torch import nn
 
 from chainrule.trace.scope import scope
@@ -11,7 +12,7 @@ from chainrule.user_model.what_if import WhatIf
 
 
 class Listed(nn.Module):
-    """Three layers in a list of the kind that is asked for, and one that is an attribute."""
+    """Three layers in a list of the kind `listed`, and one as an attribute."""
 
     def __init__(self, listed):
         super().__init__()
@@ -24,25 +25,16 @@ class Listed(nn.Module):
         return self.out(x)
 
 
-class MadeInForward(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.out = nn.Linear(8, 1)
-
-    def forward(self, x):
-        return self.out(nn.Linear(8, 8, bias=False)(x))
+def with_out(forward, **parts):
+    return Parts(forward, out=nn.Linear(8, 1), **parts)
 
 
-class Held(nn.Module):
-    """A tensor in a dict."""
+def made_in_forward():
+    return with_out(lambda self, x: self.out(nn.Linear(8, 8, bias=False)(x)))
 
-    def __init__(self, tensor):
-        super().__init__()
-        self.held = {"gain": tensor}
-        self.out = nn.Linear(8, 1)
 
-    def forward(self, x):
-        return self.out(x * self.held["gain"])
+def held(tensor):
+    return with_out(lambda self, x: self.out(x * self.held["gain"]), held={"gain": tensor})
 
 
 class Scoped(Listed):
@@ -51,69 +43,51 @@ class Scoped(Listed):
             return super().forward(x)
 
 
-class Taught(nn.Module):
-    """A teacher that is to stay as it is, hidden from the optimizer."""
+def taught(teach):
+    """A model with a teacher that stays as it is, hidden from the optimizer."""
+    return with_out(lambda self, x: self.out(x) - teach(self.teacher[0], x), teacher=[nn.Linear(8, 1)])
 
-    def __init__(self, way):
-        super().__init__()
-        self.way = way
-        self.teacher = [nn.Linear(8, 1)]
-        self.out = nn.Linear(8, 1)
 
-    def forward(self, x):
-        if self.way == "detach":
-            taught = self.teacher[0](x).detach()
-        else:
-            with torch.no_grad():
-                taught = self.teacher[0](x)
-        return self.out(x) - taught
+def teach_without_gradients(teacher, x):
+    with torch.no_grad():
+        return teacher(x)
 
 
 GLOBAL = nn.Linear(8, 8)
 
 
-class ByName(nn.Module):
-    """Runs what is registered by the name that it has in this file."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = GLOBAL
-        self.out = nn.Linear(8, 1)
-
-    def forward(self, x):
-        return self.out(GLOBAL(x))
+def by_name():
+    """A model that runs a registered layer by its name in this file."""
+    return with_out(lambda self, x: self.out(GLOBAL(x)), body=GLOBAL)
 
 
-class Grows(nn.Module):
-    """Registers a layer when it first knows how large that is to be."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = None
-        self.out = nn.Linear(8, 1)
+def grows():
+    """A model that registers a layer in its first forward pass."""
 
     def forward(self, x):
         if self.body is None:
             self.body = nn.Linear(x.shape[1], 8)
         return self.out(self.body(x))
 
+    return with_out(forward, body=None)
+
 
 class Special(nn.Parameter):
     """A kind of parameter of the user's own."""
 
 
-class Learned(nn.Module):
+def learned():
     """A loss with a parameter."""
-
-    def __init__(self):
-        super().__init__()
-        self.target = nn.Parameter(torch.zeros(1))
-
-    def forward(self, output):
-        return (output - self.target).square().mean()
+    return Parts(lambda self, out: (out - self.target).square().mean(), target=nn.Parameter(torch.zeros(1)))
 
 
-LEARNED = Learned()
+LEARNED = learned()
+
+
+def tied():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[1].weight = model[0].weight
+    return model
 
 
 AS_IT_IS, DOUBLED = WhatIf(), WhatIf(scale=2.0)
@@ -131,7 +105,7 @@ def faults(model, *args, loss=None, what_ifs=(AS_IT_IS,), **kwargs):
 
 
 @pytest.mark.parametrize("what_ifs", [[AS_IT_IS], [AS_IT_IS, DOUBLED]], ids=["recorded", "repeated"])
-def test_layers_in_a_plain_list_are_told_with_the_line_that_runs_them(what_ifs):
+def test_layers_in_a_plain_list_are_named_with_the_line_that_runs_them(what_ifs):
     (fault,) = faults(Listed(list), what_ifs=what_ifs)
     assert faults(Scoped(list))[0].message == fault.message
     assert fault.message == (
@@ -144,10 +118,10 @@ def test_layers_in_a_plain_list_are_told_with_the_line_that_runs_them(what_ifs):
 
 @pytest.mark.parametrize(
     "model",
-    [MadeInForward(), Held(nn.Parameter(torch.ones(8))), Held(Special(torch.ones(8)))],
+    [made_in_forward(), held(nn.Parameter(torch.ones(8))), held(Special(torch.ones(8)))],
     ids=["made in forward", "a tensor in a dict", "one of a kind"],
 )
-def test_one_that_lies_elsewhere_is_told_too(model):
+def test_an_unregistered_parameter_elsewhere_is_found(model):
     (fault,) = faults(model)
     assert fault.message.startswith("1 parameter that this pass uses is not among model.parameters()")
     assert fault.message.endswith("never changes it")
@@ -157,58 +131,41 @@ def test_one_that_lies_elsewhere_is_told_too(model):
     ("model", "options"),
     [
         (Listed(nn.ModuleList), {}),
-        (Held(nn.Parameter(torch.ones(8), requires_grad=False)), {}),
-        (Held(torch.ones(8, requires_grad=True)), {}),
-        (Taught("detach"), {}),
-        (Taught("no_grad"), {}),
-        (ByName(), {}),
-        (Grows(), {}),
-        (nn.Linear(8, 1), {"loss": Learned()}),
+        (held(nn.Parameter(torch.ones(8), requires_grad=False)), {}),
+        (held(torch.ones(8, requires_grad=True)), {}),
+        (taught(lambda teacher, x: teacher(x).detach()), {}),
+        (taught(teach_without_gradients), {}),
+        (by_name(), {}),
+        (grows(), {}),
+        (nn.Linear(8, 1), {"loss": learned()}),
         (nn.Linear(8, 1), {"loss": lambda output: LEARNED(output)}),
         (nn.utils.parametrizations.weight_norm(nn.Linear(8, 1)), {}),
         (nn.utils.parametrizations.orthogonal(nn.Linear(8, 8)), {}),
+        (nn.LSTM(8, 4, num_layers=2), {"loss": lambda output: output[0].sum()}),
+        (tied(), {}),
     ],
     ids=[
-        "ModuleList",
-        "frozen",
-        "no parameter",
-        "detached",
-        "no_grad",
-        "by name",
-        "grows",
-        "the loss's",
-        "the loss's own",
-        "weight norm",
-        "orthogonal",
+        *("ModuleList", "frozen", "no parameter", "detached", "no_grad", "by name", "grows", "loss", "loss by name"),
+        *("weight norm", "orthogonal", "recurrent", "tied"),
     ],
 )
-def test_what_the_model_knows_or_what_is_none_of_its_own_is_no_fault(model, options):
+def test_registered_parameters_and_other_tensors_are_no_fault(model, options):
     assert faults(model, **options) == []
 
 
-def test_nor_are_inputs_that_are_parameters():
+def test_an_input_that_is_a_parameter_is_no_fault():
     assert faults(nn.Linear(8, 1), nn.Parameter(torch.ones(2, 8))) == []
 
 
-def test_nor_is_a_tied_one():
-    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-    model[1].weight = model[0].weight
-    assert faults(model) == []
-
-
-def test_nor_is_a_recurrent_one():
-    assert faults(nn.LSTM(8, 4, num_layers=2), loss=lambda output: output[0].sum()) == []
-
-
-def test_a_parameter_of_the_copy_is_one_still():
+def test_a_parameter_stays_a_parameter_in_the_copy():
     asked = []
 
-    class Asks(Held):
-        def forward(self, x):
-            asked.append((isinstance(self.held["gain"], nn.Parameter), self.held["gain"].requires_grad))
-            return super().forward(x)
+    def forward(self, x):
+        gain = self.held["gain"]
+        asked.append((isinstance(gain, nn.Parameter), gain.requires_grad))
+        return self.out(x * gain)
 
-    faults(Asks(nn.Parameter(torch.ones(8))))
-    faults(Asks(nn.Parameter(torch.ones(8), requires_grad=False)))
-    faults(Asks(torch.ones(8, requires_grad=True)))
+    ones = torch.ones(8)
+    for gain in (nn.Parameter(ones), nn.Parameter(ones, requires_grad=False), torch.ones(8, requires_grad=True)):
+        faults(with_out(forward, held={"gain": gain}))
     assert asked == [(True, True), (True, False), (False, True)]

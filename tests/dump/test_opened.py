@@ -1,5 +1,3 @@
-"""Dumps from files: read only if they are not too large, shown only if they are dumps."""
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ def dump():
     return dump_trace(trace_spec(ModelSpec.from_query("widths=5,4,1&batch=3")))
 
 
-def test_a_dump_keeps_its_bytes_and_is_known_by_them(tmp_path, dump):
+def test_a_dump_keeps_its_bytes_and_their_digest(tmp_path, dump):
     path = tmp_path / "net.json"
     path.write_bytes(b"\xef\xbb\xbf" + dump)
     read = OpenDump.read(path)
@@ -44,7 +42,7 @@ def test_a_file_of_the_most_bytes_is_opened(dump, monkeypatch):
         OpenDump.check("net.json", dump + b" ")
 
 
-def test_what_is_no_dump_is_not_opened(tmp_path, dump):
+def test_a_file_that_is_no_dump_is_not_opened(tmp_path, dump):
     body = json.loads(dump)
     body["ops"][0]["inputs"][0] = "t999"
     with pytest.raises(DumpError) as error:
@@ -54,7 +52,7 @@ def test_what_is_no_dump_is_not_opened(tmp_path, dump):
         OpenDump.read(tmp_path / "nowhere.json")
 
 
-def test_of_a_file_among_several_a_glance_is_enough(tmp_path, dump, monkeypatch):
+def test_a_glance_does_not_read_the_whole_file(tmp_path, dump, monkeypatch):
     path = tmp_path / "step1.json"
     path.write_bytes(dump)
     monkeypatch.setattr(opened, "parse_dump", lambda _: pytest.fail("it was read to the end"))
@@ -65,7 +63,7 @@ def test_of_a_file_among_several_a_glance_is_enough(tmp_path, dump, monkeypatch)
         DumpFile.glance(path)
 
 
-def test_what_does_not_begin_like_a_dump_is_checked_to_the_end(tmp_path, dump):
+def test_a_file_with_another_beginning_is_read_to_its_end(tmp_path, dump):
     path = tmp_path / "step1.json"
     body = json.loads(dump)
     path.write_text(json.dumps({"loss": body.pop("loss"), **body}))
@@ -77,7 +75,7 @@ def test_what_does_not_begin_like_a_dump_is_checked_to_the_end(tmp_path, dump):
             DumpFile.glance(path)
 
 
-def test_what_becomes_of_a_file_is_told_with_its_name(tmp_path, dump):
+def test_a_file_that_changed_or_vanished_is_named(tmp_path, dump):
     path = tmp_path / "step1.json"
     path.write_bytes(dump)
     file = DumpFile.glance(path)
@@ -105,7 +103,7 @@ def test_files_stand_in_the_order_of_their_numbers(given, ordered):
     assert in_order([Path(f"{name}.json") for name in given]) == [Path(f"{name}.json") for name in ordered]
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders():
+def test_files_of_one_name_are_distinguished_by_their_folders():
     assert names_of([Path("a/x.json"), Path("b/y.json")]) == ["x.json", "y.json"]
     assert names_of([Path("/runs/a/x.json"), Path("/runs/b/x.json")]) == ["a/x.json", "b/x.json"]
     assert names_of([Path("a/1/x.json"), Path("b/1/x.json"), Path("z.json")]) == ["a/1/x.json", "b/1/x.json", "z.json"]

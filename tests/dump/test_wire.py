@@ -1,4 +1,4 @@
-"""Trace ↔ dump: the published schema, the round trip, the frames, and what is said of a bad dump."""
+"""Trace ↔ dump: the published schema, the round trip, the frames, and the errors of bad dumps."""
 
 import dataclasses
 import json
@@ -12,15 +12,7 @@ import torch
 from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with_evil_names
 from torch import nn
 
-from chainrule.dump.wire import (
-    dump_json,
-    dump_topology,
-    dump_trace,
-    frame,
-    json_number,
-    load,
-    trace_schema,
-)
+from chainrule.dump.wire import dump_json, dump_topology, dump_trace, frame, json_number, load, trace_schema
 from chainrule.errors import DumpError
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -103,9 +95,6 @@ def record_nothing():
 KINDS = list(traces_of_all_kinds())
 
 
-# ----------------------------------------------------------------------------------------------------------- the schema
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("make", [make for _, make in KINDS], ids=[name for name, _ in KINDS])
 def test_every_dump_follows_the_published_schema_and_comes_back(make):
@@ -114,13 +103,8 @@ def test_every_dump_follows_the_published_schema_and_comes_back(make):
     validator().validate(json.loads(dumped))
     again = load(dumped)
     assert dump_trace(again) == dumped
-    assert again.ops == made.ops
-    assert again.tensors == made.tensors
-    assert again.modules == made.modules
-    assert again.saved == made.saved
-    assert again.layers == made.layers
-    assert again.sources == made.sources
-    assert again.error == made.error
+    for part in ("ops", "tensors", "modules", "saved", "layers", "sources", "error"):
+        assert getattr(again, part) == getattr(made, part), part
     assert np.array_equal(again.statistics.moments, made.statistics.moments, equal_nan=True)
     assert np.array_equal(again.statistics.counts, made.statistics.counts)
 
@@ -144,7 +128,7 @@ def test_a_dump_from_before_there_were_sources_is_read(body):
         lambda body: body.update(schema="chainrule.trace/2"),
     ],
 )
-def test_the_schema_refuses_what_is_wrong(spoil, body):
+def test_the_schema_refuses_bad_dumps(spoil, body):
     assert validator().is_valid(body)
     spoil(body)
     assert not validator().is_valid(body)
@@ -161,9 +145,6 @@ def test_the_numbers_in_the_dump_are_the_tables(trace, body):
         assert columns["histogram"]["counts"][row] == list(summary.counts)
         assert sum(summary.counts) == summary.n
     assert all(isinstance(value, int) for value in columns["n"])
-
-
-# ---------------------------------------------------------------------------------------------------------- determinism
 
 
 def without_timing(made):
@@ -198,9 +179,6 @@ def test_the_topology_is_the_dump_without_its_numbers(trace, body):
     assert topology["statistics"] == {"tensor": body["statistics"]["tensor"]}
 
 
-# -------------------------------------------------------------------------------------------------- numbers not in JSON
-
-
 @pytest.mark.parametrize(
     ("value", "written"),
     [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (1.5, 1.5), (0.0, 0.0), (None, None)],
@@ -226,9 +204,6 @@ def test_a_dump_holds_no_nan_literal():
     row = body["statistics"]["tensor"].index(next(t["id"] for t in body["tensors"] if t["name"] == "out"))
     assert body["statistics"]["mean"][row] is None
     assert body["statistics"]["nan"][row] == body["statistics"]["n"][row]
-
-
-# -------------------------------------------------------------------------------------------------------------- loading
 
 
 def test_load_takes_bytes_text_and_a_file(trace, tmp_path):
@@ -280,7 +255,7 @@ def test_a_number_that_no_float_holds_is_refused_and_the_place_named(where, body
         ("a text in a column", 'statistics.n[0]: "many" is not an integer'),
     ],
 )
-def test_what_is_wrong_is_said_in_plain_words(name, says, body):
+def test_the_message_of_a_bad_dump(name, says, body):
     bad(name, body)
     with pytest.raises(DumpError) as error:
         load(json.dumps(body))
@@ -304,7 +279,7 @@ def test_a_text_that_is_not_json_is_refused_with_its_place(text, says):
         load(text)
 
 
-def test_a_cycle_is_told_in_order(body):
+def test_a_cycle_is_listed_in_order(body):
     bad("a cycle of ops", body)
     with pytest.raises(DumpError, match='a cycle: "n0" → "n1" → "n2" → "n0"'):
         load(json.dumps(body))
@@ -335,14 +310,11 @@ def test_hostile_names_are_names(body):
 
 
 @pytest.mark.parametrize("content", [*NO_DUMPS, b"\xff\xfe", b"\x00"])
-def test_what_is_no_dump_at_all(content):
+def test_a_file_that_is_no_dump_is_refused(content):
     with pytest.raises(DumpError) as error:
         load(content)
     assert "chainrule.trace/1" in error.value.message
     assert error.value.status == 422
-
-
-# --------------------------------------------------------------------------------------------------------------- frames
 
 
 def decode(encoded):

@@ -1,5 +1,3 @@
-"""Node data for Model Explorer: its form, ids and figures."""
-
 import dataclasses
 import json
 

@@ -148,7 +148,7 @@ def test_low_precision_agrees_up_to_a_rounding(printed, query):
 
 @pytest.mark.parametrize("query", OVERFLOWING)
 def test_figures_after_an_overflow(printed, query):
-    # By hand relu's gradient is a product, with NaN for 0 · Inf; autograd's has 0 there.
+    # The chapter's relu multiplies its gradient, with NaN for 0 · Inf; autograd's has 0 there.
     assert_close(printed[query], query, gradients=query.endswith("module"))
     assert "nan" in printed[query]
 

@@ -35,7 +35,6 @@ def traces():
 
 
 def boxes(root):
-    """The rectangles of ops, tensors and groups."""
     for kind in ("op", "tensor", "group"):
         for group in root.iterfind(f".//svg:g[@class='{kind}']", NAMESPACE):
             rect = group.find("svg:rect", NAMESPACE)

@@ -4,8 +4,6 @@ import torch
 
 from chainrule.foundations.activations import ACTIVATIONS, SELU_ALPHA, SELU_SCALE, activation_rule
 
-NAMES = list(ACTIVATIONS)
-
 # The kink at 0 from both sides and on it, the ordinary range, and both tails.
 POINTS = torch.cat(
     [
@@ -34,10 +32,7 @@ FORMULAS = {
     "elu": lambda x: np.where(x > 0, x, np.exp(x) - 1),
     "selu": lambda x: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * (np.exp(x) - 1)),
 }
-
-
-def test_the_table_holds_the_other_eight():
-    assert NAMES == ["linear", "leaky_relu", "tanh", "sigmoid", "gelu", "silu", "elu", "selu"]
+NAMES = list(FORMULAS)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,5 +1,3 @@
-"""The derivations of SymPy agree with autograd."""
-
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -8,21 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from draws import normal
 from sympy import Symbol, diff, lambdify, symbols
 
 from chainrule.foundations import derivations as d
 
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
 BATCH, FAN_IN, FAN_OUT = 4, 3, 2
-
-
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(11)
-
-
-def normal(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def test_the_chapter_s_call():
@@ -41,7 +31,7 @@ def test_mse_is_autograd_s(generator, batch, n_out):
     np.testing.assert_allclose(got, out.grad.flatten().numpy(), rtol=1e-12)
 
 
-def test_the_batch_and_the_number_of_squares_have_letters_of_their_own():
+def test_the_batch_and_the_number_of_squares_have_different_letters():
     # n is the batch wherever it stands: mse divided by it is the misprint that the page shows.
     for name, derivation in d.derivations().items():
         sizes = {size for each in derivation.equations for size in each.right.free_symbols & {d.n, d.N}}
@@ -92,12 +82,8 @@ def test_every_equation_is_mathml_that_a_browser_reads():
         for equation in derivation.equations:
             root = ElementTree.fromstring(equation.mathml())  # plain XML: no entity of HTML
             assert root.tag == f"{MATHML}math"
-            known = {"math", "mrow", "mi", "mo", "mn", "mtext", "msub", "msup", "mfrac", "munderover"} | {
-                "mtable",
-                "mtr",
-                "mtd",
-            }
-            assert {element.tag.removeprefix(MATHML) for element in root.iter()} <= known
+            known = "math mrow mi mo mn mtext msub msup mfrac munderover mtable mtr mtd".split()
+            assert {element.tag.removeprefix(MATHML) for element in root.iter()} <= set(known)
             assert "piecewise" not in equation.mathml()
 
 

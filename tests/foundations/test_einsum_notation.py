@@ -42,7 +42,7 @@ from chainrule.foundations.einsum_notation import (
         ("i->i..", 4, "a point in the output"),
     ],
 )
-def test_a_malformed_equation_is_explained_where_it_is_wrong(equation, position, says):
+def test_the_error_of_a_malformed_equation_has_its_position(equation, position, says):
     with pytest.raises(EinsumError, match=re.escape(says)) as raised:
         parse(equation)
     assert raised.value.position == position
@@ -100,7 +100,7 @@ def test_sublists_are_read_as_the_equation_of_their_numbers(text, count, equatio
         ("As, Bs", 6, "there is no list"),
     ],
 )
-def test_a_malformed_sublist_is_explained_where_it_is_wrong(text, position, says):
+def test_the_error_of_a_malformed_sublist_has_its_position(text, position, says):
     with pytest.raises(EinsumError, match=re.escape(says)) as raised:
         parse_sublists(text, 1)
     assert raised.value.position == position
@@ -153,7 +153,7 @@ def test_sublists_say_the_same_as_their_equation(equation):
         ("...ij,...jk->...ik", ([], [], [])),
     ],
 )
-def test_each_of_the_chapters_rules_is_broken_by_its_own_indices(equation, broken):
+def test_the_indices_that_break_each_of_the_chapters_rules(equation, broken):
     assert broken_rules(parse(equation)) == broken
 
 

@@ -1,5 +1,3 @@
-"""Every exercise computes what it says, has a wrong backward, and is right with the line of its solution."""
-
 import inspect
 
 import pytest
@@ -26,10 +24,6 @@ def test_forward_is_the_plain_expression(case, point):
         torch.testing.assert_close(ours, plain, rtol=1e-14, atol=1e-14)
 
 
-def test_backward_runs_and_is_wrong(case, point):
-    assert not gradient_check(case.apply, point).passed
-
-
 def test_the_solutions_line_is_the_only_thing_wrong(case, point):
     solution = SOLUTIONS[case.function]
     source = inspect.getsource(case.function)
@@ -39,13 +33,3 @@ def test_the_solutions_line_is_the_only_thing_wrong(case, point):
     mended = names[case.function.__name__]
     assert mended is not case.function
     assert gradient_check(mended.apply, point).passed
-
-
-def test_names_and_docstrings_give_nothing_away(case):
-    assert case.function.__name__ == f"Exercise{case.name[-1].upper()}"
-    said = inspect.getdoc(case.function) + inspect.getdoc(case.function.backward)
-    assert not {"wrong", "missing", "mistake", "transpose", "mask", "sum over"} & set(said.lower().split())
-
-
-def test_every_exercise_has_a_solution():
-    assert set(SOLUTIONS) == {each.function for each in EXERCISES.values()}

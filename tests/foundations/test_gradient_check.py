@@ -1,4 +1,4 @@
-"""Our gradient check says what torch's says, for functions that are right and for functions that are wrong."""
+"""Our gradient check agrees with torch's, for correct functions and for wrong ones."""
 
 import math
 from itertools import pairwise
@@ -33,9 +33,6 @@ def comparison(analytic, numeric, tolerance):
     return Comparison(0, 0, *(torch.tensor([[each]], dtype=torch.float64) for each in (analytic, numeric, tolerance)))
 
 
-# --------------------------------------------------------------------------------------------- beside torch's own
-
-
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")  # that float32 is likely to fail is the point
 @pytest.mark.parametrize("tolerances", [{}, {"eps": 1e-2}, {"eps": 1e-9}, {"atol": 0.5, "rtol": 0.5}, {"atol": 0.0}])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -44,13 +41,6 @@ def test_the_verdict_is_torchs(case, dtype, tolerances):
     inputs = with_dtype(point_of(case), dtype)
     ours = gradient_check(case.apply, inputs, **tolerances)
     assert ours.passed == verdict_of_torch(case.apply, inputs, **tolerances)
-
-
-@pytest.mark.parametrize("case", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_of_one_backward_float64_passes_and_float32_fails(case):
-    wide = point_of(case)
-    assert gradient_check(case.apply, wide).passed
-    assert not gradient_check(case.apply, with_dtype(wide, torch.float32)).passed
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -74,10 +64,7 @@ def test_the_numeric_jacobian_is_that_of_the_plain_expression(case):
         torch.testing.assert_close(numeric, right[key], rtol=1e-6, atol=1e-8)
 
 
-# ------------------------------------------------------------------------------------------------- what is unusual
-
-
-def test_relu_on_its_kink_has_half_a_slope_by_difference_and_none_by_backward():
+def test_relu_at_0_has_slope_one_half_by_differences_and_0_by_backward():
     inp = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
     (found,) = gradient_check(torch.relu, (inp,)).comparisons
     assert found.numeric[0, 0].item() == pytest.approx(0.5)
@@ -125,7 +112,7 @@ def test_a_function_may_change_its_argument_in_place():
     assert inp.tolist() == [0.3, -0.2]
 
 
-def test_values_that_are_no_tensors_and_outputs_without_gradient_are_passed_over():
+def test_values_that_are_no_tensors_and_outputs_without_gradient_are_skipped():
     inp = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
     check = gradient_check(lambda x, power, index: (x.argmax() + index, x**power), (inp, 3, torch.tensor(1)))
     assert check.passed
@@ -154,7 +141,7 @@ def test_a_backward_without_grad_output_is_found_by_zeros_alone():
     assert not check.passed
 
 
-def test_a_backward_that_is_another_each_time_fails():
+def test_a_backward_that_changes_between_calls_fails():
     calls = []
 
     class Drifting(Function):
@@ -174,7 +161,7 @@ def test_a_backward_that_is_another_each_time_fails():
     assert not check.passed
 
 
-def test_a_forward_that_is_another_each_time_is_told_from_a_backward():
+def test_a_forward_that_changes_between_calls_fails():
     inp = torch.ones(8, dtype=torch.float64, requires_grad=True)
     check = gradient_check(torch.nn.functional.dropout, (inp,))
     assert not check.forward_repeatable
@@ -219,7 +206,7 @@ def doubling(without_gradient):
     ids=["None", "zeros", "ones", "raises"],
 )
 @pytest.mark.filterwarnings("ignore:Backwards compatibility:UserWarning")
-def test_a_gradient_that_is_not_there_is_to_be_taken_for_zero(without_gradient, takes):
+def test_an_undefined_gradient_counts_as_zero(without_gradient, takes):
     f = doubling(without_gradient)
     inp = torch.ones(2, dtype=torch.float64, requires_grad=True)
     check = gradient_check(f, (inp,))
@@ -231,7 +218,7 @@ def test_a_gradient_that_is_not_there_is_to_be_taken_for_zero(without_gradient, 
         assert not takes
 
 
-def test_of_two_outputs_each_alone_may_be_without_gradient():
+def test_either_of_two_outputs_may_be_without_gradient():
     class SumAndDifference(Function):
         @staticmethod
         def forward(ctx, a, b):
@@ -280,9 +267,6 @@ def test_autograd_sums_a_gradient_that_is_too_large_to_the_shape_of_its_input():
 
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,))]
     assert gradient_check(Unsummed.apply, inputs).passed
-
-
-# ---------------------------------------------------------------------------------------------------------- the step
 
 
 def test_the_error_falls_with_the_square_of_the_step_and_rises_with_its_inverse():

@@ -4,15 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.foundations.initialization import (
-    SCHEMES,
-    draw,
-    generator_for,
-    normal,
-    orthogonal,
-    uniform,
-    zeros,
-)
+from chainrule.foundations.initialization import SCHEMES, draw, generator_for, normal, orthogonal, uniform, zeros
 
 
 def generator(seed=0):
@@ -33,21 +25,6 @@ def std(scheme, i, o):
         "orthogonal": 1 / math.sqrt(max(i, o)),
         "zeros": 0.0,
     }[scheme]
-
-
-# the scheme in torch.nn.init, on a tensor that lies (fan_out, fan_in)
-TORCH = {
-    "standard_normal": nn.init.normal_,
-    "lecun_normal": lambda w, generator: nn.init.kaiming_normal_(w, nonlinearity="linear", generator=generator),
-    "xavier_normal": nn.init.xavier_normal_,
-    "xavier_uniform": nn.init.xavier_uniform_,
-    "kaiming_normal": lambda w, generator: nn.init.kaiming_normal_(w, nonlinearity="relu", generator=generator),
-    "kaiming_uniform": lambda w, generator: nn.init.kaiming_uniform_(w, nonlinearity="relu", generator=generator),
-    "uniform": lambda w, generator: nn.init.uniform_(w, -0.1, 0.1, generator=generator),
-    # what nn.Linear.reset_parameters does
-    "torch_default": lambda w, generator: nn.init.kaiming_uniform_(w, a=math.sqrt(5), generator=generator),
-    "zeros": lambda w, **_: nn.init.zeros_(w),
-}
 
 
 @pytest.mark.smoke
@@ -71,20 +48,16 @@ def test_uniform_schemes_fill_their_bounds(scheme):
     assert w.abs().max().item() <= bound * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("scheme", TORCH)
-def test_same_size_as_torch_nn_init(scheme):
-    i, o = 300, 200
-    ours = draw(scheme, i, o, generator()).double()
-    torch_s = torch.empty(o, i)
-    TORCH[scheme](torch_s, generator=generator(1))
-    assert ours.std().item() == pytest.approx(torch_s.double().std().item(), rel=0.03, abs=1e-12)
-    assert ours.abs().max().item() == pytest.approx(torch_s.abs().max().item(), rel=0.25, abs=1e-12)
-
-
-@pytest.mark.parametrize("scheme", ["standard_normal", "xavier_normal", "xavier_uniform"])
-def test_same_numbers_as_torch_nn_init_where_fans_are_symmetric(scheme):
-    expected = torch.empty(30, 20)
-    TORCH[scheme](expected, generator=generator())
+@pytest.mark.parametrize(
+    ("scheme", "torch_s"),
+    [
+        ("standard_normal", nn.init.normal_),
+        ("xavier_normal", nn.init.xavier_normal_),
+        ("xavier_uniform", nn.init.xavier_uniform_),
+    ],
+)
+def test_same_numbers_as_torch_nn_init_where_fans_are_symmetric(scheme, torch_s):
+    expected = torch_s(torch.empty(30, 20), generator=generator())
     torch.testing.assert_close(draw(scheme, 30, 20, generator()), expected, rtol=1e-6, atol=1e-7)
 
 
@@ -104,11 +77,6 @@ def test_orthogonal_has_no_preferred_sign(shape):
     # LAPACK's QR makes diag(R) negative almost always; left so, the sum below would be near ±400 · 3 instead of 0.
     signs = sum(orthogonal(shape, generator(seed)).diagonal().sign().sum().item() for seed in range(400))
     assert abs(signs) < 5 * math.sqrt(400 * 3)
-
-
-def test_orthogonal_keeps_lengths():
-    x = torch.randn(10, 64, generator=generator(9))
-    torch.testing.assert_close((x @ orthogonal((64, 64), generator())).norm(dim=1), x.norm(dim=1))
 
 
 def test_orthogonal_needs_a_matrix():
@@ -143,28 +111,14 @@ def test_draws_leave_the_global_generator_alone(base):
         assert not torch.equal(base((6, 4), generator(8)), first)
 
 
-def test_draw_names_what_is_allowed():
+def test_a_bad_draw_names_the_allowed_values():
     with pytest.raises(ValueError, match=r"expected scheme one of standard_normal, .*torch_default, got 'he'"):
         draw("he", 3, 2, generator())
     with pytest.raises(ValueError, match="at least 1, got 3 and 0"):
         draw("zeros", 3, 0, generator())
 
 
-@pytest.mark.parametrize(
-    ("scheme", "mean", "std"),
-    [("lecun_normal", (0.379, 0.419), (0.562, 0.607)), ("kaiming_normal", (0.536, 0.592), (0.794, 0.859))],
-)
-def test_the_chapter_s_experiment(scheme, mean, std):
-    # The bands hold for 99 of 100 seeds.
-    inside = 0
-    for seed in range(200):
-        g = generator(seed)
-        l2 = (normal((200, 100), g) @ draw(scheme, 100, 50, g)).relu()
-        inside += mean[0] <= l2.mean().item() <= mean[1] and std[0] <= l2.std().item() <= std[1]
-    assert inside >= 190
-
-
-def test_each_tensor_has_a_stream_of_its_own():
+def test_each_tensor_has_its_random_stream():
     def drawn(seed, name):
         return torch.randn(5, generator=generator_for(seed, name))
 

@@ -3,20 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from draws import normal
 
 from chainrule.foundations import layers
 from chainrule.foundations.layer_function import LayerFunction, Lin, Mse, Relu
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
-
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(1)
-
-
-def normal(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def autograd_of(f, *tensors):
@@ -25,7 +17,7 @@ def autograd_of(f, *tensors):
     return out.detach(), torch.autograd.grad(out, copies)
 
 
-def test_the_model_of_the_rung_before_takes_these_layers(generator):
+def test_the_model_of_classes_takes_these_layers(generator):
     x, targ = normal(generator, 20, 10), normal(generator, 20)
     w1, b1, w2, b2 = normal(generator, 10, 6), normal(generator, 6), normal(generator, 6, 1), normal(generator, 1)
     expected, gradients = autograd_of(
@@ -39,7 +31,7 @@ def test_the_model_of_the_rung_before_takes_these_layers(generator):
             torch.testing.assert_close(tensor.g, gradient, **EXACT)
 
 
-def test_a_layer_of_two_arguments_of_one_s_own(generator):
+def test_a_user_s_layer_of_two_arguments(generator):
     class Mul(LayerFunction):
         def forward(self, a, b):
             return a * b
@@ -56,7 +48,7 @@ def test_a_layer_of_two_arguments_of_one_s_own(generator):
     torch.testing.assert_close(a.g, 2 * a, **EXACT)
 
 
-def test_the_base_names_what_a_layer_must_say():
+def test_the_base_class_names_the_missing_method():
     class Nothing(LayerFunction):
         pass
 

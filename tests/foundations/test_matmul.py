@@ -2,16 +2,13 @@ import inspect
 
 import pytest
 import torch
+from draws import normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.foundations.matmul import RUNGS
 
 SIZES = st.integers(1, 6)
-
-
-def normal(seed, *shape, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
 def test_the_rungs_are_the_chapters_in_its_order():

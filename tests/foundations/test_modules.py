@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from draws import normal
 from torch import nn
 
 from chainrule.foundations.functions import LinearFunction
@@ -18,15 +19,6 @@ from chainrule.foundations.modules import (
 )
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
-
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(3)
-
-
-def normal(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 @pytest.mark.smoke
@@ -82,14 +74,6 @@ def test_linear_names_pattern_and_shapes():
         Linear(torch.zeros(2))
 
 
-def test_state_dict_is_torch_s_own(generator):
-    layer = Linear.uniform(3, 2, generator=generator)
-    torch_s = nn.Linear(3, 2)
-    torch_s.load_state_dict(layer.state_dict())
-    inp = torch.randn(4, 3, generator=generator)
-    torch.testing.assert_close(layer(inp), torch_s(inp))
-
-
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 def test_model(generator, loss):
     w1, b1, w2, b2 = normal(generator, 6, 10), normal(generator, 6), normal(generator, 4, 6), normal(generator, 4)
@@ -118,24 +102,6 @@ def test_the_loss_squeezes_one_output():
     assert model(torch.ones(1, 3), torch.tensor([1.0])).item() == 4.0
     with pytest.raises(ValueError, match=r"got inp \(2, 1\), targ \(1, 2\)"):
         model(torch.ones(2, 3), torch.ones(1, 2))
-
-
-# ------------------------------------------------------------------------------------------- as the chapter writes them
-
-
-@pytest.mark.parametrize(("batch", "n_in", "n_out"), [(7, 10, 2), (1, 10, 2), (7, 10, 1)])
-def test_linear_layer(generator, batch, n_in, n_out):
-    layer = LinearLayer(n_in, n_out, generator=generator)
-    weight, bias = layer.parameters()
-    assert weight.shape == (n_out, n_in)
-    assert bias.shape == (n_out,)
-    x = torch.randn(batch, n_in, generator=generator, requires_grad=True)
-    torch.testing.assert_close(layer(x), F.linear(x, weight, bias))
-    tensors = [x, weight, bias]
-    ours = torch.autograd.grad(layer(x).pow(2).sum(), tensors)
-    torch_s = torch.autograd.grad(F.linear(x, weight, bias).pow(2).sum(), tensors)
-    for ours_of_one, torch_s_of_one in zip(ours, torch_s, strict=True):
-        torch.testing.assert_close(ours_of_one, torch_s_of_one)
 
 
 def test_linear_layer_is_drawn_by_kaiming_from_its_generator():

@@ -1,5 +1,3 @@
-"""One model in five styles: the same numbers, which are autograd's, on every finite run."""
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -46,7 +44,7 @@ def test_the_arguments_are_left_alone(style):
         assert getattr(tensor, "g", None) is None
 
 
-def test_only_autograd_s_own_relu_puts_0_where_an_infinite_gradient_meets_a_shut_unit():
+def test_only_torch_s_relu_has_gradient_0_for_an_infinite_gradient_at_a_closed_unit():
     # out is still finite, its gradient times w2 no longer: so l2's gradient is Inf, and l1's is 0 · Inf where l1 ≤ 0.
     nans = {}
     for style in STYLES:

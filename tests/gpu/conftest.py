@@ -1,5 +1,3 @@
-"""For all tests here: a CUDA device."""
-
 import pytest
 import torch
 

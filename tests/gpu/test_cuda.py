@@ -1,5 +1,3 @@
-"""A trace on a CUDA device says what the same trace on the CPU says, to the tolerance of its dtype."""
-
 import numpy as np
 import pytest
 import torch

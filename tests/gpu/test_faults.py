@@ -1,4 +1,4 @@
-"""On a CUDA device a pass that is stopped, or runs out of memory, leaves nothing behind, and the next one is right."""
+"""On a CUDA device a pass that stops or runs out of memory leaves nothing behind, and the next one is right."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ SPARE = 256 << 20
 
 @pytest.fixture
 def little_memory() -> Iterator[None]:
-    """Torch may take SPARE more of the device than it has."""
+    """Torch may take SPARE bytes more of the device than it holds now."""
     release_memory()
     _, total = torch.cuda.mem_get_info()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + SPARE) / total)
@@ -43,9 +43,7 @@ def assert_same_figures(one, other):
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
-    "query",
-    [{"widths": "1024x129", "batch": 16}, {"widths": "64x65", "batch": 65536}],
-    ids=["weights", "activations"],
+    "query", [{"widths": "1024x129", "batch": 16}, {"widths": "64x65", "batch": 65536}], ids=["weights", "activations"]
 )
 @pytest.mark.usefixtures("little_memory")
 def test_a_small_pass_is_right_after_one_that_is_too_large(style, query):
@@ -63,7 +61,7 @@ def test_a_small_pass_is_right_after_one_that_is_too_large(style, query):
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_a_recording_stops_within_one_layer(phase):
-    """The engine calls the hooks in a thread of the device, which knows of no work but by what the recording took."""
+    """The engine calls the hooks in a thread of the device, which has no current stop of its own."""
     stop, seen = Stop(), []
     weights = [torch.randn(16, 16, device="cuda", requires_grad=True) for _ in range(24)]
     # Each layer has its weight, its product and its tanh, and a gradient of each.

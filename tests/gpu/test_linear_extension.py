@@ -1,5 +1,3 @@
-"""The linear operator's own CUDA kernels compute what torch's linear layer does."""
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812

@@ -1,4 +1,4 @@
-"""Models as people have them, tiny and with random weights, each with a pass through it. Nothing is downloaded."""
+"""Common models, tiny and with random weights, each with a pass through it. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFOR
 
 @pytest.fixture(scope="session", autouse=True)
 def torchvision() -> Iterator[None]:
-    """torchvision, whose transforms timm and transformers import; nobody here needs the ops that it brings compiled.
+    """torchvision, whose transforms timm and transformers import.
 
-    Compiled for CUDA, as the package index has them, they cannot be loaded beside a PyTorch for the CPU alone. Two of
-    them it then misses.
+    Its ops are compiled for CUDA and do not load beside a PyTorch for the CPU: two of them are then defined here.
     """
     try:
         import torchvision
@@ -44,10 +43,9 @@ def torchvision() -> Iterator[None]:
 
 @dataclass
 class Case:
-    """A model, what it is called with, and what makes a scalar of its output.
+    """A model, its arguments and its loss.
 
-    `added`: modules of a trace that are none of the model's own, by path, with their types. `functions`: those of them
-    that are layers, as custom Functions are.
+    `added`: types, by path, of a trace's modules that the model does not have. `functions`: those that are layers.
     """
 
     model: nn.Module
@@ -59,9 +57,6 @@ class Case:
 
     def __call__(self) -> Any:
         return self.model(*self.args, **self.kwargs)
-
-
-# --------------------------------------------------------------------------------------------------------- transformers
 
 
 _TINY: dict[str, int] = {
@@ -112,21 +107,14 @@ def t5() -> Case:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=40,
-        d_model=16,
-        d_kv=8,
-        d_ff=32,
-        num_layers=2,
-        num_heads=2,
-        decoder_start_token_id=0,
-        use_cache=False,
+        vocab_size=40, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0, use_cache=False
     )
     given = {"input_ids": torch.randint(1, 40, (2, 9)), "labels": torch.randint(1, 40, (2, 6))}
     return Case(T5ForConditionalGeneration(config).train(), kwargs=given, loss=_loss, added=_IN_FORWARD)
 
 
 def mixtral() -> Case:
-    """A router, and of each block four experts in one tensor, of which two compute for a token."""
+    """Each block has a router and four experts in one tensor; two experts compute for each token."""
     from transformers import MixtralConfig, MixtralForCausalLM
 
     config = MixtralConfig(
@@ -135,9 +123,6 @@ def mixtral() -> Case:
     tokens = torch.randint(0, 40, (2, 8))
     given = {"input_ids": tokens, "labels": tokens.clone()}
     return Case(MixtralForCausalLM(config).train(), kwargs=given, loss=_loss)
-
-
-# ----------------------------------------------------------------------------------------------------------------- timm
 
 
 def vit() -> Case:
@@ -159,9 +144,6 @@ def resnet18() -> Case:
 
 def _classification(out: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(out, torch.arange(len(out)) % out.shape[1])
-
-
-# ---------------------------------------------------------------------------------------------------------------- torch
 
 
 class Tagger(nn.Module):
@@ -269,12 +251,7 @@ class Rescale(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        factor: float,
-        mode: str,
-        limits: dict[str, float],
-        shift: torch.Tensor | None,
+        ctx: Any, x: torch.Tensor, factor: float, mode: str, limits: dict[str, float], shift: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, str]:
         out = x * factor if shift is None else x * factor + shift
         inside = (out >= limits["low"]) & (out <= limits["high"])
@@ -317,19 +294,8 @@ def user_function() -> Case:
 CASES = {
     make.__name__: make
     for make in (
-        gpt2,
-        gpt2_with_checkpoints,
-        bert,
-        t5,
-        mixtral,
-        vit,
-        resnet18,
-        lstm,
-        attention_with_checkpoints,
-        attention_with_reentrant_checkpoints,
-        mixture_of_experts,
-        tied_embeddings,
-        user_function,
+        *(gpt2, gpt2_with_checkpoints, bert, t5, mixtral, vit, resnet18, lstm, attention_with_checkpoints),
+        *(attention_with_reentrant_checkpoints, mixture_of_experts, tied_embeddings, user_function),
     )
 }
 

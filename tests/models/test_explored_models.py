@@ -28,7 +28,7 @@ class Seen:
 
 
 def after(model: nn.Module, output: object) -> dict[str, torch.Tensor]:
-    """All tensors that a person could look at, by name."""
+    """All visible tensors by name."""
     found = {f"output {place}": tensor.detach().clone() for place, tensor in enumerate(nested_tensors([output]))}
     for name, parameter in model.named_parameters():
         found[f"parameter {name}"] = parameter.detach().clone()
@@ -52,7 +52,6 @@ def run_bare(case, what_if):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Looks into the copy when a pass is over."""
     seen = Seen()
     restore = State.restore
 

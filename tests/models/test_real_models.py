@@ -71,7 +71,7 @@ def traced(make_case):
 
 
 def hung_on(model):
-    """How many hooks there are on modules and parameters, and what else is hung on a tensor."""
+    """The number of hooks of each module and parameter, and the attributes of each tensor."""
     found = {}
     for path, part in model.named_modules():
         found |= {(path, table): len(getattr(part, table) or ()) for table in MODULE_HOOKS}

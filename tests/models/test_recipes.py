@@ -1,5 +1,3 @@
-"""The recipes of docs/recipes.md, run as they stand there: the same training with dumps of its steps beside it."""
-
 import re
 from pathlib import Path
 
@@ -75,9 +73,6 @@ def test_a_training_loop(folder):
         assert {op.phase for op in trace.ops} == {"forward", "backward"}
 
 
-# ------------------------------------------------------------------------------------------------------------ Lightning
-
-
 def fit(callbacks, fails_at=None):
     import lightning
 
@@ -147,9 +142,6 @@ def test_lightning_step_that_fails():
     assert "shapes cannot be multiplied" in trace.error.message
     (failed,) = [op for op in trace.ops if op.id == trace.error.op]
     assert trace.module_by_id[failed.module].path == "net.0"
-
-
-# --------------------------------------------------------------------------------------------------------- transformers
 
 
 def train_gpt2(kind):

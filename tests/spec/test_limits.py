@@ -1,4 +1,4 @@
-"""The limits of a spec: the most that each allows is computed, one more is refused, and the check allocates nothing."""
+"""The limits of a spec: each maximum is computed, one more is refused, and the check allocates nothing."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import MAX_DEPTH, MAX_SIZE, PROGRAMS
 from chainrule.web.main import create_app
 
-# Per limit: the key that an error names, and the amount that a spec asks for.
+# For each limit, the key named by an error and the amount needed by a spec.
 ASKED = {
     "max_depth": ("widths", lambda spec: spec.depth),
     "max_width": ("widths", lambda spec: max(spec.widths)),
@@ -50,7 +50,6 @@ QUICK = settings(max_examples=30, deadline=None)
 
 
 def limited(**limits):
-    """Settings with these limits only."""
     return Settings(**{**UNLIMITED, **limits})
 
 

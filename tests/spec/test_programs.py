@@ -1,5 +1,3 @@
-"""The programs of a spec: their keys, their defaults, and one address and one dict per spec."""
-
 import pytest
 
 from chainrule.build.programs import PROGRAM_BUILDERS

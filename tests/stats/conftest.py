@@ -12,10 +12,7 @@ import pytest
 from chainrule.stats import StatisticsSlab, device, native
 
 INSTRUCTION_SETS = native.kernel.instruction_sets() if native.kernel else ()
-COMPILED = [
-    *INSTRUCTION_SETS[:1],
-    *(pytest.param(name, marks=pytest.mark.long) for name in INSTRUCTION_SETS[1:]),
-]
+COMPILED = [*INSTRUCTION_SETS[:1], *(pytest.param(name, marks=pytest.mark.long) for name in INSTRUCTION_SETS[1:])]
 
 
 def _running(name):

@@ -1,4 +1,4 @@
-"""Tensors that are no plain array of real numbers: right numbers all the same, or a reason why there are none."""
+"""Tensors that are no plain array of real numbers have right statistics, or a reason why they have none."""
 
 import math
 
@@ -13,13 +13,7 @@ from chainrule.trace.recorder import record
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
-FLOAT8 = [
-    torch.float8_e4m3fn,
-    torch.float8_e4m3fnuz,
-    torch.float8_e5m2,
-    torch.float8_e5m2fnuz,
-    torch.float8_e8m0fnu,
-]
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
 
 
 class Plain(torch.Tensor):
@@ -38,10 +32,7 @@ class Wrapper(torch.Tensor):
         raise NotImplementedError(f"{func} of a wrapper")
 
 
-# --------------------------------------------------------------------------------------------------- what has numbers
-
-
-def test_what_has_statistics():
+def test_tensors_with_statistics():
     for dtype in (*DTYPES, *FLOAT8):
         assert unsupported(torch.zeros(2).to(dtype)) is None
     assert unsupported(torch.zeros(2, requires_grad=True)) is None
@@ -57,7 +48,7 @@ def test_every_number_of_8_bits(dtype):
     assert_agrees(every[:100].repeat(200))
 
 
-def test_a_subclass_with_memory_of_its_own():
+def test_a_subclass_with_memory():
     assert_agrees(torch.linspace(-1, 2, 100).as_subclass(Plain))
     assert_agrees(torch.nn.Parameter(torch.linspace(-1, 2, 100)))
 
@@ -75,9 +66,6 @@ def test_views_of_a_conjugate():
 def test_zeros_without_memory():
     got, counts = summary(torch._efficientzerotensor((5,)))
     assert (got["n"], got["mean"], got["zero_fraction"], counts[0]) == (5, 0, 1, 5)
-
-
-# ----------------------------------------------------------------------------------------------------- what has none
 
 
 def nested(layout):
@@ -132,15 +120,14 @@ NONE = {
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize("word", NONE)
-def test_what_has_none_says_why(word):
+def test_tensors_without_statistics_have_a_reason(word):
     note = unsupported(NONE[word]())
     assert note.startswith("no statistics: ")
     assert word in note
 
 
 @pytest.mark.parametrize("make", [freed, cut_short, lambda: torch.nn.Parameter(cut_short())])
-def test_of_memory_that_was_given_back_in_part_too(make):
-    """The kernel does not read beyond what is held, nor says that it could."""
+def test_memory_that_was_given_back_in_part_is_not_read(make):
     assert unsupported(make()) == "no statistics: its memory was given back"
     with pytest.raises(ValueError, match="its memory was given back"):
         summary(make())
@@ -174,7 +161,7 @@ def test_a_recording_notes_the_reason_and_goes_on():
     assert ((), None) in rows
 
 
-def test_a_subclass_that_answers_for_itself_may_refuse():
+def test_a_wrapper_subclass_may_raise():
     slab = StatisticsSlab()
     assert unsupported(Wrapper()) is None
     with pytest.raises(NotImplementedError, match="of a wrapper"):
@@ -182,7 +169,7 @@ def test_a_subclass_that_answers_for_itself_may_refuse():
     assert slab.rows == 0
 
 
-def test_what_takes_no_time_to_read():
+def test_tensors_of_few_values():
     for values in ([], [math.nan], [5e-324], [math.inf, math.nan], [0.0] * 100):
         assert_agrees(torch.tensor(values, dtype=torch.float64))
         assert_agrees(torch.from_numpy(np.array(values * 3)).view(3, -1).t())

@@ -1,4 +1,4 @@
-"""Statistics taken on a device, which is the CPU here: how much it is asked to do, and what waits there for whom."""
+"""Statistics taken on a device, for which the CPU stands in: launches, copies, rows and full memory."""
 
 import gc
 import math
@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from agreement import summary
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from chainrule.run import trace_spec
@@ -34,23 +33,10 @@ WORDS = device._Words
 
 ALLOCATIONS = {"aten.empty.memory_format", "aten.new_empty.default", "aten.empty_like.default"}
 
-WAITS = {
-    "_local_scalar_dense",
-    "item",
-    "is_nonzero",
-    "equal",
-    "allclose",
-    "nonzero",
-    "masked_select",
-    "index",
-    "bincount",
-    "histc",
-    "unique",
-    "_unique2",
-    "repeat_interleave",
-    "to_sparse",
-    "tolist",
-}
+WAITS = set(
+    """_local_scalar_dense item is_nonzero equal allclose nonzero masked_select index bincount histc unique _unique2
+    repeat_interleave to_sparse tolist""".split()
+)
 """Operations for which the host waits, or which read a number on the host."""
 
 
@@ -92,12 +78,9 @@ def normal(*shape, dtype=torch.float32, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-# -------------------------------------------------------------------------------------------------------- how much
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool], ids=str)
-def test_a_handful_of_launches_and_none_to_wait_for(dtype, small_chunks):  # noqa: ARG001
+def test_few_launches_and_no_waiting(dtype, small_chunks):  # noqa: ARG001
     slab = StatisticsSlab()
     slab.take(torch.zeros(2000, dtype=dtype))  # makes the words
     small, large = torch.zeros(10, 4, dtype=dtype), torch.zeros(5, 4096, dtype=dtype)
@@ -110,7 +93,7 @@ def test_a_handful_of_launches_and_none_to_wait_for(dtype, small_chunks):  # noq
     assert launches(lambda: slab.write_saturation(0, activation, 0.5)) <= 6
 
 
-def test_one_copy_for_all_there_is(monkeypatch):
+def test_all_rows_come_in_one_copy(monkeypatch):
     copies = []
     to_cpu = torch.Tensor.cpu
     monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: copies.append(tensor) or to_cpu(tensor))
@@ -152,8 +135,7 @@ def test_no_tensor_is_kept(size):
     assert slab.moments[0, 1] == pytest.approx(expected, rel=1e-12)
 
 
-def test_what_a_tensor_held_when_it_was_seen():
-    """Changed in place afterwards, it is another value."""
+def test_a_change_in_place_comes_too_late():
     slab = StatisticsSlab()
     for size in (10, 1000):
         tensor = torch.ones(size)
@@ -162,10 +144,7 @@ def test_what_a_tensor_held_when_it_was_seen():
         assert slab.moments[row, 1] == 1
 
 
-# ------------------------------------------------------------------------------------------------ what is said at last
-
-
-def test_when_no_more_is_copied_for_the_host_records_are_made(monkeypatch):
+def test_records_are_made_when_the_staging_memory_is_full(monkeypatch):
     monkeypatch.setattr(device, "MAX_STAGED", 2000)
     slab = StatisticsSlab()
     tensor = normal(100)
@@ -253,11 +232,8 @@ def test_another_default_device_does_not_matter():
         assert slab.moments[:2, 1].tolist() == [1.0, 1.0]
 
 
-# ---------------------------------------------------------------------------------------------------- of whole programs
-
-
 @pytest.mark.parametrize("staged", [0, 1 << 16])
-def test_a_recording_says_what_it_says_by_the_host(monkeypatch, staged):
+def test_a_recording_has_the_statistics_of_the_host(monkeypatch, staged):
     monkeypatch.setattr(device, "STAGED", staged)
     spec = ModelSpec(style="module", activation="relu", dtype="float64")
     there = trace_spec(spec).statistics
@@ -306,7 +282,7 @@ def test_without_room_on_the_device_a_row_is_missing_and_the_program_goes_on(mon
     assert any(tensor.id in trace.statistics for tensor in trace.tensors)
 
 
-def test_without_room_for_a_look_at_the_units_the_rest_of_the_row_stands(monkeypatch):
+def test_without_room_for_unit_statistics_the_rest_of_the_row_stands(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -325,7 +301,7 @@ def test_without_room_for_a_look_at_the_units_the_rest_of_the_row_stands(monkeyp
 
 
 class There(torch.Tensor):
-    """Says that it is on the second of two CUDA devices, and is on the CPU."""
+    """A CPU tensor that claims to be on the second of two CUDA devices."""
 
     device = torch.device("cuda", 1)
 
@@ -366,7 +342,7 @@ def cuda(monkeypatch):
     return stand_in
 
 
-def test_whether_a_stream_is_captured_is_asked_of_the_tensors_device(cuda):
+def test_stream_capture_is_checked_on_the_tensors_device(cuda):
     slab = StatisticsSlab()
     cuda.captured = {0}  # which is current, and is not the tensor's
     slab.take(on_cuda(torch.ones(4)))
@@ -378,7 +354,7 @@ def test_whether_a_stream_is_captured_is_asked_of_the_tensors_device(cuda):
     assert slab.moments[0, 0] == 4
 
 
-def test_what_was_read_before_may_meet_a_module_while_a_stream_is_captured(cuda):
+def test_unit_statistics_are_left_out_while_a_stream_is_captured(cuda):
     slab = StatisticsSlab()
     activation = on_cuda(normal(10, 20).relu())
     slab.take(activation)
@@ -391,7 +367,7 @@ def test_what_was_read_before_may_meet_a_module_while_a_stream_is_captured(cuda)
 
 
 @pytest.mark.usefixtures("cuda")
-def test_what_one_device_does_not_give_leaves_all_waiting(monkeypatch):
+def test_a_failed_copy_from_one_device_can_be_repeated(monkeypatch):
     slab = StatisticsSlab(capacity=1)
     slab.take(torch.full((5000,), 1.0))
     slab.write_saturation(0, torch.ones(3, 3), 0.0)
@@ -412,12 +388,3 @@ def test_what_one_device_does_not_give_leaves_all_waiting(monkeypatch):
     asked.append(None)
     slab.take(torch.full((5000,), 3.0))
     assert slab.moments[:3, 1].tolist() == [1, 2, 3]
-
-
-def test_summaries_of_rows_in_any_order():
-    """A slab that was made for a plan is written to without adding rows."""
-    slab = StatisticsSlab(3)
-    for row in (2, 0, 1):
-        slab.write(row, torch.full((1000 if row else 4,), float(row)))
-    assert slab.table(["a", "b"], [2, 0]).column("mean").tolist() == [2, 0]
-    assert summary(torch.ones(3))[0]["mean"] == 1

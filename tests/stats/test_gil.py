@@ -1,4 +1,4 @@
-"""The kernel gives the interpreter away while it works: other threads run, whichever of its functions is called."""
+"""Every function of the kernel releases the GIL: other threads run meanwhile."""
 
 import sys
 import threading
@@ -16,7 +16,7 @@ CALLS = 100_000
 
 @pytest.fixture
 def unasked(compiled):
-    """The kernel, asking a function that always says no whether a tensor is negated: PyTorch's gives the GIL away."""
+    """The kernel with a stand-in for `is_neg` that is always false: PyTorch's function releases the GIL."""
 
     def bind(example):
         compiled.bind(torch.Tensor.__dlpack_c_exchange_api__, example, torch.Tensor, torch.nn.Parameter)

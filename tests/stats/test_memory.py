@@ -33,7 +33,7 @@ def peak_of_python(take):
 
 
 def tensors():
-    """As large as would be seen if they were copied whole: 32 MiB and more as they are, 64 MiB in float64."""
+    """Tensors whose copy would show: 32 MiB or more as they are, 64 MiB in float64."""
     base = torch.zeros(4, ELEMENTS // 2)
     base[0, :] = torch.linspace(-1, 1, ELEMENTS // 2)
     yield "dense", base[:2]
@@ -59,7 +59,7 @@ def test_on_the_host_nothing_large_is_copied(tensor, implementation_on_host):  #
 
 
 @pytest.mark.parametrize("tensor", [tensor for _, tensor in tensors()], ids=IDS)
-def test_on_a_device_it_is_what_its_docstring_says(tensor, monkeypatch):
+def test_on_a_device_it_is_the_docstrings_figure(tensor, monkeypatch):
     monkeypatch.setattr(native, "kernel", None)
     monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset({"cpu"}))
     assert "On a CUDA device 72 MiB while one is read" in StatisticsSlab.__doc__
@@ -70,8 +70,7 @@ def test_on_a_device_it_is_what_its_docstring_says(tensor, monkeypatch):
     assert peak_of_torch(lambda: slab.write_saturation(0, tensor, 0.5)) <= 72 * MEBIBYTE
 
 
-def test_what_waits_on_a_device_is_bounded(monkeypatch):
-    """However many tensors are copied for the host; of the others, the record."""
+def test_waiting_statistics_on_a_device_are_bounded(monkeypatch):
     monkeypatch.setattr(native, "kernel", None)
     monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset({"cpu"}))
     monkeypatch.setattr(device, "STAGED", 1 << 18)

@@ -1,4 +1,4 @@
-"""The compiled kernel: what it takes, that it says what PyTorch says, and that it leaves everything else alone."""
+"""The compiled kernel agrees with PyTorch, refuses other tensors, and changes nothing else."""
 
 import hashlib
 import logging
@@ -26,7 +26,7 @@ ROUNDED = [COLUMNS.index(name) for name in ("mean", "std", "norm")]
 
 
 def rows():
-    """A row of moments and one of counts, full of rubbish: every entry must be written."""
+    """A row of moments and a row of counts with wrong values: every entry must be written."""
     return np.full(len(COLUMNS), 123.456), np.full(BINS, 77, np.uint32)
 
 
@@ -38,7 +38,7 @@ def by_torch(tensor):
     return moments, counts
 
 
-def assert_says_what_torch_says(compiled, tensor):
+def assert_agrees_with_torch(compiled, tensor):
     moments, counts = rows()
     assert compiled.summarize(tensor, moments, counts)
     expected, expected_counts = by_torch(tensor)
@@ -51,12 +51,9 @@ def assert_says_what_torch_says(compiled, tensor):
     assert np.isnan(moments[-2:]).all()
 
 
-# --------------------------------------------------------------------------------------------- equal to the other
-
-
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_counts_are_equal_to_the_last_one(compiled, data):
+def test_every_count_is_equal(compiled, data):
     size = data.draw(st.sampled_from([1, 2, 3, 17, 2047, 2048, 2049, 4095, 4097, 8191, 8193, 20_000]))
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
     tensor = torch.randn(size, generator=generator, dtype=torch.float64)
@@ -73,16 +70,16 @@ def test_counts_are_equal_to_the_last_one(compiled, data):
     if dtype.is_floating_point:
         for value in data.draw(st.lists(st.sampled_from([math.nan, -math.nan, math.inf, -math.inf, -0.0]), max_size=4)):
             tensor[data.draw(st.integers(0, size - 1))] = value
-    assert_says_what_torch_says(compiled, tensor)
+    assert_agrees_with_torch(compiled, tensor)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_every_number_of_16_bits(compiled, dtype):
     every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
-    assert_says_what_torch_says(compiled, every)
+    assert_agrees_with_torch(compiled, every)
     for size in (0x400, 0x80):
         # The denormals alone, and the first normal number.
-        assert_says_what_torch_says(compiled, torch.arange(size + 1).to(torch.int16).view(dtype))
+        assert_agrees_with_torch(compiled, torch.arange(size + 1).to(torch.int16).view(dtype))
     moments, counts = rows()
     for number in every[::97]:
         assert compiled.summarize(number, moments, counts)
@@ -94,20 +91,20 @@ def test_every_number_of_16_bits(compiled, dtype):
 def test_more_in_one_bin_than_16_bits_count(compiled, dtype):
     tensor = torch.zeros(600_001, dtype=dtype)
     tensor[123] = 1
-    assert_says_what_torch_says(compiled, tensor)
+    assert_agrees_with_torch(compiled, tensor)
     _, counts = rows()
     compiled.summarize(tensor, np.empty(len(COLUMNS)), counts)
     assert (counts[0], counts[BINS - 1]) == (600_000, 1)
     tensor[1::2] = 1
     tensor[-1] = math.nan
-    assert_says_what_torch_says(compiled, tensor)
+    assert_agrees_with_torch(compiled, tensor)
 
 
 def test_values_on_the_edges_of_bins(compiled):
     for steps in (64, 65, 128, 640, 6400):
         for high in (1.0, 0.1, 3e-5, 7e20):
-            assert_says_what_torch_says(compiled, torch.linspace(-high / 3, high, steps))
-            assert_says_what_torch_says(compiled, torch.linspace(0, high, steps + 1, dtype=torch.float64))
+            assert_agrees_with_torch(compiled, torch.linspace(-high / 3, high, steps))
+            assert_agrees_with_torch(compiled, torch.linspace(0, high, steps + 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(("dtype", "outlier"), [(torch.float64, 1e20), (torch.float32, 1e9)], ids=str)
@@ -130,7 +127,7 @@ def test_outliers_where_the_centre_is_sampled(compiled, dtype, outlier, step):
 
 @pytest.fixture
 def flushed():
-    """Call with flush_denormal on; off again before anything is compared, for comparing flushes as well."""
+    """Call with flush_denormal on, and turn it off before a comparison, which would flush as well."""
 
     def call(function, *arguments):
         torch.set_flush_denormal(True)
@@ -178,8 +175,7 @@ def test_denormals_are_numbers_where_the_processor_flushes_them(compiled, flushe
         ([-1e-310, 0.0, 1.0, -0.0], -1e-310, 0.5),
     ],
 )
-def test_a_row_of_flushed_float64_does_not_contradict_itself(compiled, flushed, values, low, zero_fraction):  # noqa: ARG001
-    """Denormals of float64 are zeros throughout where there is nothing larger, else what they are."""
+def test_a_row_of_flushed_float64_is_consistent(compiled, flushed, values, low, zero_fraction):  # noqa: ARG001
     moments, counts = rows()
     flushed(summarize, torch.tensor(values * 20, dtype=torch.float64), moments, counts)
     row = dict(zip(COLUMNS, moments.tolist(), strict=True))
@@ -202,9 +198,6 @@ def test_integers_that_float64_does_not_hold_are_left_to_torch(compiled):
     moments, counts = rows()
     assert not compiled.summarize(torch.tensor([2**53 + 1, 0]), moments, counts)
     assert compiled.summarize(torch.tensor([2**53 - 1, 1 - 2**53]), moments, counts)
-
-
-# ------------------------------------------------------------------------------------------------------ what it takes
 
 
 def dense():
@@ -245,7 +238,7 @@ def not_dense():
 
 @pytest.mark.parametrize(("name", "tensor"), list(dense()), ids=[name for name, _ in dense()])
 def test_dense_memory_is_read_in_place_whatever_the_order_of_dimensions(compiled, name, tensor):  # noqa: ARG001
-    assert_says_what_torch_says(compiled, tensor.detach())
+    assert_agrees_with_torch(compiled, tensor.detach())
     assert compiled.summarize(tensor, *rows())
 
 
@@ -258,11 +251,11 @@ def test_other_memory_is_read_in_place_as_well(compiled, name, tensor):  # noqa:
     memory = tensor.as_strided((tensor.untyped_storage().nbytes() // 4,), (1,), 0)
     specials = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 0.0]).repeat(len(memory))[: len(memory[::5])]
     for dtype in DTYPES:
-        assert_says_what_torch_says(compiled, strided((memory * 20).abs().to(dtype)))
+        assert_agrees_with_torch(compiled, strided((memory * 20).abs().to(dtype)))
         if dtype.is_floating_point:
             with_specials = (memory * 20).to(dtype)
             with_specials[::5] = specials
-            assert_says_what_torch_says(compiled, strided(with_specials))
+            assert_agrees_with_torch(compiled, strided(with_specials))
 
 
 def dense_and_strided():
@@ -282,7 +275,7 @@ def test_instruction_sets_agree(name):
     native.kernel.use(name)
     try:
         for tensor in dense_and_strided():
-            assert_says_what_torch_says(native.kernel, tensor)
+            assert_agrees_with_torch(native.kernel, tensor)
             if tensor.is_floating_point():
                 units = tensor.reshape(-1)[:200].reshape(4, 50)
                 with pytest.MonkeyPatch.context() as patch:
@@ -326,8 +319,8 @@ def test_memory_that_was_given_back_in_part_is_not_read(compiled, arrange):
 
 def test_any_byte_but_0_is_true(compiled):
     tensor = torch.tensor([0, 1, 2, 255, 0], dtype=torch.uint8).repeat(900).view(torch.bool)
-    assert_says_what_torch_says(compiled, tensor)
-    assert_says_what_torch_says(compiled, tensor[1::3])
+    assert_agrees_with_torch(compiled, tensor)
+    assert_agrees_with_torch(compiled, tensor[1::3])
     moments, _ = rows()
     assert compiled.summarize(tensor, moments, rows()[1])
     assert moments[[COLUMNS.index("mean"), COLUMNS.index("max")]].tolist() == [0.6, 1.0]
@@ -377,9 +370,6 @@ def test_limits_between_and_on_the_numbers_of_16_bits(compiled, dtype, limit):
     assert compiled.saturation(every, 0.0, limit) == expected
 
 
-# ------------------------------------------------------------------------------------------------------- large tensors
-
-
 @pytest.mark.long
 def test_more_elements_than_31_bits_read_one_by_one():
     """Windows of a small memory that overlap: 2^31 elements and some, each of which is read."""
@@ -403,15 +393,12 @@ def test_more_elements_than_31_bits_read_one_by_one():
     assert moments[COLUMNS.index("zero_fraction")] == times[values == 0].sum() / times.sum()
 
 
-# ------------------------------------------------------------------------------------------------- what is not read
-
-
 class Subclass(torch.Tensor):
     """Its values may be something else than what it holds in memory."""
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
-def test_what_has_no_values_of_its_own_is_not_read(compiled):
+def test_tensors_without_plain_values_are_not_read(compiled):
     def refused(tensor):
         assert not compiled.is_readable(tensor)
         assert not compiled.summarize(tensor, *rows())
@@ -507,11 +494,8 @@ def test_an_instruction_set_that_is_not_there_is_refused(compiled):
         compiled.use("mmx")
 
 
-# --------------------------------------------------------------------------------------------------- others in the room
-
-
 def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
-    """The second pass meets what the first did not: the statistics are of no use, but no other memory is touched."""
+    """The second pass reads other values than the first: the statistics are wrong, but no other memory is written."""
     tensor = torch.randn(400_000)
     around = np.full((3, BINS), 77, np.uint32)
     stop = threading.Event()
@@ -536,7 +520,7 @@ def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
 
 @pytest.mark.long
 def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
-    """Denormals neither read nor written as zero, rounding to nearest: what a careless compiler flag would change."""
+    """Denormals are kept and rounding is to nearest: a careless compiler flag would change both."""
     code = """if True:
         import ctypes, ctypes.util, threading, sys
         import numpy, torch
@@ -577,7 +561,7 @@ def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
     assert answer.stdout.strip() == "as it was"
 
 
-def test_the_switch_leaves_it_aside(monkeypatch):
+def test_the_switch_turns_it_off(monkeypatch):
     monkeypatch.setenv(native.SWITCH, "torch")
     assert native._load() is None
 

@@ -1,5 +1,3 @@
-"""Pieces: together they are the tensor, and none is larger than allowed."""
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,8 +36,7 @@ def test_every_unit_is_in_one_piece_with_its_whole_batch(activation, most):
     assert sorted(units) == sorted(tuple(unit) for unit in activation.reshape(len(activation), -1).t().tolist())
 
 
-def test_large_pieces_of_what_lies_dense():
-    """In whatever order of the dimensions: as few pieces as there can be."""
+def test_dense_memory_has_large_pieces():
     base = torch.arange(10 * 7 * 13).view(10, 7, 13)
     for view in (base, base.permute(2, 0, 1), base.mT):
         assert [piece.numel() for piece in pieces(view, 300)] == [300, 300, 300, 10]

@@ -1,4 +1,4 @@
-"""Rows in blocks: which a tensor gets, whatever threads and failures there are, and what is in it."""
+"""Rows of statistics in blocks: each tensor has its own, with several threads and after failures."""
 
 import threading
 
@@ -20,38 +20,32 @@ def take(rows, tensor):
 
 @pytest.mark.usefixtures("implementation")
 def test_threads_that_add_rows_at_once():
-    """Each has its own row, and all of it, while the slab grows from one block to a dozen."""
     threads, each = 4, 12
-    torch_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for _ in range(5):
-            rows, taken = StatisticsSlab(capacity=4), {}
-            start = threading.Barrier(threads)
+    for _ in range(5):
+        rows, taken = StatisticsSlab(capacity=4), {}
+        start = threading.Barrier(threads)
 
-            def work(thread, rows=rows, taken=taken, start=start):
-                tensors = [torch.full((LARGE if i % 3 else 5,), float(thread * each + i)) for i in range(each)]
-                start.wait(60)
-                for tensor in tensors:
-                    taken[tensor[0].item()] = take(rows, tensor), tensor.numel()
+        def work(thread, rows=rows, taken=taken, start=start):
+            tensors = [torch.full((LARGE if i % 3 else 5,), float(thread * each + i)) for i in range(each)]
+            start.wait(60)
+            for tensor in tensors:
+                taken[tensor[0].item()] = take(rows, tensor), tensor.numel()
 
-            workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-            assert sorted(row for row, _ in taken.values()) == list(range(threads * each))
-            assert rows.rows == threads * each
-            moments, counts = rows.moments, rows.counts
-            for value, (row, size) in taken.items():
-                assert moments[row, :6].tolist() == pytest.approx([size, value, 0, value, value, value * size**0.5])
-                assert counts[row].tolist() == [size] + [0] * (BINS - 1)
-    finally:
-        torch.set_num_threads(torch_threads)
+        workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert sorted(row for row, _ in taken.values()) == list(range(threads * each))
+        assert rows.rows == threads * each
+        moments, counts = rows.moments, rows.counts
+        for value, (row, size) in taken.items():
+            assert moments[row, :6].tolist() == pytest.approx([size, value, 0, value, value, value * size**0.5])
+            assert counts[row].tolist() == [size] + [0] * (BINS - 1)
 
 
 class Meanwhile:
-    """A kernel that lets others do something before it writes a row, or refuses to."""
+    """A kernel that runs callbacks before it writes a row; it refuses complex tensors."""
 
     def __init__(self):
         self.others = []
@@ -67,14 +61,13 @@ class Meanwhile:
 
 @pytest.fixture
 def meanwhile(monkeypatch):
-    """Callbacks that run while the next row is written."""
     kernel = Meanwhile()
     monkeypatch.setattr(native, "kernel", kernel)
     return kernel.others
 
 
 @pytest.mark.parametrize("method", ["take", "take_at_once"])
-def test_a_row_that_is_being_written_is_nobody_elses(meanwhile, method):
+def test_a_row_that_is_being_written_is_given_to_no_other_tensor(meanwhile, method):
     rows = StatisticsSlab(capacity=2)
     taken = {}
 
@@ -89,7 +82,7 @@ def test_a_row_that_is_being_written_is_nobody_elses(meanwhile, method):
 
 
 @pytest.mark.parametrize("method", ["take", "take_at_once"])
-def test_a_row_that_came_to_nothing_takes_no_other_along(meanwhile, monkeypatch, method):
+def test_a_failed_row_keeps_the_others(meanwhile, monkeypatch, method):
     def summarize(*_):
         raise RuntimeError("unreadable")
 
@@ -111,7 +104,7 @@ def test_a_row_that_came_to_nothing_takes_no_other_along(meanwhile, monkeypatch,
 
 
 @pytest.mark.usefixtures("implementation_on_host")
-def test_rows_that_came_to_nothing_are_used_before_there_are_more():
+def test_failed_rows_are_reused_first():
     rows = StatisticsSlab(capacity=8)
     taken = []
     for number in range(8):
@@ -144,7 +137,7 @@ def test_rows_of_several_blocks():
     assert [table[name].mean for name in "abc"] == [5, 0, 20]
 
 
-def test_one_block_can_be_written_to_and_what_is_put_together_cannot():
+def test_a_single_block_is_writable_and_joined_blocks_are_not():
     rows = StatisticsSlab(3)
     rows.moments[[0, 2]], rows.counts[[0, 2]] = 5, 6
     assert rows.table(["a"], [2])["a"].mean == 5
@@ -158,7 +151,7 @@ def test_one_block_can_be_written_to_and_what_is_put_together_cannot():
         rows.counts[0] = 1
 
 
-def test_no_row_beyond_those_that_there_are():
+def test_a_row_out_of_range_raises():
     rows = StatisticsSlab(2)
     with pytest.raises(IndexError):
         rows.write(2, torch.ones(1))

@@ -1,5 +1,3 @@
-"""The table of statistics: what a row says, and what is said where there is no row."""
-
 import math
 
 import pytest

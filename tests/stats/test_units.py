@@ -1,5 +1,3 @@
-"""Dead units and saturation, against the definitions in numpy."""
-
 import math
 
 import numpy as np
@@ -16,7 +14,7 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def dead_by_definition(tensor):
-    """The share of places outside dimension 0 of which the largest value exists and is not above zero."""
+    """The share of places outside dimension 0 whose largest value is a number and not above zero."""
     values = tensor.detach().resolve_neg().to(torch.float64).numpy().reshape(len(tensor), -1)
     return np.mean([not np.isnan(unit).any() and unit.max() <= 0 for unit in values.T])
 

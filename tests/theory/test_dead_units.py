@@ -1,5 +1,3 @@
-"""The share of dead units against closed forms and mpmath."""
-
 import math
 
 import mpmath
@@ -17,7 +15,7 @@ def test_closed_forms():
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 3, 30, 200, 1024])
-def test_one_of_equally_likely_inputs_and_the_shared_part_is_the_largest(inputs):
+def test_closed_form_at_correlation_one_half(inputs):
     # At correlation ½ a unit is dead if the shared part is less than every input's own part, all of equal variance.
     assert dead_fractions(np.array([0.5]), inputs) == pytest.approx(1 / (inputs + 1), rel=1e-12)
 

@@ -1,5 +1,3 @@
-"""Laws in columns against mpmath, and against the same law one at a time."""
-
 import mpmath
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ def test_the_law_of_a_chi_square_agrees_with_mpmath(variance):
     assert spread == pytest.approx(float(mpmath.polygamma(1, x)), rel=1e-12)
 
 
-def test_columns_say_what_one_at_a_time_says():
+def test_columns_agree_with_single_laws():
     laws = chi_square_laws(np.array(VARIANCES))
     for index, variance in enumerate(VARIANCES):
         mean, spread = chi_square_law(variance)

@@ -75,20 +75,12 @@ SEEDS = 20
 
 
 LONG = {
-    "kaiming, narrow",
-    "leaky",
-    "linear",
-    "tanh, critical",
-    "tanh, Xavier",
-    "gelu, vanishing",
-    "silu",
-    "elu",
-    "selu",
+    *("kaiming, narrow", "leaky", "linear", "tanh, critical", "tanh, Xavier", "gelu, vanishing", "silu", "elu", "selu"),
 }
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in NETS])
-def test_bands_hold_what_is_drawn(name):
+def test_bands_hold_the_drawn_figures(name):
     net = NETS[name]
     expected = layer_statistics(net)
     inside: dict[str, list[bool]] = {}
@@ -116,9 +108,6 @@ def test_bands_are_no_wider_than_the_draws_scatter(name):
         bands = [layer[key].band for layer in layer_statistics(net)]
         theory = np.array([math.log(high / low) / 4 for low, high in bands])
         assert np.mean(np.std(rows, axis=0) / theory) == pytest.approx(1.0, abs=0.4), key
-
-
-# ------------------------------------------------------------------------------------------------ values that are known
 
 
 def figures(net: Net, key: str) -> list[float]:
@@ -201,17 +190,14 @@ def test_orthogonal_weights_keep_the_length():
     assert math.log(band[1] / band[0]) < 0.25 * math.log(independent[1] / independent[0])
 
 
-# ------------------------------------------------------------------------------------------------------- where it ends
-
-
-def test_nothing_is_said_beyond_all_bounds():
+def test_no_figures_after_an_overflow():
     layers = layer_statistics(net_of([100] * 101, "linear", 100.0))
     assert "preactivation_std" in layers[68]
     assert layers[72] == {}
     assert "gradient_std" not in layers[0]
 
 
-def test_nothing_is_said_of_what_few_inputs_decide():
+def test_no_figures_where_few_inputs_decide():
     layers = layer_statistics(net_of([100] * 31, "gelu", 2.0))
     assert "activation_std" in layers[7]
     assert layers[-1] == {}

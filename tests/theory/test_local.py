@@ -8,14 +8,7 @@ import torch
 from torch.nn import functional
 from torch_activations import TORCH_ACTIVATIONS, measured
 
-from chainrule.theory.local import (
-    Elements,
-    convolution,
-    expected_forward,
-    expected_gradient,
-    linear,
-    taps_on_input,
-)
+from chainrule.theory.local import Elements, convolution, expected_forward, expected_gradient, linear, taps_on_input
 from chainrule.theory.mean_field import moments, saturation
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -35,8 +28,6 @@ def inputs_of(generator, shape, alike, shift=0.0):
 
 
 class Convolved:
-    """A convolution and its input."""
-
     def __init__(self, channels, kernel, size, groups=1, batch=8, bias=True, **options):
         self.channels, self.kernel, self.size = channels, kernel, size
         self.groups, self.batch, self.bias = groups, batch, bias
@@ -59,8 +50,6 @@ class Convolved:
 
 
 class Weighed:
-    """A linear layer and its input."""
-
     def __init__(self, units_in, units, batch=64, shift=0.0, bias=True):
         self.units_in, self.units, self.batch, self.shift, self.bias = units_in, units, batch, shift, bias
 
@@ -110,7 +99,7 @@ def test_nineteen_of_twenty_draws_lie_within(name, alike):
 
 
 @pytest.mark.parametrize("activation", TORCH_ACTIVATIONS)
-def test_the_middle_of_the_draws_is_what_is_expected(activation):
+def test_the_median_of_the_draws_is_the_expected_value(activation):
     ratios = {}
     for seed in range(SEEDS):
         x, z, layer = Weighed(200, 400, batch=100).draw(torch.Generator().manual_seed(seed))
@@ -142,7 +131,7 @@ def test_the_gradient_that_is_handed_back(name):
 
 @pytest.mark.parametrize("units", [10, 100])
 def test_a_gradient_due_to_these_very_weights_lies_within(units):
-    """(x W − y) Wᵀ: half of it, or more, points along x where there are as many outputs as inputs."""
+    """In (x W − y) Wᵀ half or more points along x if there are as many outputs as inputs."""
     inside = []
     for seed in range(SEEDS):
         generator = torch.Generator().manual_seed(seed)
@@ -186,11 +175,11 @@ def test_taps_are_counted_as_a_convolution_of_ones_counts_them(size, kernel, str
         (linear(100, 10, Elements(0.0, 0.01)), None),
     ],
 )
-def test_of_some_layers_theory_does_not_speak(layer, fault):
+def test_some_layers_have_no_theory(layer, fault):
     assert layer.fault is None if fault is None else fault in layer.fault
 
 
-def test_of_nothing_comes_nothing():
+def test_inputs_of_zero_have_no_figures():
     layer = linear(100, 10, Elements(0.0, 0.01))
     assert expected_forward(layer, Elements(0.0, 0.0), "relu", 10) == {}
     assert expected_gradient(layer, Elements(0.0, 0.0)) is None

@@ -1,5 +1,3 @@
-"""Shared by the recorder's tests: custom Functions, and programs to record."""
-
 from __future__ import annotations
 
 import linecache
@@ -19,8 +17,6 @@ from torch.utils.checkpoint import checkpoint
 
 import chainrule
 
-# ------------------------------------------------------------------------------------------------------------- fixtures
-
 
 @pytest.fixture(scope="session")
 def source_line():
@@ -35,9 +31,6 @@ def source_line():
         return linecache.getline(str(path), op.source.line).strip()
 
     return read
-
-
-# ----------------------------------------------------------------------------------------------------- custom Functions
 
 
 class Cube(Function):
@@ -67,7 +60,7 @@ class SumAndDifference(Function):
 
 
 class NumpySine(Function):
-    """Its forward leaves torch: the op is the Function itself."""
+    """Its forward uses NumPy: the op is the Function itself."""
 
     @staticmethod
     def forward(ctx: Any, inp: torch.Tensor):
@@ -83,17 +76,12 @@ class NumpySine(Function):
 
 @pytest.fixture(scope="session")
 def functions():
-    """The custom Functions above, by name."""
-
     class Named:
         cube = Cube
         sum_and_difference = SumAndDifference
         numpy_sine = NumpySine
 
     return Named
-
-
-# --------------------------------------------------------------------------------------------------- programs to record
 
 
 @dataclass
@@ -392,7 +380,7 @@ def indexing_and_embedding():
 
 
 def make_program(make: Callable[[], Program]):
-    """A program from its own seed; what it draws while it runs comes from the same streams."""
+    """A program made after its seeds are set; the draws of its run continue the same streams."""
     torch.manual_seed(1)
     random.seed(2)
     np.random.seed(3)
@@ -407,5 +395,4 @@ def program(request: pytest.FixtureRequest):
 
 @pytest.fixture(name="make_program")
 def _make_program():
-    """Makes a program by its name, always from the same seeds."""
     return lambda name: make_program(PROGRAM_BY_NAME[name])

@@ -1,5 +1,3 @@
-"""Passes that fail are recorded as far as they went, with the op at fault; other threads do no harm."""
-
 import contextlib
 import threading
 

@@ -30,8 +30,6 @@ def test_a_backward_is_recorded_with_its_lines(functions, source_line):
 
 
 class AddOne(Function):
-    """In place."""
-
     @staticmethod
     def forward(ctx, inp):
         ctx.mark_dirty(inp)
@@ -43,7 +41,7 @@ class AddOne(Function):
 
 
 class Reverse(Function):
-    """Hands its input through."""
+    """Returns a view of its input."""
 
     @staticmethod
     def forward(_ctx, inp):
@@ -55,8 +53,6 @@ class Reverse(Function):
 
 
 class Double(Function):
-    """Has a `setup_context`."""
-
     @staticmethod
     def forward(inp):
         return inp * 2
@@ -146,11 +142,8 @@ def test_a_saved_output_is_the_same_tensor_in_the_backward():
     assert {saved.tensor for saved in trace.saved} == {sine, cosine}
 
 
-# ---------------------------------------------------------------------------------------------------- broken backwards
-
-
 class Broken(Function):
-    """Doubles, and goes back as `how` says."""
+    """Doubles; its backward fails in the way `how`."""
 
     @staticmethod
     def forward(ctx, x, how):
@@ -226,7 +219,7 @@ def test_an_op_that_fails_in_a_backward_is_the_op_at_fault(functions):
 
 
 class Catches(Function):
-    """Catches the error of a backward inside its own, and may then raise one itself."""
+    """Catches an error of an inner backward, and may then raise another."""
 
     @staticmethod
     def forward(ctx, x, raises):

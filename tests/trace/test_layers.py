@@ -1,8 +1,7 @@
-"""The layers of any recording: which calls are rows, in which order, and which tensors are theirs."""
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
+from parts import Parts
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
@@ -22,19 +21,6 @@ def square_mean(out):
     return out.square().mean()
 
 
-class Parts(nn.Module):
-    """A module of some parts, which `forward(self, x)` calls."""
-
-    def __init__(self, forward, **parts):
-        super().__init__()
-        self.run = forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x):
-        return self.run(self, x)
-
-
 def weights(*shape):
     return nn.Parameter(torch.randn(shape))
 
@@ -49,9 +35,6 @@ def names_of(trace, part="name"):
         return [layer.name for layer in trace.layers]
     ids = [getattr(layer, part) for layer in trace.layers]
     return [None if each is None else trace.tensor_by_id[each].name for each in ids]
-
-
-# ------------------------------------------------------------------------------------------------------------ nn.Module
 
 
 @pytest.mark.smoke
@@ -69,14 +52,6 @@ def test_the_rows_of_a_net():
     assert names_of(trace, "weight_gradient") == ["0.weight.g", None, "4.weight.g", "6.weight.g"]
     assert names_of(trace, "bias") == ["0.bias", "2.bias", "4.bias", "6.bias"]
     assert names_of(trace, "bias_gradient") == ["0.bias.g", "2.bias.g", "4.bias.g", "6.bias.g"]
-
-
-def test_gradients_are_autograds():
-    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
-    trace = traced(model, 7, 6)
-    for layer, module in zip(trace.layers, (model[0], model[2]), strict=True):
-        for tensor, parameter in ((layer.weight_gradient, module.weight), (layer.bias_gradient, module.bias)):
-            assert trace.statistics[tensor].norm == pytest.approx(parameter.grad.norm().item(), rel=1e-6)
 
 
 def test_an_activation_is_the_only_reader_of_its_layer():
@@ -133,9 +108,7 @@ def test_a_layer_that_has_its_activation_inside():
 
 
 @pytest.mark.parametrize(
-    "module",
-    [nn.LSTM(4, 6, num_layers=2, batch_first=True), nn.GRU(4, 6, batch_first=True)],
-    ids=["lstm", "gru"],
+    "module", [nn.LSTM(4, 6, num_layers=2, batch_first=True), nn.GRU(4, 6, batch_first=True)], ids=["lstm", "gru"]
 )
 def test_a_recurrent_module_is_one_row(module):
     trace = traced(Parts(lambda self, x: self.head(self.body(x)[0][:, -1]), body=module, head=nn.Linear(6, 2)), 3, 5, 4)
@@ -189,9 +162,6 @@ def test_a_parametrized_weight_belongs_to_its_module():
     assert names_of(trace) == ["0", "2"]
     assert names_of(trace, "weight")[0] == "0.parametrizations.weight.original1"
     assert names_of(trace, "activation")[0] == "1.relu"
-
-
-# ---------------------------------------------------------------------------------------------------------------- calls
 
 
 @pytest.mark.parametrize("between", [lambda x: x, torch.tanh, torch.square])
@@ -272,9 +242,6 @@ def test_the_output_of_a_layer_is_floating_point():
     assert names_of(trace, "preactivation") == ["router.matmul", "table.embedding"]
 
 
-# ----------------------------------------------------------------------------------------------------- without a module
-
-
 def test_plain_functions():
     x, y = torch.randn(6, 4), torch.randn(6, 1)
     w1, b1, w2 = (torch.randn(shape, requires_grad=True) for shape in ((4, 5), (5,), (5, 1)))
@@ -348,9 +315,6 @@ def test_a_module_around_a_function_that_weighs():
     assert names_of(trace, "weight_gradient") == ["0.w.g", "2.weight.g"]
 
 
-# -------------------------------------------------------------------------------------------------------- any recording
-
-
 def test_a_pass_that_breaks_has_the_rows_so_far():
     trace = traced(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(5, 1)))
     assert trace.error is not None
@@ -360,11 +324,6 @@ def test_a_pass_that_breaks_has_the_rows_so_far():
 
 def test_without_weights_there_are_no_layers():
     assert traced(torch.tanh).layers == ()
-
-
-def test_a_spec_keeps_its_own_layers():
-    trace = trace_spec(ModelSpec())
-    assert [layer.name for layer in trace.layers] == ["layer 1", "layer 2"]
 
 
 @pytest.mark.parametrize("style", ["functions", "classes", "layer_function", "autograd_function", "module"])

@@ -1,5 +1,3 @@
-"""The lines of code around those of ops: merged, numbered, relative to the package."""
-
 import linecache
 import re
 
