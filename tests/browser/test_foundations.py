@@ -78,7 +78,7 @@ def test_an_error_stands_at_its_input_and_what_was_shown_stays(page):
 def test_what_is_wrong_in_an_address_is_said_until_it_is_edited(chapter, explorer):
     page = chapter("einsum?equation=ij->ji&shapes=2,3")
     page.goto(f"{explorer.url}/foundations/einsum?shapes=2,3;3,4&bogus=1")
-    expect(page.locator("#page-error")).to_contain_text("bogus: not an input of this page")
+    expect(page.locator("#page-error")).to_contain_text("bogus: not a key of this page")
     page.wait_for_function("document.body.dataset.error === 'invalid_input'")
     expect(page.locator("#page-error")).to_be_visible()
     page.fill("#input-equation", "ij,jk->ki")
