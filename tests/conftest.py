@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 from commands import command
 from node import Node
 
+# The same examples in every run: `make load` searches for new ones.
+hypothesis.settings.register_profile("suite", derandomize=True)
+hypothesis.settings.load_profile("suite")
 torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
 
 FIRST = "foundations/test_linear_extension.py browser test_cli.py test_packaging.py stats web user_model".split()
