@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from parts import Parts
+from lambda_modules import Parts
 from reference_models import MODELS
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)

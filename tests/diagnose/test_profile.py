@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from parts import Parts
+from lambda_modules import Parts
 from torch import nn
 from torch.nn import functional
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from parts import Parts
+from lambda_modules import Parts
 from torch import nn
 
 from chainrule.trace.scope import scope

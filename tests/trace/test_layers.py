@@ -1,7 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
-from parts import Parts
+from lambda_modules import Parts
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint

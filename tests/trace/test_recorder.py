@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
-from parts import Parts
+from lambda_modules import Parts
 from torch import nn
 from trace_rules import assert_gradient, assert_statistics, assert_twins, assert_well_formed, names_in
 
