@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest
 # The page's scripts and styles in few files. Without them the page is the same, and takes twice as long to load.
 BUNDLES := app/chainrule/page/bundled/DIGEST
 # One more than two cores, since browser tests wait much of their time. A file stays in one process.
-WORKERS ?= 4
+WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

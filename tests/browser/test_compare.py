@@ -97,6 +97,7 @@ def test_specs_are_told_apart_by_what_differs(explorer):
     assert list(table(explorer.page)) == [("loss", "")]
 
 
+@pytest.mark.long
 def test_bars_point_to_where_the_runs_part(explorer):
     explorer.open("/?widths=100x11&scale=1.2#a=?widths=100x11")
     expect(explorer.page.locator("comparison-table .forward .contrast")).to_have_count(10)
@@ -110,6 +111,7 @@ def test_bars_point_to_where_the_runs_part(explorer):
     expect(explorer.page.locator("comparison-table .forward .contrast.less")).to_have_count(10)
 
 
+@pytest.mark.long
 def test_runs_are_swapped_and_let_go_of(explorer, profile_of):
     explorer.open("/?scale=2#a=?scale=0.5")
     page = explorer.page
@@ -265,6 +267,7 @@ def test_a_layer_leads_to_its_tensor_and_escape_back_to_the_table(explorer):
     expect(page.locator("comparison-table")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_figure_to_be_guessed_is_told_by_neither_run(explorer):
     explorer.open("/?scale=2#a=?scale=0.5&predict=l2.std")
     rows = table(explorer.page)
@@ -319,6 +322,7 @@ def test_the_link_is_copied_as_it_stands(explorer, copied, server_url, context_o
     assert text == explorer.page.evaluate("location.href")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", CLIPBOARD)
 def test_the_command_that_is_copied_gets_the_dump(explorer, copied, server_url, context_options):
     assert context_options["permissions"]

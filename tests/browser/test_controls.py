@@ -147,6 +147,7 @@ def test_where_scale_means_nothing_there_are_no_ticks(explorer):
     expect(page.locator("spec-controls .drawn")).to_have_text("σ(w1) 0")
 
 
+@pytest.mark.long
 def test_depth_and_width_have_steppers(explorer):
     explorer.open()
     page = explorer.page
@@ -195,6 +196,7 @@ def test_more_depth_than_the_server_allows_is_told_at_the_widths(explorer):
     assert page.evaluate("location.search") == ""
 
 
+@pytest.mark.long
 def test_float16_says_where_it_ends_and_ends_earlier(explorer):
     explorer.open("/?preset=deep-exploding")
     page = explorer.page

@@ -61,6 +61,7 @@ def fragment(page):
     return page.evaluate("location.hash")
 
 
+@pytest.mark.long
 def test_steps_stand_in_the_order_of_their_numbers_and_each_is_shown_as_it_was(explorer, steps_url, dumps):
     page = visit(explorer, steps_url)
     scrubber = page.locator("dump-scrubber")
@@ -129,6 +130,7 @@ def test_the_selected_tensor_is_seen_at_every_step(explorer, steps_url, dumps):
     expect(series).to_be_hidden()
 
 
+@pytest.mark.long
 def test_it_plays_to_the_end_and_stops(explorer, steps_url):
     page = visit(explorer, steps_url, f"dump={STEPS - 3}")
     scrubber = page.locator("dump-scrubber")
@@ -216,6 +218,7 @@ def test_the_same_net_in_bfloat16_differs_by_its_rounding(explorer, dumps):
         assert 1 / 1024 < worst < 0.5
 
 
+@pytest.mark.long
 def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dumps):
     with command("compare", *files(dumps, "step0", "deeper"), "--no-browser", "--port", "0") as url:
         page = explorer.page

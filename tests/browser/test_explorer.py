@@ -556,6 +556,7 @@ def test_on_a_narrow_screen_all_of_it_turns_vertical(explorer):
     expect(page.locator("inspector-panel h2")).to_have_text("l2")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"color_scheme": scheme} for scheme in ("light", "dark")])
 def test_text_is_legible_in_both_schemes(explorer, context_options):
     explorer.open()
@@ -587,6 +588,7 @@ def test_text_is_legible_in_both_schemes(explorer, context_options):
     assert contrast("parameter", "paper") >= 3
 
 
+@pytest.mark.long
 def test_zooming_spreads_the_layers_and_keeps_the_pointer_in_place(explorer):
     explorer.open("/?widths=100x51")
     page = explorer.page

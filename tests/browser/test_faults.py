@@ -226,6 +226,7 @@ def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(fleet, tab
     second.expect_picture(scale=3)
 
 
+@pytest.mark.long
 def test_what_takes_too_long_is_said_and_the_next_change_works(fleet, tab):
     server = fleet.small
     page = tab().open(f"{server.url}/?token={server.settings['token']}&scale=2")
@@ -243,6 +244,7 @@ def test_what_takes_too_long_is_said_and_the_next_change_works(fleet, tab):
     page.expect_state("live")
 
 
+@pytest.mark.long
 def test_another_token_is_asked_for_and_what_was_set_is_not_lost(fleet, tab, context):
     server = fleet.small
     page = tab().open(f"{server.url}/?token={server.settings['token']}")
@@ -482,6 +484,7 @@ def test_a_server_that_takes_its_time_is_waited_for(wire):
     assert wire.run("log.push(sockets.length)") == [1]
 
 
+@pytest.mark.long
 def test_the_server_answers_a_ping_while_it_computes(server_url):
     with connect(f"{server_url.replace('http', 'ws', 1)}/api/v1/live", max_size=None) as live:
         live.send(json.dumps({"seq": 1, "spec": HEAVY}))

@@ -29,6 +29,7 @@ def test_shapes_are_compared_and_copied_virtually(page):
     expect(page.locator("#copies td.lit-2")).to_have_text(["2", "2"])
 
 
+@pytest.mark.long
 def test_shapes_that_do_not_fit_are_explained_in_place(page):
     page.fill("#input-b", "4,2")
     expect(page.locator("#steps")).to_contain_text(
@@ -70,6 +71,7 @@ def test_a_vector_beside_a_matrix_fails_one_way_and_fits_the_other(page):
     expect(page.locator("#normalized .tensor").last.locator("td").first).to_have_text("−8.00")
 
 
+@pytest.mark.long
 def test_the_trap_waits_for_a_guess(page):
     expect(page.locator("#trap")).to_be_empty()
     expect(page.locator("#trap-sources")).to_be_hidden()

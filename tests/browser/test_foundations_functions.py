@@ -9,6 +9,7 @@ def page(chapter):
     return chapter("functions")
 
 
+@pytest.mark.long
 def test_a_gradient_that_is_not_needed_becomes_none(page):
     returned = page.locator('[data-group="returned"] .value')
     expect(returned).to_have_count(3)

@@ -36,6 +36,7 @@ def test_two_styles_side_by_side(page):
     assert len(arrows) > 40
 
 
+@pytest.mark.long
 def test_a_scale_that_overflows_sets_them_apart(page):
     expect(page.locator("#agreement-says")).to_contain_text("the order of the additions differs")
     page.get_by_role("button", name="gradients that overflow").click()

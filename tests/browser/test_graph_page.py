@@ -61,6 +61,7 @@ def test_a_search_by_figures_follows_the_slider(explorer: Any) -> None:
     expect(found).to_have_text(re.compile(r"^\d+$"))
 
 
+@pytest.mark.long
 def test_the_address_holds_expansion_overlay_and_view_and_history_goes_through_them(explorer: Any) -> None:
     page = explorer.open("/").page
     closed = boxes(explorer).count()

@@ -108,6 +108,7 @@ def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
     expect_when_idle(page, "() => !location.hash.includes('zoom=')")
 
 
+@pytest.mark.long
 def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any) -> None:
     explorer.expected = ["willReadFrequently"]
     page = explorer.open(ALL_OPEN).page
@@ -206,6 +207,7 @@ def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
     assert at == pytest.approx(0.75, abs=0.03)
 
 
+@pytest.mark.long
 def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer: Any) -> None:
     page = explorer.open("/#level=all").page
     page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')

@@ -339,6 +339,7 @@ def test_a_click_on_a_layer_selects_its_tensor_and_the_graph_goes_there(layers):
     assert stage["x"] <= box["x"] < box["x"] + box["width"] <= stage["x"] + stage["width"]
 
 
+@pytest.mark.long
 def test_the_graph_stays_where_a_link_or_a_click_has_put_it(explorer):
     explorer.open("/?widths=100x51#select=l80&zoom=12&at=0.05")
     page = explorer.page
@@ -354,6 +355,7 @@ def test_the_graph_stays_where_a_link_or_a_click_has_put_it(explorer):
     assert stage["x"] <= box["x"] < box["x"] + box["width"] <= stage["x"] + stage["width"]
 
 
+@pytest.mark.long
 def test_layers_are_walked_by_keyboard(layers):
     explorer = layers("")
     page = explorer.page
@@ -375,6 +377,7 @@ def test_layers_are_walked_by_keyboard(layers):
     assert re.match(r"Heatmap of activations per layer, from x \(std [\d.]+\) to out \(std [\d.]+\)\. ", label)
 
 
+@pytest.mark.long
 def test_options_are_in_the_address_and_come_back_from_it(layers):
     explorer = layers("")
     page = explorer.page

@@ -89,6 +89,7 @@ def counted(url: str) -> Metrics:
     return Metrics(httpx.get(f"{url}/metrics").raise_for_status().text)
 
 
+@pytest.mark.long
 def test_a_link_admits_from_wherever_it_is_clicked(
     context: BrowserContext, guarded: Served, page_of: Callable[[str], str]
 ) -> None:

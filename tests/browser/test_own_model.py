@@ -237,6 +237,7 @@ def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored
     assert "?" not in page.url
 
 
+@pytest.mark.long
 def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
     page = explored.open().page
     field = page.get_by_role("combobox", name="Group")
@@ -305,6 +306,7 @@ def test_a_tied_weight_is_of_each_module_that_has_it(explorer, tmp_path):
         expect(page.locator("what-if-controls .sigma")).to_have_text(f"σ {explored.figure('mix.weight')}")
 
 
+@pytest.mark.long
 def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare):
     page = explored.open().page
     seed, dice = page.locator("#what-if-seed"), page.get_by_role("button", name="Another seed")
@@ -342,6 +344,7 @@ def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(ex
     expect(explored.box("head.linear")).to_be_visible()
 
 
+@pytest.mark.long
 def test_run_a_is_another_what_if(explored, bare):
     page = explored.open().page
     page.locator("#pin").click()
@@ -477,6 +480,7 @@ def test_a_new_modules_group_may_be_chosen_though_it_does_not_run(watched):
     expect(page.locator("what-if-controls .field.at-fault")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_group_that_an_edit_has_taken_away_is_told_and_the_picture_stays(watched):
     page = watched.open("/?scale=3&group=blocks.2").page
     figure = watched.figure("head.linear")
@@ -511,6 +515,7 @@ def test_code_that_runs_but_cannot_be_traced_leaves_the_picture_and_says_so(watc
     expect(watched.note).to_be_hidden()
 
 
+@pytest.mark.long
 def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
     page = watched.open("/#select=head.weight").page
     expect(watched.note).to_be_hidden()
@@ -554,6 +559,7 @@ def test_a_server_that_was_started_anew_with_better_code_leaves_no_note_behind(e
         page.goto("about:blank")
 
 
+@pytest.mark.long
 def test_a_pass_that_breaks_off_is_shown_as_far_as_it_went_and_mended_it_is_as_before(watched):
     page = watched.open("/#select=blocks.2.add").page
     watched.edit(RELU, f"{RELU}[:, 1:]")

@@ -48,6 +48,7 @@ def test_each_program_is_drawn_with_what_it_does_not_use_greyed(explorer):
         expect(page.locator("layer-profile")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_program_is_changed_left_and_come_back_to(explorer):
     page = explorer.open("/?seed=7&activation=tanh#level=all").page
     choose_query = "(query) => location.search === query"
@@ -96,6 +97,7 @@ def test_a_program_is_changed_left_and_come_back_to(explorer):
     )
 
 
+@pytest.mark.long
 def test_the_slider_moves_the_weights_of_a_layer_and_nothing_of_an_exponential(explorer):
     page = explorer.open("/?program=linear_function").page
     before = explorer.figure("w")

@@ -95,6 +95,7 @@ def test_the_sum_over_the_batch_is_written():
     assert "".join(only.itertext()) == "∑k=0n−1"
 
 
+@pytest.mark.long
 def test_the_server_starts_without_sympy():
     code = "import sys, chainrule.web.main; sys.exit('sympy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
