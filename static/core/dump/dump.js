@@ -1,8 +1,6 @@
-/**
- * Reading a graph dump that a user opens. The page checks what it needs to draw any dump: the schema's name, the kinds
+/** Reading a graph dump that a user opens. The page checks what it needs to draw any dump: the schema's name, the kinds
  * of the fields that it reads, ids, and the lengths of columns. `chainrule open` checks a dump in full, and names
- * places.
- */
+ * places. */
 
 const SCHEMA = "chainrule.trace/1";
 export const MAX_BYTES = 128 * 2 ** 20;
@@ -42,12 +40,8 @@ export function checkSize(bytes) {
   throw new DumpProblem(`the file has ${size(bytes)}; at most ${size(MAX_BYTES)} are opened`);
 }
 
-/**
- * Reads a graph dump of schema `chainrule.trace/1`.
- * @param {string} text
- * @returns {Dump} with `sources` and `faults` in any case
- * @throws {DumpProblem} it is not JSON, of another schema, or its parts do not fit together
- */
+/** Reads a graph dump of schema `chainrule.trace/1`. @param {string} text @returns {Dump} with `sources` and `faults`
+ * in any case @throws {DumpProblem} it is not JSON, of another schema, or its parts do not fit together */
 export function readDump(text) {
   let value;
   try {
@@ -87,10 +81,8 @@ function listAt(value, where) {
   throw new DumpProblem(`${shown(value)} is not a list`, where);
 }
 
-/**
- * @param {Record<string, unknown>} dump
- * @throws {DumpProblem} a part has another kind than the schema says, or an id stands twice or names nothing
- */
+/** @param {Record<string, unknown>} dump @throws {DumpProblem} a part has another kind than the schema says, or an id
+ * stands twice or names nothing */
 function checkParts(dump) {
   /** @type {Record<string, Map<unknown, number>>} */
   const ids = {};
@@ -137,10 +129,8 @@ function checkParts(dump) {
   });
 }
 
-/**
- * @param {Dump} dump
- * @throws {DumpProblem} a column is missing or not as long as there are tensors, or a histogram has not 64 bins
- */
+/** @param {Dump} dump @throws {DumpProblem} a column is missing or not as long as there are tensors, or a histogram has
+ * not 64 bins */
 function checkStatistics({ statistics }) {
   const { tensor, histogram, ...columns } = statistics;
   const { low, high, counts } = histogram;

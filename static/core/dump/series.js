@@ -1,7 +1,5 @@
-/**
- * All steps of a training, in figures: every dump is read once, one after the other, in a worker or, where none can be
- * made, in the page between its other work. No DOM.
- */
+/** All steps of a training, in figures: every dump is read once, one after the other, in a worker or, where none can be
+ * made, in the page between its other work. No DOM. */
 
 import { begin } from "../activity.js";
 import { StepReader } from "./step-figures.js";
@@ -25,10 +23,8 @@ export class Series {
   #isStopped = false;
   #end = () => {};
 
-  /**
-   * @param {readonly DumpSource[]} sources
-   * @param {(index: number) => void} tell is called for every step that has been read, whether it is a dump or not
-   */
+  /** @param {readonly DumpSource[]} sources @param {(index: number) => void} tell is called for every step that has
+   * been read, whether it is a dump or not */
   constructor(sources, tell) {
     this.#sources = sources;
     this.#tell = tell;

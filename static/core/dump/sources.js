@@ -12,13 +12,8 @@ const BEGINS = /^\ufeff?\s*\{\s*"schema"\s*:\s*"chainrule\.trace\/1"\s*,/;
 /** Bytes read to see how a file begins. */
 const GLANCE = 256;
 
-/**
- * @param {DumpSource} source
- * @returns {Promise<string>}
- * @throws {ApiError} the server does not hand it out
- * @throws {DumpProblem} the file is too large
- * @throws {DOMException} the file cannot be read
- */
+/** @param {DumpSource} source @returns {Promise<string>} @throws {ApiError} the server does not hand it out
+ * @throws {DumpProblem} the file is too large @throws {DOMException} the file cannot be read */
 export async function textOf({ url, file, text }) {
   if (text !== undefined) return text;
   if (file === undefined) return getText(url ?? "");
@@ -26,20 +21,14 @@ export async function textOf({ url, file, text }) {
   return file.text();
 }
 
-/**
- * @param {File} file
- * @returns {Promise<boolean>} whether it begins as our dumps do; of another that says nothing yet
- */
+/** @param {File} file @returns {Promise<boolean>} whether it begins as our dumps do; of another that says nothing
+ * yet */
 export async function beginsLikeDump(file) {
   return BEGINS.test(await file.slice(0, GLANCE).text());
 }
 
-/**
- * Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000.
- * Others stay as they are.
- * @template {{name: string}} T
- * @param {readonly T[]} sources
- */
+/** Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000.
+ * Others stay as they are. @template {{name: string}} T @param {readonly T[]} sources */
 export function inOrder(sources) {
   if (!differInNumbers(sources)) return [...sources];
   return [...sources].sort((a, b) => {
@@ -49,10 +38,8 @@ export function inOrder(sources) {
   });
 }
 
-/**
- * Labels of steps: the number in which their names differ, else their position from 1.
- * @param {readonly {name: string}[]} sources
- */
+/** Labels of steps: the number in which their names differ, else their position from 1.
+ * @param {readonly {name: string}[]} sources */
 export function stepLabels(sources) {
   const numbers = sources.map(({ name }) => numbersIn(name));
   const first = numbers[0] ?? [];
@@ -89,12 +76,8 @@ export class DumpShelf {
     return this.#kept.size;
   }
 
-  /**
-   * @param {number} index
-   * @returns {Promise<OpenedDump>} pictures of one topology share it
-   * @throws {DumpProblem} it is no dump
-   * @throws {ApiError} the server does not hand it out
-   */
+  /** @param {number} index @returns {Promise<OpenedDump>} pictures of one topology share it @throws {DumpProblem} it is
+   * no dump @throws {ApiError} the server does not hand it out */
   get(index) {
     const taken = this.#kept.get(index) ?? this.#take(index);
     this.#kept.delete(index);

@@ -1,7 +1,5 @@
-/**
- * The chain rule along one way from a tensor to the loss: a factor for every named tensor on it, what the factor does
- * to the gradient, and how large the gradient is before and after. No DOM, no recursion.
- */
+/** The chain rule along one way from a tensor to the loss: a factor for every named tensor on it, what the factor does
+ * to the gradient, and how large the gradient is before and after. No DOM, no recursion. */
 
 import { valueAt } from "../format.js";
 import { ruleTerm } from "../rules/formula.js";
@@ -18,12 +16,8 @@ import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js
  * @property {Set<string>} ids of everything on the way, forward and backward, and of the groups around it
  */
 
-/**
- * The shortest way from a forward tensor to the loss.
- * @param {Graph} graph
- * @param {number} from tensor
- * @returns {ChainPath | null} null where there is no way, or the tensor is the loss
- */
+/** The shortest way from a forward tensor to the loss. @param {Graph} graph @param {number} from tensor
+ * @returns {ChainPath | null} null where there is no way, or the tensor is the loss */
 export function chainPath(graph, from) {
   const { arrays, topology } = graph;
   const loss = topology.tensors.findIndex(({ role }, tensor) => role === "loss" && arrays.tensorHalf[tensor] === 0);
@@ -99,12 +93,9 @@ export function chainPath(graph, from) {
   return { from, loss, factors, isOneOfMany, ids: idsOf(graph, marks.ops, marks.tensors) };
 }
 
-/**
- * Keeps the backward ops that lead to the factor's gradient: a layer's weight gradient does not lead to its input's.
- * @param {Graph} graph @param {ReadonlySet<number>} ops
- * @param {number} gradient tensor, -1 for one that was not recorded
- * @returns {number[]} in order of execution
- */
+/** Keeps the backward ops that lead to the factor's gradient: a layer's weight gradient does not lead to its input's.
+ * @param {Graph} graph @param {ReadonlySet<number>} ops @param {number} gradient tensor, -1 for one that was not
+ * recorded @returns {number[]} in order of execution */
 function leadingTo({ arrays }, ops, gradient) {
   if (gradient < 0) return [...ops].sort((a, b) => a - b);
   const found = new Set();
@@ -139,23 +130,16 @@ function isStation({ topology }, tensor, maker, reader) {
 /** Characters; a longer rule is not written. */
 const LONGEST = 160;
 
-/**
- * The rules of some ops, one after the other, as one expression.
- * @param {Graph} graph
- * @param {readonly number[]} tensors along the way, one more than there are ops
- * @param {readonly number[]} ops
- */
+/** The rules of some ops, one after the other, as one expression. @param {Graph} graph
+ * @param {readonly number[]} tensors along the way, one more than there are ops @param {readonly number[]} ops */
 function localRule(graph, tensors, ops) {
   const { topology, arrays, tensorIndex } = graph;
   // A quotient, ∂L/∂x, binds less tightly than what is raised or transposed.
   const [ATOM, QUOTIENT] = [6, 5];
   const nameOf = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);
   const shapeOf = (/** @type {string} */ id) => topology.tensors[tensorIndex.get(id) ?? -1]?.shape ?? [];
-  /**
-   * An intermediate of the same module is written as its expression.
-   * @param {string} id @param {string} module
-   * @returns {FormulaTerm}
-   */
+  /** An intermediate of the same module is written as its expression. @param {string} id @param {string} module
+   * @returns {FormulaTerm} */
   const labelOf = (id, module) => {
     const tensor = tensorIndex.get(id) ?? -1;
     const op = topology.ops[arrays.producer[tensor]];
@@ -193,10 +177,8 @@ function asWritten(op, isByHand) {
   return isByHand && op.name === "clamp_min" && op.attributes["min"] === 0 ? { ...op, name: "relu" } : op;
 }
 
-/**
- * The chain rule along a way: ∂loss/∂w1 = ∂loss/∂out · ∂out/∂l2 · ∂l2/∂l1 · ∂l1/∂w1.
- * @param {Graph} graph @param {ChainPath} path
- */
+/** The chain rule along a way: ∂loss/∂w1 = ∂loss/∂out · ∂out/∂l2 · ∂l2/∂l1 · ∂l1/∂w1. @param {Graph} graph
+ * @param {ChainPath} path */
 export function chainText({ topology }, { from, loss, factors }) {
   const name = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);
   return { left: `∂${name(loss)}/∂${name(from)}`,

@@ -24,21 +24,16 @@ export function written(ids) {
   return [...ids].map((id) => id.replace(/[%,]/g, encodeURIComponent)).join(",");
 }
 
-/**
- * @param {ExpansionKeys} view
- * @param {string} id of a group
- * @returns {string} `toggled`, with that group the other way
- */
+/** @param {ExpansionKeys} view @param {string} id of a group @returns {string} `toggled`, with that group the other
+ * way */
 export function toggle(view, id) {
   const ids = new Set(expansionOf(view).toggled);
   if (!ids.delete(id)) ids.add(id);
   return written(ids);
 }
 
-/**
- * @param {ExpansionKeys} view @param {Graph} graph @param {Item} item
- * @returns {string} `toggled`, with every group open that the item is in
- */
+/** @param {ExpansionKeys} view @param {Graph} graph @param {Item} item @returns {string} `toggled`, with every group
+ * open that the item is in */
 export function toggledToShow(view, graph, item) {
   const expansion = expansionOf(view);
   const { arrays, groupId } = graph;
@@ -52,10 +47,8 @@ export function toggledToShow(view, graph, item) {
   return written(ids);
 }
 
-/**
- * @param {Graph} graph @param {Item} item
- * @returns {number} the innermost group that has to be open for the item to be drawn as itself
- */
+/** @param {Graph} graph @param {Item} item @returns {number} the innermost group that has to be open for the item to be
+ * drawn as itself */
 function homeOf({ arrays }, { kind, index }) {
   if (kind === "group") return arrays.groupParent[index];
   if (kind === "op") return Math.max(0, arrays.opGroup[index]);
@@ -67,11 +60,8 @@ function homeOf({ arrays }, { kind, index }) {
   return homeOfTensor(arrays, tensor, Math.max(0, arrays.opGroup[at]));
 }
 
-/**
- * @param {GraphArrays} arrays @param {number} tensor
- * @param {number} group of the op that makes it
- * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers
- */
+/** @param {GraphArrays} arrays @param {number} tensor @param {number} group of the op that makes it
+ * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers */
 function homeOfTensor(arrays, tensor, group) {
   const { opGroup, opHalf, groupParent, groupFirst, groupLast } = arrays;
   const readers = readersOf(arrays, tensor).filter((op) => opHalf[op] === 0 && opGroup[op] >= 0);

@@ -1,7 +1,5 @@
-/**
- * Builds a graph from a topology: numbers its parts, and adds groups, ids for addresses and the arrays for layouts. No
- * DOM, no geometry, no recursion.
- */
+/** Builds a graph from a topology: numbers its parts, and adds groups, ids for addresses and the arrays for layouts. No
+ * DOM, no geometry, no recursion. */
 
 import { anchors, results, wiring } from "./readers.js";
 import { groupTree } from "./group-tree.js";
@@ -18,10 +16,8 @@ const MAX_UNFOLDED = 700;
 /** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
-/**
- * @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out
- * @returns {Graph}
- */
+/** @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out
+ * @returns {Graph} */
 export function buildGraph(topology) {
   const { ops, tensors, modules } = topology;
   const opIndex = new Map(ops.map(({ id }, index) => [id, index]));
@@ -74,10 +70,8 @@ export function find(graph, id) {
   return graph.items.get(id) ?? null;
 }
 
-/**
- * @param {Graph} graph @param {Item} item
- * @returns {string} as in addresses, whatever is open; "" for what is not in the graph
- */
+/** @param {Graph} graph @param {Item} item @returns {string} as in addresses, whatever is open; "" for what is not in
+ * the graph */
 export function idOf(graph, { kind, index, half }) {
   if (kind === "tensor") return graph.tensorId[index];
   if (kind === "op") return graph.topology.ops[index].id;
@@ -90,11 +84,8 @@ export function backwardId(id) {
   return id.replace(/\/forward(?=[^/]*$)/, "/backward");
 }
 
-/**
- * Which groups are open, one number per group. If `foldOn` is false, the entries of folds are ignored.
- * @param {Graph} graph @param {Expansion} expansion
- * @returns {{open: Uint8Array, foldOn: boolean}}
- */
+/** Which groups are open, one number per group. If `foldOn` is false, the entries of folds are ignored.
+ * @param {Graph} graph @param {Expansion} expansion @returns {{open: Uint8Array, foldOn: boolean}} */
 export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
   const { groups, groupKind, groupDepth, groupIsLeaf } = arrays;
   const open = new Uint8Array(groups);
@@ -262,10 +253,8 @@ function withoutPath(name, paths) {
   return name;
 }
 
-/**
- * @param {Topology} topology @param {readonly string[]} groupId @param {GraphArrays} arrays
- * @returns {{tensorId: string[], items: ReadonlyMap<string, Item>}}
- */
+/** @param {Topology} topology @param {readonly string[]} groupId @param {GraphArrays} arrays
+ * @returns {{tensorId: string[], items: ReadonlyMap<string, Item>}} */
 function addresses({ ops, tensors }, groupId, { tensorHalf }) {
   /** @type {Map<string, Item>} */
   const items = new Map();

@@ -1,8 +1,6 @@
-/**
- * The groups of a graph as a tree: runs of ops of one module, in runs of its parent, and so on up to the whole model.
- * Runs follow the order of execution, which is a topological order, so what is drawn of a tree never forms a cycle.
- * No recursion: models nest deep.
- */
+/** The groups of a graph as a tree: runs of ops of one module, in runs of its parent, and so on up to the whole model.
+ * Runs follow the order of execution, which is a topological order, so what is drawn of a tree never forms a cycle. No
+ * recursion: models nest deep. */
 
 // Repeated blocks, folded: the first repetition stands for all, the others are put away together.
 
@@ -10,11 +8,8 @@ const LONGEST_PERIOD = 8;
 /** How often a run of leaves has to repeat to be folded, and a run that holds groups of groups. */
 const FEWEST = { leaves: 4, blocks: 2 };
 
-/**
- * @param {GroupNode} group
- * @param {readonly number[]} shapes of its items; equal numbers, equal structure
- * @returns {(number | GroupNode)[]} its items, every periodic run of them replaced by one fold
- */
+/** @param {GroupNode} group @param {readonly number[]} shapes of its items; equal numbers, equal structure
+ * @returns {(number | GroupNode)[]} its items, every periodic run of them replaced by one fold */
 function foldSiblings({ items, module }, shapes) {
   const matches = matchLengths(shapes);
   /** @type {(number | GroupNode)[]} */
@@ -48,10 +43,9 @@ function matchLengths(shapes) {
   return lengths;
 }
 
-/**
- * @param {readonly (number | GroupNode)[]} items @param {readonly Int32Array[]} matches @param {number} at
- * @returns {{period: number, repeats: number}} of the run that covers most; of equal ones that with the shortest period
- */
+/** @param {readonly (number | GroupNode)[]} items @param {readonly Int32Array[]} matches @param {number} at
+ * @returns {{period: number, repeats: number}} of the run that covers most; of equal ones that with the shortest
+ * period */
 function longestRun(items, matches, at) {
   let best = { period: 0, repeats: 0 };
   for (let period = 1; period <= LONGEST_PERIOD; period += 1) {
@@ -141,10 +135,8 @@ function groupsIn({ items }) {
   return items.filter((item) => typeof item !== "number");
 }
 
-/**
- * Folds repetitions, from the innermost groups outward.
- * @param {GroupNode} root @param {Topology} topology @param {readonly Module[]} modules
- */
+/** Folds repetitions, from the innermost groups outward. @param {GroupNode} root @param {Topology} topology
+ * @param {readonly Module[]} modules */
 function fold(root, { ops }, modules) {
   const order = [root];
   for (let at = 0; at < order.length; at += 1) for (const child of groupsIn(order[at] ?? root)) order.push(child);

@@ -1,9 +1,7 @@
-/**
- * Finds the selection and the open groups again in another graph of nearly the same model: after an edit of its code,
+/** Finds the selection and the open groups again in another graph of nearly the same model: after an edit of its code,
  * or where control flow depends on values. Ids count in order of execution, so one more op shifts all those after it;
  * modules are therefore known by their path, parameters and inputs by their name, and ops by their place among the ops
- * of their module. No DOM.
- */
+ * of their module. No DOM. */
 
 import { gradientsOf } from "./chain-path.js";
 import { expansionOf, written } from "./expansion.js";
@@ -88,12 +86,9 @@ export class Counterparts {
   }
 }
 
-/**
- * The changes to a view so that it shows the same selection, groups and step in the graph after. Ids of missing things
- * are dropped, except those of groups, which may come back.
- * @param {View} view @param {Counterparts} counterparts
- * @returns {Partial<View>}
- */
+/** The changes to a view so that it shows the same selection, groups and step in the graph after. Ids of missing things
+ * are dropped, except those of groups, which may come back. @param {View} view @param {Counterparts} counterparts
+ * @returns {Partial<View>} */
 export function keepView(view, counterparts) {
   const { before, after } = counterparts;
   const select = view.select === "" ? "" : counterparts.id(view.select);
@@ -109,10 +104,8 @@ export function keepView(view, counterparts) {
   };
 }
 
-/**
- * @param {View} view @param {Counterparts} counterparts
- * @returns {string} `toggled`: what was opened or closed by hand is so again, whatever the level says of it now
- */
+/** @param {View} view @param {Counterparts} counterparts @returns {string} `toggled`: what was opened or closed by hand
+ * is so again, whatever the level says of it now */
 function keepToggled(view, counterparts) {
   const { before, after } = counterparts;
   const expansion = expansionOf(view);
@@ -129,10 +122,8 @@ function keepToggled(view, counterparts) {
   return written(ids);
 }
 
-/**
- * @param {number} step @param {Counterparts} counterparts @param {Graph} before @param {Graph} after
- * @returns {number} the same op's; of one that has gone, that of the last before it which is still there
- */
+/** @param {number} step @param {Counterparts} counterparts @param {Graph} before @param {Graph} after
+ * @returns {number} the same op's; of one that has gone, that of the last before it which is still there */
 function keepStep(step, counterparts, before, after) {
   for (let op = Math.min(step, before.arrays.ops - 1); op >= 0; op -= 1) {
     const there = counterparts.op(op);
@@ -160,12 +151,9 @@ function opsByPlace({ topology: { modules, ops } }) {
   return byKey(ops, ({ phase, module }) => `${phase} ${paths.get(module) ?? ""}`);
 }
 
-/**
- * Aligns two lists of names. Equal beginnings and equal ends match. In between, names match by position if both lists
- * are equally long, else by name, first to first.
- * @param {readonly string[]} names @param {readonly string[]} others
- * @returns {number[]} for each of `names` its place in `others`; -1: it has none
- */
+/** Aligns two lists of names. Equal beginnings and equal ends match. In between, names match by position if both lists
+ * are equally long, else by name, first to first. @param {readonly string[]} names @param {readonly string[]} others
+ * @returns {number[]} for each of `names` its place in `others`; -1: it has none */
 export function align(names, others) {
   const most = Math.min(names.length, others.length);
   let head = 0;
@@ -189,10 +177,8 @@ function unrepeated(id) {
   return id.replace(/\*\d+(?=(\.rest)?\/forward)/, "*");
 }
 
-/**
- * @template T @param {readonly T[]} items @param {(item: T) => string} keyOf
- * @returns {Map<string, number[]>} places by key
- */
+/** @template T @param {readonly T[]} items @param {(item: T) => string} keyOf @returns {Map<string, number[]>} places
+ * by key */
 function byKey(items, keyOf) {
   /** @type {Map<string, number[]>} */
   const places = new Map();

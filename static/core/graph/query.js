@@ -1,7 +1,5 @@
-/**
- * Parses a search of the graph: words, /regular expressions/, op:matmul, shape:200×50, std>10. All of
- * it has to hold; what has a − in front must not. No DOM.
- */
+/** Parses a search of the graph: words, /regular expressions/, op:matmul, shape:200×50, std>10. All of it has to hold;
+ * what has a − in front must not. No DOM. */
 
 import { ROLES } from "./graph.js";
 
@@ -152,11 +150,8 @@ function patternOf(part) {
   return danger === null ? { kind: "pattern", pattern } : { error: `${part}: ${danger}` };
 }
 
-/**
- * Why matching may take as good as for ever: engines that try every way do so where a repeat stands in a repeat.
- * @param {string} source of a valid regular expression
- * @returns {string | null}
- */
+/** Why matching may take as good as for ever: engines that try every way do so where a repeat stands in a repeat.
+ * @param {string} source of a valid regular expression @returns {string | null} */
 function dangerOf(source) {
   // An escape or a class matches one character.
   const plain = source.replace(/\\./g, "a").replace(/\[\^?(?:[^\]])*\]/g, "a");

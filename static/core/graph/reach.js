@@ -1,21 +1,15 @@
-/**
- * Finds what an item depends on, and what depends on it, up to a number of ops away. The backward pass is part of it: a
- * gradient depends on the forward values that were kept for it. It does not depend on the loss's value, only on its
- * expression, so nothing reaches from the loss to the seed of the backward pass. No DOM, no recursion.
- */
+/** Finds what an item depends on, and what depends on it, up to a number of ops away. The backward pass is part of it:
+ * a gradient depends on the forward values that were kept for it. It does not depend on the loss's value, only on its
+ * expression, so nothing reaches from the loss to the seed of the backward pass. No DOM, no recursion. */
 
 import { backwardId } from "./graph.js";
 import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
 /** @typedef {{hops: number, direction: "up" | "down" | "both"}} Reach hops: how many ops away; Infinity for all */
 
-/**
- * Everything that lies upstream or downstream of an item, the item and the enclosing groups included.
- * @param {Graph} graph
- * @param {Item} item a group stands for all ops of its half
- * @param {Reach} how
- * @returns {Set<string>} ids as in addresses: tensors, ops, groups
- */
+/** Everything that lies upstream or downstream of an item, the item and the enclosing groups included.
+ * @param {Graph} graph @param {Item} item a group stands for all ops of its half @param {Reach} how
+ * @returns {Set<string>} ids as in addresses: tensors, ops, groups */
 export function reach(graph, item, { hops, direction }) {
   const { arrays } = graph;
   const ops = new Uint8Array(arrays.ops);
@@ -29,12 +23,8 @@ export function reach(graph, item, { hops, direction }) {
   return idsOf(graph, ops, tensors);
 }
 
-/**
- * Ids of marked ops and tensors, and of all groups that hold a marked op: where a group is closed, it stands for them.
- * @param {Graph} graph
- * @param {Uint8Array} ops marked with 1
- * @param {Uint8Array} tensors
- */
+/** Ids of marked ops and tensors, and of all groups that hold a marked op: where a group is closed, it stands for them.
+ * @param {Graph} graph @param {Uint8Array} ops marked with 1 @param {Uint8Array} tensors */
 export function idsOf(graph, ops, tensors) {
   const { arrays, topology, tensorId, groupId } = graph;
   /** @type {Set<string>} */
@@ -61,11 +51,8 @@ export function idsOf(graph, ops, tensors) {
   return ids;
 }
 
-/**
- * The ops that an item stands for, in order of execution.
- * @param {Graph} graph @param {Item} item
- * @returns {number[]} none for a tensor
- */
+/** The ops that an item stands for, in order of execution. @param {Graph} graph @param {Item} item
+ * @returns {number[]} none for a tensor */
 export function opsOf({ arrays }, item) {
   if (item.kind === "tensor") return [];
   if (item.kind === "op") return [item.index];
@@ -80,11 +67,8 @@ export function opsOf({ arrays }, item) {
   return ops;
 }
 
-/**
- * @param {Graph} graph @param {Item} item @param {"up" | "down"} way
- * @param {number} limit steps from an op to a tensor or from a tensor to an op
- * @returns {{ops: Uint8Array, tensors: Uint8Array}}
- */
+/** @param {Graph} graph @param {Item} item @param {"up" | "down"} way @param {number} limit steps from an op to a
+ * tensor or from a tensor to an op @returns {{ops: Uint8Array, tensors: Uint8Array}} */
 function walk(graph, item, way, limit) {
   const { arrays } = graph;
   const { needed, needs } = wiringOf(graph);

@@ -6,11 +6,8 @@
 /** Up to this length, a search through a list is faster than a set. */
 const FEW = 8;
 
-/**
- * Who makes and reads what, by number; ids that nothing has are left out.
- * @param {Topology} topology @param {ReadonlyMap<string, number>} opIndex
- * @param {ReadonlyMap<string, number>} tensorIndex
- */
+/** Who makes and reads what, by number; ids that nothing has are left out. @param {Topology} topology
+ * @param {ReadonlyMap<string, number>} opIndex @param {ReadonlyMap<string, number>} tensorIndex */
 export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
   const toTensors = (/** @type {readonly string[]} */ ids) => numbers(ids, tensorIndex);
   const toOps = (/** @type {readonly string[]} */ ids) => numbers(ids, opIndex).sort((a, b) => a - b);
@@ -60,11 +57,8 @@ function lists(rows) {
   return [starts, all];
 }
 
-/**
- * Backward op → the forward op that it stands beneath.
- * @param {Topology} topology @param {ReadonlyMap<string, number>} opIndex @param {Wiring} wired
- * @returns {Int32Array}
- */
+/** Backward op → the forward op that it stands beneath. @param {Topology} topology
+ * @param {ReadonlyMap<string, number>} opIndex @param {Wiring} wired @returns {Int32Array} */
 export function anchors({ ops }, opIndex, { outputStart, outputs, gradientOf, producer, consumerStart, consumers }) {
   return Int32Array.from(ops, (op, index) => {
     if (op.phase === "forward") return -1;
@@ -82,10 +76,8 @@ export function anchors({ ops }, opIndex, { outputStart, outputs, gradientOf, pr
   });
 }
 
-/**
- * @param {Topology} topology @param {Wiring} wired @param {ReadonlyMap<string, number>} tensorIndex
- * @returns {Uint8Array} what layers put out, and what the model does: drawn even where nothing reads it
- */
+/** @param {Topology} topology @param {Wiring} wired @param {ReadonlyMap<string, number>} tensorIndex
+ * @returns {Uint8Array} what layers put out, and what the model does: drawn even where nothing reads it */
 export function results({ ops, tensors, layers }, { producer, consumerStart }, tensorIndex) {
   const isResult = new Uint8Array(tensors.length);
   for (const { preactivation, activation } of layers) {

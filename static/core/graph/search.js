@@ -1,7 +1,5 @@
-/**
- * Finds ops, tensors and modules of a graph by what is said of them: text, shape, figures of a picture. Answers come in
- * order of execution. The searched texts are collected once per graph. No DOM.
- */
+/** Finds ops, tensors and modules of a graph by what is said of them: text, shape, figures of a picture. Answers come
+ * in order of execution. The searched texts are collected once per graph. No DOM. */
 
 import { find, ROLES } from "./graph.js";
 import { memo } from "../memo.js";
@@ -35,12 +33,8 @@ const LONGEST_TEXT = 200;
 /** A pattern that is not done by then is not going to be. */
 const MAX_MS = 250;
 
-/**
- * @param {Graph} graph
- * @param {Picture} picture whose figures are compared
- * @param {SearchQuery} query @param {number} [most]
- * @returns {Found} nothing for a query without terms
- */
+/** @param {Graph} graph @param {Picture} picture whose figures are compared @param {SearchQuery} query
+ * @param {number} [most] @returns {Found} nothing for a query without terms */
 export function search(graph, picture, query, most = Infinity) {
   if (query.terms.length === 0) return { ids: [], total: 0, note: null };
   const index = indexOf(graph);
@@ -154,11 +148,8 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
 
 /** @typedef {(kind: Kind, place: number, text: string) => boolean} Test */
 
-/**
- * @param {SearchTerm} term @param {Graph} graph @param {Picture} picture @param {Index} index
- * @param {boolean} isAboutOps if true, an op has the figures of its outputs
- * @returns {Test}
- */
+/** @param {SearchTerm} term @param {Graph} graph @param {Picture} picture @param {Index} index
+ * @param {boolean} isAboutOps if true, an op has the figures of its outputs @returns {Test} */
 function testOf(term, graph, picture, index, isAboutOps) {
   const test = affirmative(term, graph, picture, index, isAboutOps);
   return term.isNot ? (kind, place, text) => !test(kind, place, text) : test;
@@ -231,10 +222,8 @@ function costOf({ topology }, figure) {
   return (op) => topology.ops[op]?.[figure] ?? NaN;
 }
 
-/**
- * @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
- * @returns {(tensor: number) => number | null} null: no value, or a hidden one
- */
+/** @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
+ * @returns {(tensor: number) => number | null} null: no value, or a hidden one */
 function valueOf({ arrays, topology }, picture, { rows }, figure) {
   if (figure === "numel") return (tensor) => arrays.elements[tensor];
   if (figure === "rank") return (tensor) => topology.tensors[tensor].shape.length;

@@ -21,13 +21,8 @@ import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js
  * @property {(bytes: number) => number} y
  */
 
-/**
- * A step is as wide as its share; where there are more steps than pixels the most of each pixel is drawn.
- * @param {ExecutionSteps} steps
- * @param {number} width px
- * @param {number} height px
- * @returns {Curve}
- */
+/** A step is as wide as its share; where there are more steps than pixels the most of each pixel is drawn.
+ * @param {ExecutionSteps} steps @param {number} width px @param {number} height px @returns {Curve} */
 export function memoryCurve(steps, width, height) {
   const top = Math.max(1, steps.base + steps.alive[steps.peak]);
   const x = (/** @type {number} */ step) => steps.count === 0 ? 0 : (step / steps.count) * width;
@@ -137,12 +132,8 @@ function build(graph) {
 /** Ops whose output is a part of their input's memory, though they say that they move bytes. */
 const PARTS = new Set(["split", "chunk", "unbind", "narrow", "select", "expand", "expand_as", "detach", "unfold"]);
 
-/**
- * Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out
- * parts.
- * @param {Graph} graph
- * @returns {Int32Array}
- */
+/** Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out
+ * parts. @param {Graph} graph @returns {Int32Array} */
 function storageOf({ arrays, topology }) {
   const storage = Int32Array.from({ length: arrays.tensors }, (_, tensor) => tensor);
   // In order of execution: an input's memory is known before an output's.
@@ -190,15 +181,9 @@ export function stepAt(graph, step) {
   };
 }
 
-/**
- * The saved tensors in memory while a step runs, largest first.
- *
- * @param {ExecutionSteps} steps
- * @param {number} step
- * @param {number} most
- * @returns {{shown: {tensor: number, bytes: number, until: number}[], more: number}} tensor: the one that owns the
- *   memory; more: how many are not shown
- */
+/** The saved tensors in memory while a step runs, largest first. @param {ExecutionSteps} steps @param {number} step
+ * @param {number} most @returns {{shown: {tensor: number, bytes: number, until: number}[], more: number}} tensor: the
+ * one that owns the memory; more: how many are not shown */
 export function aliveAt(steps, step, most) {
   const shown = [];
   let more = 0;
@@ -211,11 +196,8 @@ export function aliveAt(steps, step, most) {
   return { shown, more };
 }
 
-/**
- * The ids that a step highlights: its op, the op's tensors and the groups around it.
- * @param {Graph} graph @param {number} step
- * @returns {Set<string>} ids as in addresses; empty beyond the last step
- */
+/** The ids that a step highlights: its op, the op's tensors and the groups around it. @param {Graph} graph
+ * @param {number} step @returns {Set<string>} ids as in addresses; empty beyond the last step */
 export function litOf(graph, step) {
   const now = stepAt(graph, step);
   if (now === null) return new Set();

@@ -1,7 +1,5 @@
-/**
- * Links between the two passes of a graph: the forward op of each backward op, and the backward ops that read a saved
- * tensor. Computed once per graph. No DOM.
- */
+/** Links between the two passes of a graph: the forward op of each backward op, and the backward ops that read a saved
+ * tensor. Computed once per graph. No DOM. */
 
 import { memo } from "../memo.js";
 
@@ -29,12 +27,8 @@ const passes = (name) => PASSING.has(name.replace(/Backward\w*$/, ""));
 
 export const wiringOf = memo(build);
 
-/**
- * Sorts pairs into lists by their first half; within a list they keep their order.
- * @param {number} count how many lists
- * @param {ArrayLike<number>} keys @param {ArrayLike<number>} values
- * @returns {Lists}
- */
+/** Sorts pairs into lists by their first half; within a list they keep their order. @param {number} count how many
+ * lists @param {ArrayLike<number>} keys @param {ArrayLike<number>} values @returns {Lists} */
 function listsOf(count, keys, values) {
   const start = new Int32Array(count + 1);
   for (let at = 0; at < keys.length; at += 1) start[(keys[at] ?? 0) + 1] = start[(keys[at] ?? 0) + 1] + 1;

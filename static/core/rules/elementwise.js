@@ -51,10 +51,8 @@ const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 /** @param {number} x @returns {number} the normal density */
 const density = (x) => Math.exp(-0.5 * x * x) / Math.sqrt(2 * Math.PI);
 
-/**
- * The normal distribution function, by its power series around 0: Φ(x) = ½ + φ(x) Σ xⁿ/(1·3·5·…·n).
- * @param {number} x between −6 and 6
- */
+/** The normal distribution function, by its power series around 0: Φ(x) = ½ + φ(x) Σ xⁿ/(1·3·5·…·n). @param {number} x
+ * between −6 and 6 */
 function distribution(x) {
   let [term, total] = [x, x];
   for (let n = 3; n < 200; n += 2) {
@@ -202,13 +200,10 @@ export const UNARY_RULES = [
   }),
 ];
 
-/**
- * @param {readonly string[]} names @param {string} title @param {string} forward @param {[string, string]} gradients
+/** @param {readonly string[]} names @param {string} title @param {string} forward @param {[string, string]} gradients
  * @param {readonly string[]} steps @param {(a: number, b: number) => number} f
  * @param {(a: number, b: number) => number} da @param {(a: number, b: number) => number} db
- * @param {{covers?: (call: OpCall) => boolean, isPositive?: boolean}} [more]
- * @returns {GradientRule}
- */
+ * @param {{covers?: (call: OpCall) => boolean, isPositive?: boolean}} [more] @returns {GradientRule} */
 function binary(names, title, forward, gradients, steps, f, da, db, { covers = isWhole, isPositive = false } = {}) {
   return {
     names,
@@ -243,11 +238,8 @@ function isWhole({ attributes, operands }) {
 /** @param {OpCall} call @returns {boolean} */
 const areTwo = ({ operands }) => operands.length === 2;
 
-/**
- * The factor of an addition's second operand: as a factor, and as the slope that it is.
- * @param {OpAttributes} attributes
- * @returns {Record<string, string>}
- */
+/** The factor of an addition's second operand: as a factor, and as the slope that it is.
+ * @param {OpAttributes} attributes @returns {Record<string, string>} */
 function scaled(attributes) {
   const alpha = alphaOf(attributes);
   const text = numberText(alpha);

@@ -10,12 +10,9 @@ import { ATOM, bracketed, COMPARISON, literal, POWER, PRODUCT, productOf, scalar
 /** Longer expressions are split: an intermediate keeps its name. */
 const LONGEST = 90;
 
-/**
- * @param {FormulaTerm} term in the shape of an output
- * @param {readonly number[]} shape of an operand that was stretched to it
- * @param {readonly number[]} output
- * @returns {FormulaTerm} summed over the axes along which the operand was repeated, as torch writes it
- */
+/** @param {FormulaTerm} term in the shape of an output @param {readonly number[]} shape of an operand that was
+ * stretched to it @param {readonly number[]} output @returns {FormulaTerm} summed over the axes along which the operand
+ * was repeated, as torch writes it */
 function summedTo(term, shape, output) {
   const front = output.length - shape.length;
   const dropped = output.slice(0, Math.max(0, front)).map((_, axis) => axis);
@@ -34,13 +31,10 @@ function summedTo(term, shape, output) {
  * @property {readonly number[]} output
  */
 
-/**
- * The gradient of a factor of a matrix product. Vectors are rows or columns as it needs them, and a matrix that was
- * used for a whole batch gets the sum over it.
- * @param {readonly [FormulaTerm, FormulaTerm]} factors @param {number} position @param {FormulaTerm} gradient
- * @param {Shapes} shapes
- * @returns {FormulaTerm | null} null where no short expression has the right shape
- */
+/** The gradient of a factor of a matrix product. Vectors are rows or columns as it needs them, and a matrix that was
+ * used for a whole batch gets the sum over it. @param {readonly [FormulaTerm, FormulaTerm]} factors
+ * @param {number} position @param {FormulaTerm} gradient @param {Shapes} shapes @returns {FormulaTerm | null} null
+ * where no short expression has the right shape */
 function productGradient([x, w], position, gradient, { operand, output }) {
   const matmul = (/** @type {FormulaTerm} */ left, /** @type {FormulaTerm} */ right) => ({
     text: `${bracketed(left, PRODUCT)} @ ${bracketed(right, PRODUCT + 1)}`,
@@ -69,15 +63,10 @@ function productGradient([x, w], position, gradient, { operand, output }) {
 const NOTHING = { id: "", name: "", inputs: [], outputs: [], phase: "forward", module: "", twin: null, source: null,
   flops: 0, bytes: 0, attributes: {} };
 
-/**
- * The gradient rule of a forward op, for the operand at `position`: what autograd's node for it computes. Null where
- * the table has no rule.
- * @param {Op} forward
- * @param {readonly FormulaTerm[]} operands of the forward op
- * @param {number} position
- * @param {FormulaTerm} gradient of its output
- * @param {{operand: readonly number[], output: readonly number[]}} shapes of the operand and of the output
- */
+/** The gradient rule of a forward op, for the operand at `position`: what autograd's node for it computes. Null where
+ * the table has no rule. @param {Op} forward @param {readonly FormulaTerm[]} operands of the forward op
+ * @param {number} position @param {FormulaTerm} gradient of its output
+ * @param {{operand: readonly number[], output: readonly number[]}} shapes of the operand and of the output */
 export function gradientTerm(forward, operands, position, gradient, { operand: shape, output }) {
   const [first, second] = operands;
   const { attributes: settings } = forward;
@@ -156,16 +145,12 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
   }
 }
 
-/**
- * The same by the table of gradient rules where there is no shorter way to write it: what the gradient of the operand
- * at `position` is, the placeholders of the rule written out.
- * @param {Op} forward @param {readonly FormulaTerm[]} operands @param {number} position
- * @param {FormulaTerm} gradient of its output
- * @param {{operands: readonly (readonly number[])[], output: readonly number[]}} shapes
- * @param {string} output what the output is called
- * @param {GradientRule | null} [rule] where it is known already: a few ops together follow one of another name
- * @returns {FormulaTerm | null} null where the table has no rule either
- */
+/** The same by the table of gradient rules where there is no shorter way to write it: what the gradient of the operand
+ * at `position` is, the placeholders of the rule written out. @param {Op} forward
+ * @param {readonly FormulaTerm[]} operands @param {number} position @param {FormulaTerm} gradient of its output
+ * @param {{operands: readonly (readonly number[])[], output: readonly number[]}} shapes @param {string} output what the
+ * output is called @param {GradientRule | null} [rule] where it is known already: a few ops together follow one of
+ * another name @returns {FormulaTerm | null} null where the table has no rule either */
 export function ruleTerm(
   forward,
   operands,
@@ -212,14 +197,10 @@ const SAME = /^(Clone|Expand|Add)Backward\d$/;
 /** Those that are the matrix product inside of a linear layer. */
 const PRODUCTS = /^(Addmm|Mm)Backward\d$/;
 
-/**
- * The term that a node of autograd writes to one output. Nodes record only gradients: the other operands come from the
- * forward op.
- * @param {Op} op @param {string} output @param {Op} forward
+/** The term that a node of autograd writes to one output. Nodes record only gradients: the other operands come from the
+ * forward op. @param {Op} op @param {string} output @param {Op} forward
  * @param {{tensors: ReadonlyMap<string, Tensor>, ops: ReadonlyMap<string, Op>}} all
- * @param {(tensor: string) => FormulaTerm} termFor
- * @returns {FormulaTerm | null} null where no rule is known
- */
+ * @param {(tensor: string) => FormulaTerm} termFor @returns {FormulaTerm | null} null where no rule is known */
 function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   const [gradient] = op.inputs;
   if (gradient === undefined) return null;
@@ -268,14 +249,11 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   return ruleTerm(forward, forward.inputs.map(termFor), position, termFor(start), shapes, termFor(made).text);
 }
 
-/**
- * @param {readonly Op[]} ops in order of execution
- * @param {ReadonlyMap<string, Op>} allOps for the forward ops that autograd's nodes are the backward of
- * @param {ReadonlyMap<string, Tensor>} tensors
+/** @param {readonly Op[]} ops in order of execution @param {ReadonlyMap<string, Op>} allOps for the forward ops that
+ * autograd's nodes are the backward of @param {ReadonlyMap<string, Tensor>} tensors
  * @param {(tensor: string) => string} label what a tensor is called: its name, or its shape
  * @param {(tensor: string) => boolean} isKept whether a tensor is named rather than substituted
- * @returns {{tensor: string, text: string}[]} one definition per kept output
- */
+ * @returns {{tensor: string, text: string}[]} one definition per kept output */
 export function definitions(ops, allOps, tensors, label, isKept) {
   /** @type {Map<string, FormulaTerm>} */
   const terms = new Map();

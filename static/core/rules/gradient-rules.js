@@ -1,8 +1,6 @@
-/**
- * Gradient rules, one table for all: for an op its rule, written with the names or the shapes of that very op, with the
- * derivation and the source. A kernel computes each rule in numbers, which `checkRule` compares with finite
- * differences. No DOM.
- */
+/** Gradient rules, one table for all: for an op its rule, written with the names or the shapes of that very op, with
+ * the derivation and the source. A kernel computes each rule in numbers, which `checkRule` compares with finite
+ * differences. No DOM. */
 
 import { filled, mapped, sum, zipped } from "./ndarray.js";
 import { BINARY_RULES, UNARY_RULES } from "./elementwise.js";
@@ -17,11 +15,8 @@ export const RULES = [...UNARY_RULES, ...BINARY_RULES, ...PRODUCT_RULES, ...SHAP
 const byName = new Map();
 for (const rule of RULES) for (const name of rule.names) byName.set(name, [...(byName.get(name) ?? []), rule]);
 
-/**
- * @param {string} name of a forward op
- * @param {OpCall} [call] that the rule has to be true of; without one, the name's first rule
- * @returns {GradientRule | null} null where the table has none: no rule is better than a wrong one
- */
+/** @param {string} name of a forward op @param {OpCall} [call] that the rule has to be true of; without one, the name's
+ * first rule @returns {GradientRule | null} null where the table has none: no rule is better than a wrong one */
 export function ruleOf(name, call) {
   const rules = byName.get(name) ?? [];
   return (call === undefined ? rules[0] : rules.find((rule) => covers(rule, call))) ?? null;
@@ -32,35 +27,26 @@ function covers(rule, call) {
   return rule.covers?.(call) ?? call.operands.length === rule.operands.length;
 }
 
-/**
- * The operands of a rule in the order in which a call has its tensors: one without what is optional has fewer.
- * @param {GradientRule} rule
- * @param {number} count of tensors that the op was called with
- */
+/** The operands of a rule in the order in which a call has its tensors: one without what is optional has fewer.
+ * @param {GradientRule} rule @param {number} count of tensors that the op was called with */
 export function operandsOf({ operands, optional, isVariadic = false }, count) {
   if (isVariadic) return Array.from({ length: count }, (_, order) => operands[order] ?? `operand${order + 1}`);
   return optional === undefined || count >= operands.length ? operands
     : operands.filter((name) => !optional.includes(name));
 }
 
-/**
- * @param {GradientRule} rule @param {string} operand
- * @returns {string | null} the text of its gradient; null: it has none
- */
+/** @param {GradientRule} rule @param {string} operand @returns {string | null} the text of its gradient; null: it has
+ * none */
 export function gradientText({ operands, gradients, isVariadic = false }, operand) {
   const at = operands.indexOf(operand);
   if (at >= 0) return gradients[at] ?? null;
   return isVariadic ? (gradients[0] ?? "").replaceAll(`{${operands[0] ?? ""}}`, `{${operand}}`) : null;
 }
 
-/**
- * A text of a rule with its placeholders written out. Names that are not given keep their letter: x, w, y, ∂L/∂x.
- * @param {GradientRule} rule @param {string} text
- * @param {Record<string, string>} labels of operands and of y
- * @param {OpAttributes} [attributes] of the op
- * @param {(name: string) => string} [gradient] how the gradient of something is written
- * @param {OpCall} [call]
- */
+/** A text of a rule with its placeholders written out. Names that are not given keep their letter: x, w, y, ∂L/∂x.
+ * @param {GradientRule} rule @param {string} text @param {Record<string, string>} labels of operands and of y
+ * @param {OpAttributes} [attributes] of the op @param {(name: string) => string} [gradient] how the gradient of
+ * something is written @param {OpCall} [call] */
 export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`, call = undefined) {
   const symbols = rule.symbols?.(attributes, call) ?? {};
   return text.replace(/\{([\p{L}\p{N}]+)\}/gu, (_, /** @type {string} */ key) => {
@@ -71,11 +57,8 @@ export function writtenOut(rule, text, labels, attributes = {}, gradient = (name
   });
 }
 
-/**
- * A repeatable draw: the same numbers for the same seed.
- * @param {number} seed
- * @returns {() => number} of a normal distribution, none nearer to 0 than a tenth: kinks lie there
- */
+/** A repeatable draw: the same numbers for the same seed. @param {number} seed @returns {() => number} of a normal
+ * distribution, none nearer to 0 than a tenth: kinks lie there */
 function normal(seed) {
   let state = seed;
   const uniform = () => {
@@ -94,15 +77,10 @@ function normal(seed) {
 
 const STEP = 1e-5;
 
-/**
- * Compares a rule with finite differences on a small example in float64: L = Σ dy · y, every element of every operand
- * moved up and down a little.
- *
- * @param {GradientRule} rule
- * @param {number} [seed]
+/** Compares a rule with finite differences on a small example in float64: L = Σ dy · y, every element of every operand
+ * moved up and down a little. @param {GradientRule} rule @param {number} [seed]
  * @returns {{error: number, elements: number}} error: the largest difference, as a share of the largest gradient or of
- *   1
- */
+ * 1 */
 export function checkRule({ kernel }, seed = 1) {
   const draw = normal(seed);
   const inputs = kernel.shapes.map((shape, operand) => {

@@ -5,11 +5,8 @@ export function sizeOf(shape) {
   return shape.reduce((product, size) => product * size, 1);
 }
 
-/**
- * @param {readonly number[]} shape
- * @param {(at: number) => number} value of the element at a position in memory
- * @returns {NDArray}
- */
+/** @param {readonly number[]} shape @param {(at: number) => number} value of the element at a position in memory
+ * @returns {NDArray} */
 export function filled(shape, value) {
   return { shape, values: Float64Array.from({ length: sizeOf(shape) }, (_, at) => value(at)) };
 }
@@ -106,11 +103,8 @@ export function product(a, b) {
   });
 }
 
-/**
- * Rows along the last axis, each handed to a function that answers with a row.
- * @param {NDArray} array @param {(row: Float64Array, order: number) => ArrayLike<number>} f
- * @returns {NDArray} of the same shape
- */
+/** Rows along the last axis, each handed to a function that answers with a row. @param {NDArray} array
+ * @param {(row: Float64Array, order: number) => ArrayLike<number>} f @returns {NDArray} of the same shape */
 export function byRow(array, f) {
   const width = array.shape.at(-1) ?? 1;
   const values = new Float64Array(array.values.length);

@@ -56,10 +56,8 @@ const standardized = (x, m, v) =>
 /** @param {OpAttributes} attributes @returns {boolean} whether a loss is one number */
 const isReduced = ({ reduction = "mean" }) => reduction === "mean" || reduction === "sum";
 
-/**
- * Rows of scores with one class each: no weights, no smoothing, no class that is left out, no probabilities.
- * @param {OpCall} call
- */
+/** Rows of scores with one class each: no weights, no smoothing, no class that is left out, no probabilities.
+ * @param {OpCall} call */
 function isOfClasses({ attributes, operands: [x = [], t = [], more] }) {
   return more === undefined && x.length === 2 && t.length === 1 && isReduced(attributes)
     && isOff(attributes["label_smoothing"]) && (attributes["ignore_index"] ?? -100) === -100;

@@ -3,11 +3,8 @@
 export const CALCULUS = "calculus";
 export const CHAPTER = "Howard and Gugger 2020, Deep Learning for Coders, ch. 17";
 
-/**
- * The number that stands where a binary op could have a tensor. In-place ops are recorded with its position instead of
- * its name.
- * @param {OpAttributes} attributes
- */
+/** The number that stands where a binary op could have a tensor. In-place ops are recorded with its position instead of
+ * its name. @param {OpAttributes} attributes */
 export function scalarOf(attributes) {
   const value = attributes["other"] ?? attributes["1"];
   return typeof value === "number" ? value : null;

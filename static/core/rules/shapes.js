@@ -18,12 +18,9 @@ function scattered(x, dy, picks) {
   return dx;
 }
 
-/**
- * @param {readonly string[]} names @param {string} title @param {string} forward @param {string} gradient
+/** @param {readonly string[]} names @param {string} title @param {string} forward @param {string} gradient
  * @param {readonly string[]} derivation @param {readonly number[]} from @param {readonly number[]} to
- * @param {readonly number[]} picks
- * @returns {GradientRule}
- */
+ * @param {readonly number[]} picks @returns {GradientRule} */
 function choosing(names, title, forward, gradient, derivation, from, to, picks) {
   return {
     names,

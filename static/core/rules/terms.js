@@ -75,10 +75,8 @@ function isTold(op, key, value) {
 /** A name longer than this is shortened in formulas. */
 const LONGEST_NAME = 36;
 
-/**
- * @param {string} name of a tensor
- * @returns {string} where it is long, its beginning and its end: what tells the parts of a path apart stands at the end
- */
+/** @param {string} name of a tensor @returns {string} where it is long, its beginning and its end: what tells the parts
+ * of a path apart stands at the end */
 export function shortName(name) {
   return name.length <= LONGEST_NAME ? name : `${name.slice(0, 12)}…${name.slice(-20)}`;
 }
