@@ -1,10 +1,13 @@
-// Put before a test's own script: lays a topology out, says what is wrong with a drawing, and gives its boxes by id.
+/** Lays a topology out, says what is wrong with a drawing, and gives its boxes by id. */
+
+import { buildGraph, openGroups } from "../../static/core/graph/graph.js";
+import { layoutGraph } from "../../static/core/layout/layout.js";
 
 const KINDS = ["op", "tensor", "group", "frame"];
 const LOSS = 8;
 
 /** What is wrong with a drawing, in words. */
-function check(graph, drawing, isVertical) {
+export function check(graph, drawing, isVertical) {
   const { kind, half, ref, rect, frame, twin, source, target, routeKind, routeHalf, routeTensor, points, pointStart } = drawing;
   const wrong = [];
   const name = (box) => idOfBox(graph, drawing, box);
@@ -95,9 +98,7 @@ function* alongLine(line) {
 }
 
 /** A topology, or a graph made of one, at a state of expansion. */
-async function lay(topology, expansion, options = {}, cache = undefined) {
-  const { buildGraph, openGroups } = await import("/static/core/graph/graph.js");
-  const { layoutGraph } = await import("/static/core/layout/layout.js");
+export function lay(topology, expansion, options = {}, cache = undefined) {
   const graph = "arrays" in topology ? topology : buildGraph(topology);
   const opened = openGroups(graph, { level: "layer", toggled: [], fold: "off", ...expansion });
   const whole = { orientation: "horizontal", length: 860, breadth: 480, ...options };
@@ -112,7 +113,7 @@ function idOfBox(graph, { kind, half, ref }, box) {
 }
 
 /** Boxes by id, in the drawing's order. */
-function boxesOf({ graph, drawing }) {
+export function boxesOf({ graph, drawing }) {
   const { kind, half, rect, frame } = drawing;
   const boxes = Array.from({ length: drawing.boxes }, (_, box) => {
     const [x, y, w, h] = rect.subarray(4 * box, 4 * box + 4);

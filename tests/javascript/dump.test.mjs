@@ -1,0 +1,146 @@
+/** Dumps in the page: which are refused and where, how many are kept, packed histograms, matched graphs. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { checkSize, MAX_BYTES, readDump } from "../../static/core/dump/dump.js";
+import { DumpShelf } from "../../static/core/dump/sources.js";
+import { StepReader } from "../../static/core/dump/step-figures.js";
+import { carried, matchGraphs } from "../../static/core/lab/match.js";
+import { renderSvg } from "../../static/core/takeaway/headless.js";
+import { made, near, pictureOf } from "./tools.mjs";
+
+/** The page draws these all the same; `chainrule open` and `chainrule.load` refuse them. */
+const DRAWN = new Set([
+  "a surplus field", "a surplus part", "a wrong type in a list", "attributes that are none", "an unknown role",
+  "negative flops", "a loss that is no number", "a source without a line", "a snippet at line 0", "an unknown fault",
+  "a fault with a surplus field", "a cycle of ops", "an op that reads its own output", "a module inside itself",
+  "an op that is its own twin", "a gradient of itself", "a negative size", "two makers of a tensor",
+  "a maker that is not named", "a maker that does not make it", "a reader that is not named",
+  "a reader that does not read it", "a forward op with a twin", "what is nested too deeply", "a text in a column",
+  "a row twice", "a negative count", "a count beyond uint32",
+]);
+
+function problemOf(text) {
+  try {
+    readDump(text);
+  } catch (problem) {
+    return problem;
+  }
+  return null;
+}
+
+test("a bad dump is refused with its place, or drawn", () => {
+  const wishes = { level: "all", toggled: [], fold: true, statistic: "std", scheme: "light" };
+  const drawn = new Set();
+  for (const [name, [text, place]] of Object.entries(made.dumps.bad)) {
+    const problem = problemOf(text);
+    if (problem === null) {
+      drawn.add(name);
+      assert.ok(renderSvg(text, wishes).startsWith("<svg"), name);
+      continue;
+    }
+    assert.deepEqual([problem.name, problem.where], ["DumpProblem", place], name);
+    assert.ok(problem.message.startsWith(place), name);
+    if (name.startsWith("a dangling")) assert.match(problem.message, /999/);
+  }
+  assert.deepEqual(drawn, DRAWN);
+  const { message } = problemOf(made.dumps.bad["another schema"][0]);
+  assert.ok(message.includes('"chainrule.trace/1", but it is "chainrule.trace/2"'));
+});
+
+test("a text that is not JSON, and a file too large, are refused", () => {
+  const problems = made.dumps.none.map(problemOf);
+  assert.ok(problems.every(({ name }) => name === "DumpProblem"));
+  assert.ok(problems[0].message.startsWith("this is not JSON: "));
+  assert.equal(MAX_BYTES, made.dumps.maxBytes);
+  checkSize(0);
+  checkSize(MAX_BYTES);
+  assert.throws(() => checkSize(200 * 2 ** 20), { message: "the file has 200 MiB; at most 128 MiB are opened" });
+});
+
+test("good dumps are read whatever their names", () => {
+  const { good, ops, evil, evilNames } = made.dumps;
+  for (const text of good) assert.equal(readDump(text).ops.length, ops);
+  const dump = readDump(evil);
+  const { rows, topology } = pictureOf(dump);
+  assert.deepEqual([...rows.keys()].slice(0, evilNames.length), dump.statistics.tensor.slice(0, evilNames.length));
+  assert.deepEqual(Object.keys(topology.sources).sort(), [...evilNames].sort());
+  assert.deepEqual(dump.sources["__proto__"], [{ line: 1, text: "__proto__" }]);
+  assert.deepEqual([dump.sources["toString"], topology.op_us.length, "line" in {}], [undefined, ops, false]);
+});
+
+test("of two hundred dumps the last sixteen are kept", async () => {
+  let reads = 0;
+  const text = JSON.stringify(made.training.step0);
+  const source = (step) => ({ name: `step${step}.json`, get text() { reads += 1; return text; } });
+  const shelf = new DumpShelf(Array.from({ length: 200 }, (_, step) => source(step)));
+  const first = await shelf.get(0);
+  // Looked at twice: whether there is a text, and the text. None but the first was read.
+  assert.ok(reads <= 2);
+  for (let step = 0; step < 200; step += 1) await shelf.get(step);
+  const last = await shelf.get(199);
+  const before = reads;
+  await shelf.get(185);
+  assert.equal(reads, before);
+  await shelf.get(100);
+  assert.ok(reads > before);
+  assert.equal(shelf.kept, 16);
+  assert.equal(last.picture.key, first.picture.key);
+  assert.equal((await shelf.get(198)).picture.topology, last.picture.topology);
+});
+
+test("counts of histograms survive being packed", async () => {
+  const dump = structuredClone(made.training.step0);
+  const { counts } = dump.statistics.histogram;
+  counts[0].splice(0, 3, 4_000_000, 61, 1);
+  const figures = await new StepReader().read({ name: "x", text: JSON.stringify(dump) });
+  const again = (row) =>
+    [...figures.counts.slice(64 * row, 64 * row + 64)].map((count) => count * figures.units[row]);
+  assert.deepEqual([figures.units.length, figures.loss], [dump.statistics.tensor.length, dump.loss]);
+  assert.deepEqual(again(1), counts[1]);
+  near(again(0), counts[0], 0, 4_000_000 / 65535);
+});
+
+test("the first of repeated calls is matched with the first", () => {
+  const [a, b] = made.repeated;
+  const { ops, tensors, onlyB } = matchGraphs(a, b);
+  const named = new Map(b.ops.map(({ id }, at) => [id, a.ops[ops[at]]?.id ?? null]));
+  const forward = b.ops.filter(({ phase }) => phase === "forward").map(({ id, name }) => [name, named.get(id)]);
+  assert.deepEqual(forward, [["linear", "n0"], ["tanh", "n1"], ["linear", "n2"], ["tanh", "n3"], ["linear", null],
+    ["tanh", null], ["square", "n4"], ["mean", "n5"]]);
+  // A backward op belongs to its forward op, though the last call goes back first.
+  for (const { id, name, twin } of b.ops) {
+    if (name !== "TanhBackward0" && name !== "AddmmBackward0") continue;
+    assert.equal(a.ops.find((op) => op.id === named.get(id))?.twin ?? null, named.get(twin), id);
+  }
+  const names = new Map(b.tensors.map(({ name }, at) => [name, a.tensors[tensors[at]]?.name]));
+  for (const name of ["tanh", "tanh_1", "tanh.g", "tanh_1.g", "lin.weight.g", "lin.bias.g", "square.g"])
+    assert.equal(names.get(name), name);
+  assert.deepEqual([names.get("tanh_2"), names.get("tanh_2.g")], [undefined, undefined]);
+  assert.deepEqual(onlyB.tensors.map((at) => b.tensors[at].name), ["lin.linear_2", "tanh_2"]);
+});
+
+test("graphs are matched by what things are", () => {
+  const { step0: a, deeper: b } = made.training;
+  const same = matchGraphs(a, structuredClone(a));
+  assert.ok(same.isSame);
+  assert.deepEqual([...same.tensors], a.tensors.map((_, at) => at));
+  const { isSame, tensors, ops, onlyA, onlyB } = matchGraphs(a, b);
+  assert.ok(!isSame);
+  const partners = [...tensors].filter((there) => there >= 0);
+  assert.deepEqual([new Set(partners).size, partners.length], [a.tensors.length, a.tensors.length]);
+  // A parameter, what a module puts out, and the gradients of both answer to their namesakes.
+  const names = b.tensors.filter((_, at) => tensors[at] >= 0).map(({ name }) => name);
+  assert.deepEqual(names, [...tensors].filter((there) => there >= 0).map((there) => a.tensors[there].name));
+  for (const name of ["body.0.weight", "body.3.relu", "body.4.linear.g", "body.2.bias.g", "mse_loss"])
+    assert.ok(names.includes(name), name);
+  assert.ok(!names.some((name) => /^body\.[56]/.test(name)));
+  assert.deepEqual(onlyA, { modules: [], tensors: [] });
+  assert.deepEqual(onlyB.modules, ["body.5 ReLU", "body.6 Linear"]);
+  const kind = ({ name, phase }) => `${name} ${phase}`;
+  b.ops.forEach((op, at) => assert.ok(ops[at] < 0 || kind(op) === kind(a.ops[ops[at]])));
+  const nameOf = (graph, id) => graph.ops.find((op) => op.id === id).name;
+  assert.equal(nameOf(b, carried("n3", a, b)), nameOf(a, "n3"));
+  for (const id of ["body.4.bias", "body.0/forward"]) assert.equal(carried(id, a, b), id);
+});

