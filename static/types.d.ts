@@ -35,18 +35,8 @@ interface Tensor {
 
 type Saved = { tensor: string; op: string };
 
-/** one layer of a chain; every value but index and name is a tensor id */
-interface Layer {
-  index: number; // from 1
-  name: string;
-  preactivation: string | null;
-  activation: string | null;
-  gradient: string | null; // of the loss for the activation
-  weight: string | null;
-  weight_gradient: string | null;
-  bias: string | null;
-  bias_gradient: string | null;
-}
+/** one layer of a chain: its index from 1, its name, and ids of tensors */
+type Layer = { index: number; name: string } & Record<LayerTensor | "bias" | "bias_gradient", string | null>;
 
 /** a graph dump without its numbers */
 interface Topology {
@@ -66,22 +56,10 @@ type Snippet = { line: number; text: string }; // consecutive lines; line: numbe
 type JsonNumber = number | "NaN" | "Infinity" | "-Infinity" | null;
 
 /** row i of every column belongs to tensor[i]; null: no finite value, or not applicable */
-interface StatisticsColumns {
+type StatisticsColumns = Record<FloatColumn, (number | null)[]> & Record<CountColumn, number[]> & {
   tensor: string[];
-  n: number[];
-  mean: (number | null)[];
-  std: (number | null)[];
-  min: (number | null)[];
-  max: (number | null)[];
-  norm: (number | null)[];
-  zero_fraction: (number | null)[];
-  dead_fraction: (number | null)[];
-  saturation: (number | null)[];
-  nan: number[];
-  posinf: number[];
-  neginf: number[];
   histogram: { bins: number; low: (number | null)[]; high: (number | null)[]; counts: number[][] };
-}
+};
 
 type Failure = { op: string | null; message: string };
 type FaultKind = "failed" | "in_place" | "first_nonfinite" | "unregistered" | "detach" | "no_gradient" | "gradient_drop"
@@ -161,7 +139,6 @@ interface LayerTheory {
 /** how to keep the variance from layer to layer */
 interface Advice {
   gain: number; // σ_w at which a layer hands on the second moment it got
-  scale: number | null; // the spec's scale with that gain in every layer, if one suits them all
   change: Spec; // keys of the spec to change
   note: string | null; // what it does not see to
   source: string;
@@ -171,8 +148,6 @@ interface Advice {
 interface Theory {
   seq: number; // of the picture it belongs to
   advice: Advice | null;
-  first_inf_layer: number | null;
-  first_nan_layer: number | null;
   layers: LayerTheory[];
   faults?: Fault[]; // what is wrong with that picture, the most urgent first
 }
@@ -183,18 +158,12 @@ type Rules = { expected: Record<Quantity, Rule>; band: Rule; health: Record<Heal
 
 type SummaryDump = Record<FloatColumn, number | null> & Record<CountColumn, number>; // one tensor's statistics
 
-interface ProfileOnly {
+type ProfileOnly = Record<LayerTensor | "bias_gradient", SummaryDump | null> & {
   name: string;
-  preactivation: SummaryDump | null;
-  activation: SummaryDump | null;
-  gradient: SummaryDump | null;
-  weight: SummaryDump | null;
-  weight_gradient: SummaryDump | null;
-  bias_gradient: SummaryDump | null;
   gradient_to_weight_ratio: number | null;
   dead_fraction: number | null;
   saturation: number | null;
-}
+};
 
 type LayerProfile = LayerTheory & ProfileOnly;
 
@@ -202,9 +171,6 @@ type LayerProfile = LayerTheory & ProfileOnly;
 interface ProfileDump {
   spec: Spec;
   loss: JsonNumber;
-  first_inf_layer: number | null;
-  first_nan_layer: number | null;
-  advice: Advice | null;
   input: SummaryDump | null;
   layers: LayerProfile[];
 }
@@ -277,7 +243,6 @@ type SpecTable = { keys: readonly SpecKey[]; programs: readonly Program[] }; // 
 interface Preset {
   name: string;
   title: string;
-  spec: Record<string, unknown>; // the keys that differ from the default
   query: string;
   focus: string; // name of the tensor that the experiment is about
   statistic: string;
@@ -294,7 +259,6 @@ interface PageData {
   keys: SpecKey[];
   programs: Program[];
   presets: Preset[];
-  limits: Record<string, number>;
   devices: string[];
   rules: Rules;
   local_rules?: Rules; // of what no spec describes: of each layer, from what came into it
@@ -350,7 +314,6 @@ interface GraphArrays {
   outputStart: Int32Array;
   outputs: Int32Array; // op → tensors
   opLabelLetters: Uint8Array; // longest line of the op's label
-  opLabelLines: Uint8Array;
   tensorHalf: Uint8Array; // 0 forward, 1 backward
   tensorRole: Uint8Array; // position in ROLES of graph.js
   producer: Int32Array; // tensor → op
@@ -370,7 +333,6 @@ interface GraphArrays {
   groupIsLeaf: Uint8Array; // whether it holds no group
   groupRepeats: Int32Array; // of a fold how often its pattern repeats, of a rest one less; else 0
   groupLabelLetters: Uint8Array;
-  groupLabelLines: Uint8Array;
 }
 
 /** a topology with groups and indices; expansion does not change it */
@@ -535,16 +497,7 @@ interface SceneShape {
  */
 type LayoutSpacing = { gap: number; rowGap: number; fold: number; reach: number; start: number; end: number };
 
-interface LocalLayout {
-  columns: number;
-  column: Int32Array; // of nodes, then of dummies
-  height: [Float32Array, Float32Array]; // in either half, of nodes, then of dummies
-  columnStart: Float32Array;
-  columnDepth: Float32Array;
-  via: Int32Array; // edge → the dummy it runs along first, the others following; -1 for none
-  width: number; // along the depth
-  top: [number, number]; // how far either half reaches from the axis, or from a frame's edge
-}
+type LocalLayout = ReturnType<typeof import("./core/layout/layered.js").layered>;
 
 /** where nodes and dummies stand */
 interface LayoutColumns {
@@ -570,32 +523,7 @@ type ForwardLines = import("./core/layout/forward.js").ForwardLines;
 type LayoutFrame = { scene: LocalScene; shape: SceneShape; layout: LocalLayout }; // an open group, laid out on its own
 type FrameStore = import("./core/layout/frames.js").FrameStore;
 
-/** Lists are two arrays, as in GraphArrays. */
-interface GraphIndex {
-  arrays: GraphArrays;
-  parent: Int32Array; // group → group; without folding, folds are left out
-  opGroup: Int32Array; // op → innermost group
-  childStart: Int32Array;
-  child: Int32Array; // of a group, in order of execution: ops, and groups as ~group
-  readerStart: Int32Array;
-  reader: Int32Array; // tensor → forward ops that read it, in order
-  home: Int32Array; // tensor → the group it stands in when all is open; -1: it does not stand in a group
-  reach: Int32Array; // tensor → the outermost group it may stand in, when its home is closed
-  owner: Int32Array; // leaf → the first forward op that reads it, else -1
-  touchStart: Int32Array;
-  touch: Int32Array; // group → tensors that are made, read or passed in it, in order
-  gradientStart: Int32Array;
-  gradient: Int32Array; // tensor → its gradients, in order of execution: the whole one is the last
-  sumOf: Int32Array; // backward op that adds up a gradient's parts → the tensor whose gradient it is, else -1
-  backStart: Int32Array;
-  back: Int32Array; // forward op → the backward ops beneath it, in order of execution
-  backsBefore: Int32Array; // op → how many forward ops before it have backward ops
-  satelliteStart: Int32Array;
-  satellite: Int32Array; // op → leaves that stand beside it
-  groupSatelliteStart: Int32Array;
-  groupSatellite: Int32Array; // leaf group → leaves that stand beside it while it is closed
-  loss: number; // tensor, or -1
-}
+type GraphIndex = ReturnType<typeof import("./core/layout/index.js").indexGraph>;
 
 type KeptLayout = { boxes: LayoutBoxes; list: RouteList; lines: ForwardLines }; // What is kept of the last drawing.
 type LayoutMoves = import("./core/layout/moves.js").Moves;
@@ -612,56 +540,21 @@ interface LayoutRequest {
 
 type LayoutAnswer = { request: number; key: string; drawing: Drawing };
 
-interface LayoutSizes {
-  tensor: [number, number]; // depth, height
-  op: [number, number];
-  satellite: [number, number];
-  scalar: [number, number];
-  block: [number, number]; // a closed group that holds groups
-  gap: number; // between columns
-  rowGap: number; // between boxes of one column
-  stackGap: number; // between the backward ops of one forward op
-  fold: number; // from the axis to the nearest box
-  stackOutward: boolean; // satellites stand one beyond the other; else side by side along the depth
-  least: number; // of a tensor's depth
-  leastOp: number; // of an op's
-  leastGap: number; // between columns
-  heights: [number, number]; // least and greatest factor on heights
-  ends: [number, number]; // room before the first and after the last column
-  /** room around what an open group holds; its label is in the widest */
-  frame: { start: number; end: number; inner: number; outer: number };
-}
+type LayoutSizes = typeof import("./core/layout/sizes.js").SIZES.horizontal;
 
 type RouteList = import("./core/layout/route-list.js").RouteList;
 
 /** a box: x and w along the depth, y and h across it */
 type LayoutRectangle = { x: number; y: number; w: number; h: number };
 
-/** nodes in order of execution: ports in, boxes, ports out */
-interface LocalScene {
-  group: number;
-  nodes: number;
-  kind: Uint8Array;
-  ref: Int32Array; // op, tensor or group; of a port the tensor
-  portsIn: number; // so many nodes come first, by tensor
-  portsOut: number; // so many come last, by tensor
-  edges: number; // sorted by source, then by tensor
-  source: Int32Array; // node
-  target: Int32Array; // node
-  tensor: Int32Array;
-  leaving: Int32Array; // node → position of its first edge, one entry more than there are nodes
-  entering: Int32Array; // tensor node or port out → the edge that comes in, or -1
-  axis: number; // node of the loss, which stands on the axis, or -1
-}
+type LocalScene = ReturnType<import("./core/layout/scene.js").SceneMaker["make"]>;
 
 /** of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
-interface StraightBlocks {
+type StraightBlocks = Record<"isStraight" | "hasFrame", Uint8Array> & {
   count: number;
   of: Int32Array;
   offset: Float32Array;
-  isStraight: Uint8Array;
-  hasFrame: Uint8Array;
-}
+};
 
 // Drawing of the graph on the screen
 
@@ -752,6 +645,7 @@ interface ViewDetail {
 }
 
 type GraphStage = import("./core/view/stage.js").GraphStage;
+type GraphScreen = import("./core/view/screen.js").GraphScreen;
 type Camera = { zoom: number; at: number; across: number }; // zoom 1: fit; at, across: what is at the centre, 0 to 1
 type PanelSize = { width: number; height: number }; // px
 type Region = { x: number; y: number; width: number; height: number };
@@ -1112,7 +1006,6 @@ interface EinsumIndex {
   name: string;
   size: number;
   role: "kept" | "batch" | "broadcast" | "summed";
-  stretched: number[];
   occurrences: { operand: number; dimension: number; size: number }[];
   output: number | null;
   explanation: string;
@@ -1144,8 +1037,6 @@ type JacobianMatrix = { values: CellValue[][] };
 interface JacobianWorst {
   row: number;
   column: number;
-  output_index: number[];
-  input_index: number[];
   analytic: CellValue;
   numeric: CellValue;
   difference: CellValue;

@@ -30,18 +30,7 @@ class GraphView extends HTMLElement {
     new ResizeObserver(measure).observe(root);
     this.#narrow.addEventListener("change", measure);
     onSchemeChange(() => screen.recolour());
-    connectHands(screen.stage, {
-      sight: () => screen.sight,
-      focused: () => screen.focused,
-      select: (id) => emit(this, "box-select", { id }),
-      toggle: (box) => screen.toggle(box),
-      moveFocus: (box, take) => screen.moveFocus(box, take),
-      hover: (box) => screen.hover(box),
-      fit: () => this.fit(),
-      zoomBy: (factor, x, y) => screen.zoomBy(factor, x, y),
-      zoomTo: (box) => screen.zoomToBox(box),
-      moveTo: (x, y) => screen.moveTo(x, y),
-    });
+    connectHands(screen, (id) => emit(this, "box-select", { id }));
   }
 
   /** @param {Picture} picture @param {Graph} graph of its topology; the same object while the topology is the same */

@@ -65,7 +65,6 @@ export function chainPath(graph, from) {
 
   const gradients = gradientsOf(graph);
   const { backward } = wiringOf(graph);
-  /** @type {ChainFactor[]} */
   const factors = [];
   for (let at = 0, begin = 0; at < ops.length; at += 1) {
     if (at + 1 < ops.length && !isStation(graph, tensors[at + 1], ops[at], ops[at + 1])) continue;
@@ -138,8 +137,7 @@ function localRule(graph, tensors, ops) {
   const [ATOM, QUOTIENT] = [6, 5];
   const nameOf = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);
   const shapeOf = (/** @type {string} */ id) => topology.tensors[tensorIndex.get(id) ?? -1]?.shape ?? [];
-  /** An intermediate of the same module is written as its expression. @param {string} id @param {string} module
-   * @returns {FormulaTerm} */
+  /** An intermediate of the same module is written as its expression. @param {string} id @param {string} module */
   const labelOf = (id, module) => {
     const tensor = tensorIndex.get(id) ?? -1;
     const op = topology.ops[arrays.producer[tensor]];

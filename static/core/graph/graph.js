@@ -4,6 +4,7 @@
 import { anchors, results, wiring } from "./readers.js";
 import { groupTree } from "./group-tree.js";
 import { labelLines } from "../labels.js";
+import { memo } from "../memo.js";
 
 export const ROLES =
   /** @type {const} */ (["input", "target", "parameter", "buffer", "constant", "preactivation", "activation",
@@ -16,8 +17,7 @@ const MAX_UNFOLDED = 700;
 /** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
-/** @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out
- * @returns {Graph} */
+/** @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out */
 export function buildGraph(topology) {
   const { ops, tensors, modules } = topology;
   const opIndex = new Map(ops.map(({ id }, index) => [id, index]));
@@ -48,7 +48,6 @@ export function buildGraph(topology) {
     opGroup,
     opAnchor,
     opLabelLetters: Uint8Array.from(opLabel, longestLine),
-    opLabelLines: Uint8Array.from(opLabel, (label) => labelLines(label).length),
     ...wired,
     tensorRole: Uint8Array.from(tensors, ({ role }) => Math.max(0, ROLES.findIndex((name) => name === role))),
     elements: Float64Array.from(tensors, ({ shape }) => shape.reduce((product, size) => product * size, 1)),
@@ -56,7 +55,6 @@ export function buildGraph(topology) {
     isResult: results(topology, wired, tensorIndex),
     ...groups.columns,
     groupLabelLetters: Uint8Array.from(measured, longestLine),
-    groupLabelLines: Uint8Array.from(measured, (label) => labelLines(label).length),
   };
   const groupId = groupIds(groups.nodes, topology);
   const { tensorId, items } = addresses(topology, groupId, arrays);
@@ -101,14 +99,11 @@ export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
   return { open, foldOn: fold === "on" || (fold === "auto" && boxesAtLayerLevel(arrays) > MAX_UNFOLDED) };
 }
 
-/** @type {WeakMap<GraphArrays, number>} */
-const counted = new WeakMap();
+const boxesAtLayerLevel = memo(countBoxes);
 
 /** @param {GraphArrays} arrays @returns {number} about how many boxes there are with all but the innermost groups open
  * and nothing folded */
-function boxesAtLayerLevel(arrays) {
-  const known = counted.get(arrays);
-  if (known !== undefined) return known;
+function countBoxes(arrays) {
   const { ops, tensors, groups, opHalf, opGroup, groupKind, groupIsLeaf, groupParent, producer, consumerStart,
     consumers } = arrays;
   /** The closed group that hides what is directly in a group, or -1. */
@@ -135,7 +130,6 @@ function boxesAtLayerLevel(arrays) {
     // With its gradient.
     if (crosses) boxes += 2;
   }
-  counted.set(arrays, boxes);
   return boxes;
 }
 
@@ -143,7 +137,6 @@ function boxesAtLayerLevel(arrays) {
 
 /** Groups in the order of their first op, parents before children. @param {Topology} topology */
 function numberGroups(topology) {
-  /** @type {GroupNode[]} */
   const nodes = [];
   const [parents, depths] = [[-1], [0]];
   const waiting = [{ node: groupTree(topology), parent: -1, depth: 0 }];
@@ -253,8 +246,7 @@ function withoutPath(name, paths) {
   return name;
 }
 
-/** @param {Topology} topology @param {readonly string[]} groupId @param {GraphArrays} arrays
- * @returns {{tensorId: string[], items: ReadonlyMap<string, Item>}} */
+/** @param {Topology} topology @param {readonly string[]} groupId @param {GraphArrays} arrays */
 function addresses({ ops, tensors }, groupId, { tensorHalf }) {
   /** @type {Map<string, Item>} */
   const items = new Map();

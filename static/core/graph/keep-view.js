@@ -87,8 +87,7 @@ export class Counterparts {
 }
 
 /** The changes to a view so that it shows the same selection, groups and step in the graph after. Ids of missing things
- * are dropped, except those of groups, which may come back. @param {View} view @param {Counterparts} counterparts
- * @returns {Partial<View>} */
+ * are dropped, except those of groups, which may come back. @param {View} view @param {Counterparts} counterparts */
 export function keepView(view, counterparts) {
   const { before, after } = counterparts;
   const select = view.select === "" ? "" : counterparts.id(view.select);

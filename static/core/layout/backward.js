@@ -123,8 +123,7 @@ function curve(x0, y0, x1, y1) {
 /** Backward tensors between pauses. */
 const AT_ONCE = 2048;
 
-/** Adds the backward lines to the list of the forward lines; yields now and then. @param {ForwardLines} forward
- * @returns {Generator<undefined, void, void>} */
+/** Adds the backward lines to the list of the forward lines; yields now and then. @param {ForwardLines} forward */
 export function* backwardLines(forward) {
   const { list, boxes, store, backLines } = forward;
   const { back, backGroup } = store.belonging;

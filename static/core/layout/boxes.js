@@ -128,7 +128,7 @@ export class Boxes {
   #entriesOf(kind, ref) {
     const { slots } = this.store;
     const slot = slots.slotOf(kind, ref);
-    return { slot, entries: slots.entries, start: slots.start(slot), end: slots.end(slot) };
+    return { slot, entries: slots.entries, start: slots.start[slot], end: slots.end[slot] };
   }
 
   /** @param {0 | 1} half */

@@ -125,9 +125,9 @@ export class FrameStore {
           outer[half][node] = layout.top[half] + this.sizes.frame.outer;
         } else {
           const slot = this.slots.slotOf(nodeKind, shows);
-          depth[node] = this.slots.depth(slot);
-          inner[half][node] = this.slots.inner(slot, half);
-          outer[half][node] = this.slots.outer(slot, half);
+          depth[node] = this.slots.depth[slot];
+          inner[half][node] = this.slots.inner[half][slot];
+          outer[half][node] = this.slots.outer[half][slot];
         }
       }
     }
@@ -216,8 +216,7 @@ export class LayoutCache {
   /** @type {Map<string, FrameStore>} */
   #stores = new Map();
 
-  /** @param {GraphArrays} arrays @param {boolean} foldOn @param {LayoutOptions["orientation"]} orientation
-   * @returns {FrameStore} */
+  /** @param {GraphArrays} arrays @param {boolean} foldOn @param {LayoutOptions["orientation"]} orientation */
   store(arrays, foldOn, orientation) {
     if (this.#arrays !== arrays) this.#stores.clear();
     this.#arrays = arrays;

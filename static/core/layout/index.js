@@ -10,7 +10,11 @@ const LOSS = 8;
 /** Most satellites of a closed group. */
 const MAX_SATELLITES = 4;
 
-/** @param {GraphArrays} arrays @param {boolean} foldOn @returns {GraphIndex} */
+/** By tensor: home, the group it stands in when all is open; reach, the outermost group it may stand in; owner, the
+ * first forward op that reads a leaf; gradient, its gradients in order of execution, the whole one last. By group: child,
+ * its ops, and its groups as ~group; touch, tensors made, read or passed in it. By op: sumOf, the tensor whose gradient's
+ * parts it adds up; back, the backward ops beneath it; backsBefore, how many ops before it have some; satellite, leaves
+ * beside it. -1 stands for none. @param {GraphArrays} arrays @param {boolean} foldOn */
 export function indexGraph(arrays, foldOn) {
   const tree = treeOf(arrays, foldOn);
   const [readerStart, reader] = readers(arrays);

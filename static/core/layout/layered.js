@@ -13,7 +13,8 @@ import { assignHeights } from "./straight.js";
 /** Most dummies; further lines run straight across the columns. */
 const MAX_DUMMIES = 200_000;
 
-/** @param {SceneShape} shape @param {LayoutSpacing} spacing @returns {LocalLayout} */
+/** Columns and heights of nodes, then of dummies; `via` has the first dummy that an edge runs along, -1 for none.
+ * @param {SceneShape} shape @param {LayoutSpacing} spacing */
 export function layered(shape, spacing) {
   const { nodes } = shape;
   const assigned = assignColumns(shape);
@@ -278,7 +279,6 @@ function sortPlaces(node, weight, first, last) {
 function crossings(start, node, place, { from, leftStart, left }) {
   let total = 0;
   const tree = new Int32Array(node.length + 2);
-  /** @type {number[]} */
   const ends = [];
   for (let at = 1; at < start.length - 1; at += 1) {
     const before = start[at - 1];

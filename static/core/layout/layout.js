@@ -12,6 +12,7 @@
  * breadth.
  */
 
+import { memo } from "../memo.js";
 import { layered } from "./layered.js";
 import { BOX_KINDS, labelled, MARGIN, named, OP, ROUTE_KINDS, TENSOR } from "./sizes.js";
 import { backwardLines, crossingLines, MAX_LINES } from "./backward.js";
@@ -26,13 +27,10 @@ import { RouteList } from "./route-list.js";
 /** Gap beneath the backward half, px. */
 const APART = 28;
 
-/** @type {WeakMap<FrameStore, Unpaired | null>} */
-const known = new WeakMap();
+const unpairedIn = memo(placeUnpaired);
 
 /** @param {FrameStore} store @returns {Unpaired | null} null: every backward op has a counterpart */
 function placeUnpaired(store) {
-  const found = known.get(store);
-  if (found !== undefined) return found;
   const { arrays, sumOf } = store.index;
   const items = [];
   for (let op = 0; op < arrays.ops; op += 1) {
@@ -43,9 +41,7 @@ function placeUnpaired(store) {
       if (store.slots.isPassedOn(tensor)) items.push({ kind: TENSOR, ref: tensor });
     }
   }
-  const unpaired = items.length === 0 ? null : new Unpaired(store, items);
-  known.set(store, unpaired);
-  return unpaired;
+  return items.length === 0 ? null : new Unpaired(store, items);
 }
 
 class Unpaired {
@@ -126,8 +122,7 @@ export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) 
 }
 
 /** The same in steps, one per group, so that the caller may pause or give up. A cache serves one layout at a time.
- * @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions} options @param {LayoutCache} cache
- * @returns {Generator<undefined, Drawing, void>} */
+ * @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions} options @param {LayoutCache} cache */
 export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
   const store = cache.store(arrays, foldOn, options.orientation);
   const groups = yield* store.layOut(open);
@@ -144,7 +139,7 @@ export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
  * @param {KeptLayout | null} last drawing, whose unchanged groups are taken over */
 function* make(store, groups, options, last) {
   const boxes = new Boxes(store, groups, options, store.spare(), last);
-  const unpaired = placeUnpaired(store);
+  const unpaired = unpairedIn(store);
   boxes.place(unpaired === null);
   yield;
   unpaired?.put(boxes);

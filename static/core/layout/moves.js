@@ -4,6 +4,7 @@
 import { OP, TENSOR } from "./sizes.js";
 
 const HALVES = /** @type {const} */ ([0, 1]);
+const UNMOVED = /** @type {const} */ (["kind", "half", "ref", "isSatellite", "depth", "thickness", "frame", "site"]);
 
 export class Moves {
   /** @param {LayoutBoxes} boxes to be placed @param {KeptLayout | null} last */
@@ -47,16 +48,9 @@ export class Moves {
     this.depth[group] = deeper;
     this.height[half][group] = rise;
     this.box[half][group] = begin - from;
-    boxes.kind.append(before.kind, from, to);
-    boxes.half.append(before.half, from, to);
-    boxes.ref.append(before.ref, from, to);
-    boxes.isSatellite.append(before.isSatellite, from, to);
+    for (const name of UNMOVED) boxes[name].append(before[name], from, to);
     boxes.start.append(before.start, from, to, deeper);
-    boxes.depth.append(before.depth, from, to);
     boxes.height.append(before.height, from, to, half === 0 ? rise : -rise);
-    boxes.thickness.append(before.thickness, from, to);
-    boxes.frame.append(before.frame, from, to);
-    boxes.site.append(before.site, from, to);
     boxes.first[half][group] = begin;
     boxes.last[half][group] = begin + to - from;
     this.#renumber(boxes, begin, group, half);

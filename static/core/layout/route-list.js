@@ -6,6 +6,7 @@ import { SAVED } from "./sizes.js";
 const SPARE = 256;
 /** Numbers per line across the axis. */
 const CROSSING = 8;
+const UNMOVED = /** @type {const} */ (["kind", "half", "tensor", "isWary"]);
 /** Numbers per route, about. */
 const POINTS = 16;
 
@@ -91,10 +92,7 @@ export class RouteList {
       half === 0 && !isAcross ? moves.box[0] : moves.box[1]];
     this.source.append(before.source, from, to, sources[group]);
     this.target.append(before.target, from, to, targets[group]);
-    this.kind.append(before.kind, from, to);
-    this.half.append(before.half, from, to);
-    this.tensor.append(before.tensor, from, to);
-    this.isWary.append(before.isWary, from, to);
+    for (const name of UNMOVED) this[name].append(before[name], from, to);
     this.start.append(before.start, from, to, shift);
     if (half === 1) { for (let route = from; route < to; route += 1) this.wary += before.isWary.at(route); }
 
@@ -103,21 +101,14 @@ export class RouteList {
     const old = before.points.room;
     const deeper = moves.depth[group];
     const [above, beneath] = [moves.across[0][group], moves.across[1][group]];
-    if (isAcross) {
-      // A start, two bends half-way, and an end in the other half.
-      const middle = (above + beneath) / 2;
-      for (let at = 0; at < pointsTo - pointsFrom; at += 2) {
-        const point = at % CROSSING;
-        points[begin + at] = old[pointsFrom + at] + deeper;
-        points[begin + at + 1] = old[pointsFrom + at + 1]
-          + (point === 0 ? above : point === CROSSING - 2 ? beneath : middle);
-      }
-      return;
-    }
     const across = half === 0 ? above : beneath;
     for (let at = 0; at < pointsTo - pointsFrom; at += 2) {
+      // Across the axis: a start, two bends half-way, and an end in the other half.
+      const point = isAcross ? at % CROSSING : -1;
+      const shifted = point < 0 ? across
+        : point === 0 ? above : point === CROSSING - 2 ? beneath : (above + beneath) / 2;
       points[begin + at] = old[pointsFrom + at] + deeper;
-      points[begin + at + 1] = old[pointsFrom + at + 1] + across;
+      points[begin + at + 1] = old[pointsFrom + at + 1] + shifted;
     }
   }
 

@@ -60,8 +60,7 @@ function pushCurve(points, x0, y0, x1, y1) {
   points.push(y1);
 }
 
-/** A line from box to box, with the depth or against it. @param {LayoutRectangle} a @param {LayoutRectangle} b
- * @returns {number[]} */
+/** A line from box to box, with the depth or against it. @param {LayoutRectangle} a @param {LayoutRectangle} b */
 export function direct(a, b) {
   // Between boxes above one another there is no room for an S-curve.
   if (Math.abs(middle(a) - middle(b)) < Math.min(a.w, b.w) / 2) return stacked(a, b, 0);
@@ -73,8 +72,7 @@ export function direct(a, b) {
 
 /** A line between stacked boxes: straight between neighbours, else around the boxes between. @param {LayoutRectangle} a
  * @param {LayoutRectangle} b @param {number} nearest gap between neighbours; 0: always straight @param {1 | -1} [side]
- * 1: around the side that is deeper @param {number} [border] of all that stands there, on that side
- * @returns {number[]} */
+ * 1: around the side that is deeper @param {number} [border] of all that stands there, on that side */
 export function stacked(a, b, nearest, side = 1, border = a.x) {
   const down = level(a) < level(b);
   const apart = down ? b.y - a.y - a.h : a.y - b.y - b.h;
@@ -105,8 +103,7 @@ export function crossing(a, b) {
   return [x0, a.y + a.h, x0, bend, x1, bend, x1, b.y];
 }
 
-/** The line from the loss to the start of the backward pass. @param {LayoutRectangle} a @param {LayoutRectangle} b
- * @returns {number[]} */
+/** The line from the loss to the start of the backward pass. @param {LayoutRectangle} a @param {LayoutRectangle} b */
 export function folding(a, b) {
   if (Math.abs(middle(a) - middle(b)) < 1) return line(middle(a), a.y + a.h, middle(b), b.y);
   // Leaves across the depth, arrives along it.

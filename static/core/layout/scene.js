@@ -130,19 +130,18 @@ export class SceneMaker {
     this.#stamp = new Int32Array(index.arrays.ops + index.arrays.groups + 2 * index.arrays.tensors + 1);
   }
 
-  /** @param {number} group that is open @param {Uint8Array} open @returns {LocalScene} */
+  /** Nodes in order of execution: ports in, boxes, ports out; edges by source, then by tensor. `leaving` has a node's
+   * first edge, `entering` the edge to a tensor or a port out, `axis` the node of the loss.
+   * @param {number} group that is open @param {Uint8Array} open */
   make(group, open) {
     const { arrays, childStart, child, touchStart, touch, parent, home, readerStart, reader, loss } = this.index;
     const [first, last] = [arrays.groupFirst[group], arrays.groupLast[group]];
     const holds = (/** @type {number} */ op) => op >= first && op < last;
 
-    /** @type {number[]} */
     const portsIn = [];
-    /** @type {number[]} */
     const portsOut = [];
     /** Tensors that stand here, by producer. @type {number[]} */
     const here = [];
-    /** @type {number[]} */
     const inputs = [];
     for (let at = touchStart[group]; at < touchStart[group + 1]; at += 1) {
       const tensor = touch[at];
@@ -188,7 +187,6 @@ export class SceneMaker {
     const firstOut = count;
     for (const tensor of portsOut) add(PORT_OUT, tensor);
 
-    /** @type {number[]} */
     const ends = [];
     const entering = new Int32Array(nodes).fill(-1);
     let [inPort, outPort] = [0, 0];

@@ -14,25 +14,24 @@ export const SAVED = 2;
 export const FOLD = 3;
 export const REUSE = 4;
 
-/** @type {Record<"horizontal" | "vertical", LayoutSizes>} */
 export const SIZES = {
   horizontal: {
-    tensor: [104, 76],
+    tensor: [104, 76], // depth, height
     op: [72, 34],
     satellite: [88, 50],
     scalar: [84, 44],
-    block: [120, 76],
-    gap: 22,
-    rowGap: 12,
-    stackGap: 8,
-    fold: 40,
-    stackOutward: true,
-    least: 2.5,
-    leastOp: 1.5,
-    leastGap: 0.5,
-    heights: [0.62, 1.5],
-    ends: [44, 16],
-    frame: { start: 18, end: 18, inner: 12, outer: 30 },
+    block: [120, 76], // a closed group that holds groups
+    gap: 22, // between columns
+    rowGap: 12, // between boxes of one column
+    stackGap: 8, // between the backward ops of one forward op
+    fold: 40, // from the axis to the nearest box
+    stackOutward: true, // satellites stand one beyond the other; else side by side along the depth
+    least: 2.5, // of a tensor's depth
+    leastOp: 1.5, // of an op's
+    leastGap: 0.5, // between columns
+    heights: [0.62, 1.5], // least and greatest factor on heights
+    ends: [44, 16], // room before the first and after the last column
+    frame: { start: 18, end: 18, inner: 12, outer: 30 }, // from a frame to what it holds; its label is in the widest
   },
   vertical: {
     tensor: [58, 92],
@@ -74,15 +73,15 @@ const MAX_GAP = 56;
 const STEEPNESS = 0.12;
 const WIDEST_GAP = 64;
 
-/** @param {LayoutSizes} sizes @param {[number, number]} least @param {number} letters of its label
- * @returns {[number, number]} of an op or a closed group */
+/** @param {LayoutSizes} sizes @param {number[]} least @param {number} letters of its label
+ * @returns {number[]} of an op or a closed group */
 export function labelled({ stackOutward }, [depth, height], letters) {
   const width = LETTER * letters + LABEL_MARGIN;
   return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
 }
 
-/** @param {LayoutSizes} sizes @param {[number, number]} least @param {number} letters of its name
- * @returns {[number, number]} of a tensor */
+/** @param {LayoutSizes} sizes @param {number[]} least @param {number} letters of its name
+ * @returns {number[]} of a tensor */
 export function named({ stackOutward }, [depth, height], letters) {
   const width = Math.min(WIDEST_TENSOR, TENSOR_LETTER * letters + TENSOR_MARGIN);
   return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
@@ -94,8 +93,7 @@ export function widened(gap, rise) {
 }
 
 /** Column depths and gaps that fill a length: one factor for all, by bisection, within legible limits.
- * @param {readonly {natural: number, least: number}[]} columns @param {LayoutSizes} sizes @param {number} length
- * @returns {{starts: Float64Array, sizes: Float64Array, stretch: number, length: number}} */
+ * @param {readonly {natural: number, least: number}[]} columns @param {LayoutSizes} sizes @param {number} length */
 export function spread(columns, { gap, ends, leastGap }, length) {
   const gaps = Math.max(0, columns.length - 1);
   const room = length - ends[0] - ends[1];

@@ -8,24 +8,21 @@ import { GROUP, labelled, named, OP, TENSOR } from "./sizes.js";
 /** Numbers per entry: box kind, half, ref, whether it is a satellite, height of its middle, its height, its depth, its
  * start and its end as shares of the slot. */
 export const STRIDE = 9;
-const EXTENTS = 5;
 
 export class Slots {
-  /** @type {Int32Array} position of a slot's first entry, -1 until it is asked for */
-  #start;
-  /** @type {Int32Array} */
-  #end;
-  /** @type {Float32Array} depth, and for each half reach toward the axis and away from it */
-  #extents;
-
   /** @param {GraphIndex} index @param {LayoutSizes} sizes */
   constructor(index, sizes) {
     this.index = index;
     this.sizes = sizes;
     const { ops, tensors, groups } = index.arrays;
-    this.#start = new Int32Array(ops + tensors + groups).fill(-1);
-    this.#end = new Int32Array(ops + tensors + groups);
-    this.#extents = new Float32Array(EXTENTS * (ops + tensors + groups));
+    const slots = ops + tensors + groups;
+    /** Slot → its first entry, and one past its last; -1 until it is asked for. */
+    this.start = new Int32Array(slots).fill(-1);
+    this.end = new Int32Array(slots);
+    /** Slot → depth, and in either half how far it reaches toward the axis, and away from it. */
+    this.depth = new Float32Array(slots);
+    this.inner = [new Float32Array(slots), new Float32Array(slots)];
+    this.outer = [new Float32Array(slots), new Float32Array(slots)];
     this.entries = new Numbers();
   }
 
@@ -33,58 +30,32 @@ export class Slots {
   slotOf(kind, ref) {
     const { ops, tensors } = this.index.arrays;
     const slot = kind === OP ? ref : kind === TENSOR ? ops + ref : ops + tensors + ref;
-    if (this.#start[slot] < 0) this.#build(slot, kind, ref);
+    if (this.start[slot] < 0) this.#build(slot, kind, ref);
     return slot;
-  }
-
-  /** @param {number} slot @returns {number} */
-  start(slot) {
-    return this.#start[slot];
-  }
-
-  /** @param {number} slot @returns {number} */
-  end(slot) {
-    return this.#end[slot];
-  }
-
-  /** @param {number} slot @returns {number} */
-  depth(slot) {
-    return this.#extents[EXTENTS * slot];
-  }
-
-  /** @param {number} slot @param {number} half @returns {number} how far it reaches toward the axis */
-  inner(slot, half) {
-    return this.#extents[EXTENTS * slot + 1 + 2 * half];
-  }
-
-  /** @param {number} slot @param {number} half @returns {number} how far it reaches away from the axis */
-  outer(slot, half) {
-    return this.#extents[EXTENTS * slot + 2 + 2 * half];
   }
 
   /** @param {number} slot @param {number} kind @param {number} ref */
   #build(slot, kind, ref) {
-    this.#start[slot] = this.entries.length;
+    this.start[slot] = this.entries.length;
     if (kind === OP) this.#op(ref);
     else if (kind === TENSOR) this.#tensor(ref);
     else this.#group(ref);
-    this.#end[slot] = this.entries.length;
+    this.end[slot] = this.entries.length;
     let depth = 0;
-    const first = EXTENTS * slot;
-    for (let at = this.start(slot); at < this.end(slot); at += STRIDE) {
+    for (let at = this.start[slot]; at < this.end[slot]; at += STRIDE) {
       const height = this.entries.at(at + 4);
       const reach = this.entries.at(at + 5) / 2;
       const share = this.entries.at(at + 8) - this.entries.at(at + 7);
-      const inner = first + 1 + 2 * this.entries.at(at + 1);
+      const half = this.entries.at(at + 1);
       depth = Math.max(depth, this.entries.at(at + 6) / share + (share < 1 ? this.sizes.rowGap / 2 : 0));
-      this.#extents[inner] = Math.max(this.#extents[inner], reach - height);
-      this.#extents[inner + 1] = Math.max(this.#extents[inner + 1], height + reach);
+      this.inner[half][slot] = Math.max(this.inner[half][slot], reach - height);
+      this.outer[half][slot] = Math.max(this.outer[half][slot], height + reach);
     }
-    this.#extents[first] = depth;
+    this.depth[slot] = depth;
   }
 
   /** @param {number} kind @param {number} half @param {number} ref @param {number} height
-   * @param {[number, number]} size @param {boolean} [isSatellite] @param {number} [from] @param {number} [to] */
+   * @param {number[]} size @param {boolean} [isSatellite] @param {number} [from] @param {number} [to] */
   #put(kind, half, ref, height, [depth, thickness], isSatellite = false, from = 0, to = 1) {
     for (const value of [kind, half, ref, isSatellite ? 1 : 0, height, thickness, depth, from, to])
       this.entries.push(value);
@@ -106,7 +77,7 @@ export class Slots {
     const { sizes } = this;
     const { arrays, backStart, back, sumOf, home, owner } = this.index;
     let reach = -1;
-    /** @param {number} kind @param {number} ref @param {[number, number]} size */
+    /** @param {number} kind @param {number} ref @param {number[]} size */
     const stack = (kind, ref, size) => {
       this.#put(kind, 1, ref, reach < 0 ? 0 : reach + sizes.stackGap + size[1] / 2, size);
       reach = reach < 0 ? size[1] / 2 : reach + sizes.stackGap + size[1];
@@ -139,7 +110,7 @@ export class Slots {
   /** @param {number} tensor */
   #tensor(tensor) {
     const { sizes } = this;
-    const { arrays, gradientStart, gradient, loss } = this.index;
+    const { gradientStart, gradient, loss } = this.index;
     const [from, to] = [gradientStart[tensor], gradientStart[tensor + 1]];
     const size = this.#sizeOf(tensor, sizes.tensor);
     this.#put(TENSOR, 0, tensor, 0, size);
@@ -147,22 +118,32 @@ export class Slots {
     // The gradient of the loss stands beneath the loss, which is on the axis.
     const start = tensor === loss ? size[1] + sizes.rowGap : 0;
     this.#put(TENSOR, 1, gradient[to - 1], start, size);
-    let reach = start + size[1] / 2;
+    this.#parts(tensor, start + size[1] / 2, null, false, 0, 1);
+  }
+
+  /** Adds the op that sums the parts of a tensor's gradient, and the parts. @param {number} tensor
+   * @param {number} reach of the gradient @param {number[] | null} size of a part; null: its own
+   * @param {boolean} isSatellite @param {number} start share of the slot @param {number} end @returns {number} reach */
+  #parts(tensor, reach, size, isSatellite, start, end) {
+    const { sizes } = this;
+    const { arrays, gradientStart, gradient, sumOf } = this.index;
+    const [from, to] = [gradientStart[tensor], gradientStart[tensor + 1]];
     const sum = arrays.producer[gradient[to - 1]];
-    if (sum >= 0 && this.index.sumOf[sum] === tensor) {
+    if (sum >= 0 && sumOf[sum] === tensor) {
       const opSize = labelled(sizes, sizes.op, arrays.opLabelLetters[sum]);
-      this.#put(OP, 1, sum, reach + sizes.stackGap + opSize[1] / 2, opSize);
+      this.#put(OP, 1, sum, reach + sizes.stackGap + opSize[1] / 2, opSize, isSatellite, start, end);
       reach += sizes.stackGap + opSize[1];
     }
     // The parts that come last come from nearest, and stand nearest.
     for (let at = to - 2; at >= from; at -= 1) {
-      const part = this.#sizeOf(gradient[at], sizes.satellite);
-      this.#put(TENSOR, 1, gradient[at], reach + sizes.stackGap + part[1] / 2, part);
+      const part = size ?? this.#sizeOf(gradient[at], sizes.satellite);
+      this.#put(TENSOR, 1, gradient[at], reach + sizes.stackGap + part[1] / 2, part, isSatellite, start, end);
       reach += sizes.stackGap + part[1];
     }
+    return reach;
   }
 
-  /** @param {number} tensor @param {[number, number]} least @returns {[number, number]} */
+  /** @param {number} tensor @param {number[]} least @returns {number[]} */
   #sizeOf(tensor, least) {
     const { arrays, gradientStart, gradient } = this.index;
     const whole = gradient[gradientStart[tensor + 1] - 1] ?? -1;
@@ -189,7 +170,7 @@ export class Slots {
    * @param {boolean} withParts whether the parts of gradients are drawn */
   #satellites(beside, forward, backward, withParts) {
     const { sizes } = this;
-    const { gradientStart, gradient, arrays, sumOf } = this.index;
+    const { gradientStart, gradient } = this.index;
     let [reach, mirrored] = [forward, backward];
     beside.forEach((tensor, position) => {
       const size = this.#sizeOf(tensor, sizes.satellite);
@@ -202,17 +183,7 @@ export class Slots {
       const whole = gradient[end - 1];
       this.#put(TENSOR, 1, whole, mirrored + sizes.rowGap + size[1] / 2, size, true, from, to);
       mirrored += sizes.rowGap + size[1];
-      if (!withParts) return;
-      const sum = arrays.producer[whole];
-      if (sum >= 0 && sumOf[sum] === tensor) {
-        const opSize = labelled(sizes, sizes.op, arrays.opLabelLetters[sum]);
-        this.#put(OP, 1, sum, mirrored + sizes.stackGap + opSize[1] / 2, opSize, true, from, to);
-        mirrored += sizes.stackGap + opSize[1];
-      }
-      for (let at = end - 2; at >= first; at -= 1) {
-        this.#put(TENSOR, 1, gradient[at], mirrored + sizes.stackGap + size[1] / 2, size, true, from, to);
-        mirrored += sizes.stackGap + size[1];
-      }
+      if (withParts) mirrored = this.#parts(tensor, mirrored, size, true, from, to);
     });
   }
 }

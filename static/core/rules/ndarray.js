@@ -5,8 +5,7 @@ export function sizeOf(shape) {
   return shape.reduce((product, size) => product * size, 1);
 }
 
-/** @param {readonly number[]} shape @param {(at: number) => number} value of the element at a position in memory
- * @returns {NDArray} */
+/** @param {readonly number[]} shape @param {(at: number) => number} value of the element at a position in memory */
 export function filled(shape, value) {
   return { shape, values: Float64Array.from({ length: sizeOf(shape) }, (_, at) => value(at)) };
 }

@@ -6,8 +6,7 @@ import { CALCULUS, swappedAxes } from "./rule-types.js";
 /** Every output element is a copy of an input element, which gets its gradient. */
 const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
 
-/** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's
- * @returns {NDArray} */
+/** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's */
 const picked = (x, shape, picks) => filled(shape, (at) => x.values[picks[at]]);
 
 /** @param {NDArray} x @param {NDArray} dy @param {readonly number[]} picks @returns {NDArray} each gradient added where

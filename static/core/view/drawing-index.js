@@ -45,21 +45,15 @@ export class DrawingIndex {
     if (item.kind === "op") return this.#aroundOp(item.index);
     const { producer, consumerStart, consumers, gradientOf, tensorHalf } = this.arrays;
     const made = producer[item.index];
-    if (made >= 0) return this.#opOrAround(made);
     const first = consumerStart[item.index];
-    if (first < consumerStart[item.index + 1]) return this.#opOrAround(consumers[first]);
+    const beside = made >= 0 ? made : first < consumerStart[item.index + 1] ? consumers[first] : -1;
+    if (beside >= 0) return this.#ops[beside] >= 0 ? this.#ops[beside] : this.#aroundOp(beside);
     // A gradient without a producer stands beside its tensor, in the other half.
     const original = gradientOf[item.index];
     if (original < 0) return -1;
-    const beside = this.holderOf({ kind: "tensor", index: original, half: "forward" });
-    const mirrored = beside < 0 ? -1 : this.drawing.twin[beside];
-    return mirrored >= 0 && tensorHalf[item.index] === 1 ? mirrored : beside;
-  }
-
-  /** @param {number} op @returns {number} */
-  #opOrAround(op) {
-    const own = this.#ops[op];
-    return own >= 0 ? own : this.#aroundOp(op);
+    const holder = this.holderOf({ kind: "tensor", index: original, half: "forward" });
+    const mirrored = holder < 0 ? -1 : this.drawing.twin[holder];
+    return mirrored >= 0 && tensorHalf[item.index] === 1 ? mirrored : holder;
   }
 
   /** @param {number} op @returns {number} */
@@ -90,23 +84,21 @@ export class DrawingIndex {
     return { x: rect[4 * box], y: rect[4 * box + 1], width: rect[4 * box + 2], height: rect[4 * box + 3] };
   }
 
-  /** The innermost box at a point, or -1. @param {number} x px of the drawing @param {number} y @param {number} [reach]
-   * margin around a box that counts as the box, px of the drawing @returns {number} */
-  boxAt(x, y, reach = 0) {
+  /** The innermost box at a point, or -1. @param {number} x px of the drawing @param {number} y */
+  boxAt(x, y) {
     const { rect, boxes } = this.drawing;
     // Children come after their frames.
     for (let box = boxes - 1; box >= 0; box -= 1) {
       const left = rect[4 * box];
       const top = rect[4 * box + 1];
-      if (x < left - reach || y < top - reach) continue;
-      if (x <= left + rect[4 * box + 2] + reach && y <= top + rect[4 * box + 3] + reach) return box;
+      if (x >= left && y >= top && x <= left + rect[4 * box + 2] && y <= top + rect[4 * box + 3]) return box;
     }
     return -1;
   }
 
   /** The box whose centre is nearest to a point, or -1. @param {number} x px of the drawing @param {number} y
-   * @param {(box: number) => boolean} [counts] @returns {number} */
-  nearest(x, y, counts = () => true) {
+   * @param {(box: number) => boolean} counts */
+  nearest(x, y, counts) {
     const { rect, boxes } = this.drawing;
     let best = -1;
     let least = Infinity;

@@ -4,25 +4,16 @@ import { idOf } from "../graph/graph.js";
 import { boxShowing, firstInput, lossBox, walk } from "./navigation.js";
 import { FRAME, GROUP } from "../layout/sizes.js";
 
-// Wheel, drag, pinch and double click.
-
-/**
- * @typedef {object} Wishes
- * @property {() => boolean} canPan
- * @property {() => {x: number, y: number}} start where the drawing's corner is on the screen
- * @property {(x: number, y: number) => void} moveTo puts the corner there
- * @property {(factor: number, x: number, y: number) => void} zoomBy around a point of the stage
- * @property {(event: MouseEvent) => void} press a click that was no drag
- * @property {(event: MouseEvent) => void} doublePress
- */
+// Wheel, drag and pinch.
 
 /** A click may move this far, px. */
 const TREMBLE = 3;
 const PER_LINE = 0.05;
 const PER_PIXEL = 0.002;
 
-/** @param {HTMLElement} stage @param {Wishes} wishes */
-export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePress }) {
+/** @param {GraphScreen} screen @param {(event: MouseEvent) => void} press a click that was no drag */
+function listen(screen, press) {
+  const { root: stage, viewport } = screen.stage;
   /** @type {Map<number, {x: number, y: number}>} */
   const pointers = new Map();
   /** Start of the drag. @type {{x: number, y: number, start: {x: number, y: number}} | null} */
@@ -42,12 +33,11 @@ export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePres
     event.preventDefault();
     const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey;
     if (isSideways && !event.ctrlKey) {
-      const { x, y } = start();
-      moveTo(x - (event.deltaX || event.deltaY), y);
+      screen.moveTo(viewport.x - (event.deltaX || event.deltaY), viewport.y);
       return;
     }
     const area = stage.getBoundingClientRect();
-    zoomBy(Math.exp(-event.deltaY * (event.deltaMode === 1 ? PER_LINE : PER_PIXEL)), event.clientX - area.left,
+    screen.zoomBy(Math.exp(-event.deltaY * (event.deltaMode === 1 ? PER_LINE : PER_PIXEL)), event.clientX - area.left,
       event.clientY - area.top);
   }, { passive: false });
 
@@ -60,7 +50,9 @@ export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePres
       wasDragged = true;
       begun = null;
       for (const id of pointers.keys()) stage.setPointerCapture(id);
-    } else begun = canPan() ? { x: event.clientX, y: event.clientY, start: start() } : null;
+    } else if (viewport.overflows)
+      begun = { x: event.clientX, y: event.clientY, start: { x: viewport.x, y: viewport.y } };
+    else begun = null;
   });
   stage.addEventListener("pointermove", (event) => {
     const pointer = pointers.get(event.pointerId);
@@ -69,9 +61,8 @@ export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePres
     if (pointers.size === 2) {
       const now = measure();
       const area = stage.getBoundingClientRect();
-      const at = start();
-      moveTo(at.x + now.x - pinch.x, at.y + now.y - pinch.y);
-      zoomBy(now.spread / pinch.spread, now.x - area.left, now.y - area.top);
+      screen.moveTo(viewport.x + now.x - pinch.x, viewport.y + now.y - pinch.y);
+      screen.zoomBy(now.spread / pinch.spread, now.x - area.left, now.y - area.top);
       pinch = now;
       return;
     }
@@ -80,7 +71,7 @@ export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePres
     if (!wasDragged && Math.hypot(dx, dy) <= TREMBLE) return;
     wasDragged = true;
     if (!stage.hasPointerCapture(event.pointerId)) stage.setPointerCapture(event.pointerId);
-    moveTo(begun.start.x + dx, begun.start.y + dy);
+    screen.moveTo(begun.start.x + dx, begun.start.y + dy);
   });
   const end = (/** @type {PointerEvent} */ event) => {
     pointers.delete(event.pointerId);
@@ -91,22 +82,7 @@ export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePres
   stage.addEventListener("click", (event) => {
     if (!wasDragged) press(event);
   });
-  stage.addEventListener("dblclick", doublePress);
 }
-
-/**
- * @typedef {object} Does
- * @property {() => Sight | null} sight
- * @property {() => number} focused box
- * @property {(id: string) => void} select
- * @property {(box: number) => void} toggle opens or closes a group
- * @property {(box: number, take: boolean) => void} moveFocus take: with the browser's own
- * @property {(box: number) => void} hover -1: nothing
- * @property {() => void} fit
- * @property {(factor: number, x?: number, y?: number) => void} zoomBy
- * @property {(box: number) => void} zoomTo
- * @property {(x: number, y: number) => void} moveTo puts the drawing's corner there
- */
 
 /** Zoom factor of a key or a button. */
 export const ZOOM_STEP = 1.3;
@@ -120,30 +96,25 @@ export function addressOf({ graph, index }, box) {
   return box < 0 ? "" : idOf(graph, index.itemOf(box));
 }
 
-/** @param {GraphStage} stage @param {Does} does */
-export function connectHands(stage, does) {
+/** @param {GraphScreen} screen @param {(id: string) => void} select */
+export function connectHands(screen, select) {
+  const { stage } = screen;
   const { root, svg, viewport } = stage;
-  listen(root, {
-    canPan: () => viewport.overflows,
-    start: () => ({ x: viewport.x, y: viewport.y }),
-    moveTo: does.moveTo,
-    zoomBy: does.zoomBy,
-    press: (event) => withSight((sight) => press(sight, event)),
-    doublePress: (event) => withSight((sight) => doublePress(sight, event)),
-  });
+  listen(screen, (event) => withSight((sight) => press(sight, event)));
+  root.addEventListener("dblclick", (event) => withSight((sight) => doublePress(sight, event)));
   svg.addEventListener("focusin",
-    ({ target }) => withSight((sight) => does.moveFocus(elementBox(sight, target), false)));
+    ({ target }) => withSight((sight) => screen.moveFocus(elementBox(sight, target), false)));
   svg.addEventListener("keydown", (event) => {
     if (!event.ctrlKey && !event.metaKey && !event.altKey) withSight((sight) => key(sight, event));
   });
   root.addEventListener("pointermove", (event) => {
-    if (event.buttons === 0) withSight((sight) => does.hover(boxAt(sight, event)));
+    if (event.buttons === 0) withSight((sight) => screen.hover(boxAt(sight, event)));
   });
-  root.addEventListener("pointerleave", () => does.hover(-1));
+  root.addEventListener("pointerleave", () => screen.hover(-1));
 
   /** @param {(sight: Sight) => void} act */
   function withSight(act) {
-    const sight = does.sight();
+    const sight = screen.sight;
     if (sight !== null) act(sight);
   }
 
@@ -172,9 +143,9 @@ export function connectHands(stage, does) {
   function press(sight, event) {
     if (isIn(event, BESIDE)) return;
     const box = boxAt(sight, event);
-    if (!isIn(event, ".toggle")) does.select(addressOf(sight, box));
+    if (!isIn(event, ".toggle")) select(addressOf(sight, box));
     // The second click of a double click would undo the first.
-    else if (event.detail < 2) does.toggle(box);
+    else if (event.detail < 2) screen.toggle(box);
   }
 
   /** @param {Sight} sight @param {MouseEvent} event */
@@ -182,30 +153,30 @@ export function connectHands(stage, does) {
     if (isIn(event, BESIDE) || isIn(event, ".toggle")) return;
     const box = boxAt(sight, event);
     const { x, y } = onStage(event);
-    if (box < 0) does.zoomBy(DOUBLE_PRESS_ZOOM, x, y);
-    else if (sight.drawing.kind[box] === GROUP) does.toggle(box);
-    else does.zoomTo(box);
+    if (box < 0) screen.zoomBy(DOUBLE_PRESS_ZOOM, x, y);
+    else if (sight.drawing.kind[box] === GROUP) screen.toggle(box);
+    else screen.zoomToBox(box);
   }
 
   /** @param {Sight} sight @param {KeyboardEvent} event */
   function key(sight, event) {
     const { drawing, isVertical } = sight;
-    const focused = does.focused();
+    const focused = screen.focused;
     const isGroup = drawing.kind[focused] === GROUP || drawing.kind[focused] === FRAME;
     if (ARROWS.has(event.key))
-      does.moveFocus(
+      screen.moveFocus(
         walk(drawing, focused, /** @type {ArrowKey} */ (event.key), isVertical ? "vertical" : "horizontal"),
         true,
       );
-    else if (event.key === "Home") does.moveFocus(firstInput(sight), true);
-    else if (event.key === "End") does.moveFocus(lossBox(sight), true);
-    else if (event.key === "u") does.moveFocus(drawing.frame[focused], true);
-    else if ((event.key === "e" || event.key === " ") && isGroup) does.toggle(focused);
-    else if (event.key === "Enter" || event.key === " ") does.select(addressOf(sight, focused));
-    else if (event.key === "Escape") does.select("");
-    else if (event.key === "+" || event.key === "=") does.zoomBy(ZOOM_STEP);
-    else if (event.key === "-") does.zoomBy(1 / ZOOM_STEP);
-    else if (event.key === "0") does.fit();
+    else if (event.key === "Home") screen.moveFocus(firstInput(sight), true);
+    else if (event.key === "End") screen.moveFocus(lossBox(sight), true);
+    else if (event.key === "u") screen.moveFocus(drawing.frame[focused], true);
+    else if ((event.key === "e" || event.key === " ") && isGroup) screen.toggle(focused);
+    else if (event.key === "Enter" || event.key === " ") select(addressOf(sight, focused));
+    else if (event.key === "Escape") select("");
+    else if (event.key === "+" || event.key === "=") screen.zoomBy(ZOOM_STEP);
+    else if (event.key === "-") screen.zoomBy(1 / ZOOM_STEP);
+    else if (event.key === "0") screen.fit();
     else return;
     event.preventDefault();
   }

@@ -10,8 +10,7 @@ export function boxShowing({ graph, index }, id) {
   return item === null ? -1 : index.holderOf(item);
 }
 
-/** @param {Sight} sight @param {string} selected id, "" for none @param {Item | null} focused
- * @returns {BoxSelection} */
+/** @param {Sight} sight @param {string} selected id, "" for none @param {Item | null} focused */
 export function locate(sight, selected, focused) {
   const { index, graph, drawing } = sight;
   const item = selected === "" ? null : find(graph, selected);

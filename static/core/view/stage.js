@@ -30,11 +30,11 @@ const MAX_ROUTES = 2500;
 
 /** Chooses the boxes and routes that are elements. @param {Drawing} drawing @param {Region} region in px of the drawing
  * @param {number} scale px of the screen per px of the drawing @param {readonly number[]} boxes needed in any case
- * @param {readonly number[]} routes likewise @returns {ViewDetail} */
-function detailOf(drawing, region, scale, boxes, routes) {
+ * @returns {ViewDetail} */
+function detailOf(drawing, region, scale, boxes) {
   if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {
-    return { boxes: countTo(drawing.boxes), routes: [...ordinary(drawing), ...routes], isElement: null,
-      routesAreElements: true, isAll: true };
+    const routes = countTo(drawing.routes).filter((route) => drawing.routeKind[route] !== REUSE);
+    return { boxes: countTo(drawing.boxes), routes, isElement: null, routesAreElements: true, isAll: true };
   }
   const right = region.x + region.width;
   const bottom = region.y + region.height;
@@ -61,22 +61,16 @@ function detailOf(drawing, region, scale, boxes, routes) {
     isElement[box] = isElement[box] >= least ? 1 : 0;
   }
 
-  const lines = new Set(routes);
-  let routesAreElements = isReadable;
-  if (isReadable) {
-    for (let route = 0; route < drawing.routes; route += 1) {
-      const [x, y, w, h] = [bounds[4 * route], bounds[4 * route + 1], bounds[4 * route + 2], bounds[4 * route + 3]];
-      if (routeKind[route] === REUSE || x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
-      if (lines.size >= MAX_ROUTES) {
-        routesAreElements = false;
-        break;
-      }
-      lines.add(route);
-    }
+  const routes = [];
+  for (let route = 0; isReadable && route < drawing.routes; route += 1) {
+    const [x, y, w, h] = [bounds[4 * route], bounds[4 * route + 1], bounds[4 * route + 2], bounds[4 * route + 3]];
+    if (routeKind[route] === REUSE || x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
     // If some lines have to be painted, all are: a mixture would look like a difference.
-    if (!routesAreElements) return { boxes: chosen, routes: [...routes], isElement, routesAreElements, isAll: false };
+    if (routes.length === MAX_ROUTES)
+      return { boxes: chosen, routes: [], isElement, routesAreElements: false, isAll: false };
+    routes.push(route);
   }
-  return { boxes: chosen, routes: [...lines], isElement, routesAreElements, isAll: isReadable };
+  return { boxes: chosen, routes, isElement, routesAreElements: isReadable, isAll: isReadable };
 }
 
 /** @param {Drawing} drawing @returns {number} */
@@ -84,11 +78,6 @@ function countSaved({ routeKind }) {
   let found = 0;
   for (const kind of routeKind) if (kind === SAVED) found += 1;
   return found;
-}
-
-/** @param {Drawing} drawing @returns {number[]} the routes that are always drawn */
-function ordinary({ routes, routeKind }) {
-  return countTo(routes).filter((route) => routeKind[route] !== REUSE);
 }
 
 /** @param {number} length @returns {number[]} 0, 1, 2 … */
@@ -163,7 +152,7 @@ export class GraphStage {
     const region = { x: seen.x - beyond, y: seen.y - beyond, width: seen.width + 2 * beyond,
       height: seen.height + 2 * beyond };
     const needed = [selection.selected, selection.twin, selection.holder, selection.focused];
-    this.detail = detailOf(sight.drawing, region, scale, needed, []);
+    this.detail = detailOf(sight.drawing, region, scale, needed);
     this.boxes.show(sight, this.detail.boxes, idOf);
     write(this.svg, "aria-owns", this.boxes.order(sight, this.detail.boxes));
     this.#nothing.hidden = sight.graph.arrays.ops > 0;
