@@ -542,7 +542,7 @@ type LayoutAnswer = { request: number; key: string; drawing: Drawing };
 
 type LayoutSizes = typeof import("./core/layout/sizes.js").SIZES.horizontal;
 
-type RouteList = import("./core/layout/route-list.js").RouteList;
+type RouteList = import("./core/layout/routes.js").RouteList;
 
 /** a box: x and w along the depth, y and h across it */
 type LayoutRectangle = { x: number; y: number; w: number; h: number };
@@ -602,7 +602,7 @@ interface BoxText {
   plot: Rectangle | null; // room for a histogram, or for several side by side
 }
 
-type DrawingIndex = import("./core/view/drawing-index.js").DrawingIndex;
+type DrawingIndex = import("./core/view/navigation.js").DrawingIndex;
 type WantedDrawing = import("./core/layout/client.js").Wanted;
 
 /** the worst that is wrong, and with how many tensors */

@@ -5,7 +5,6 @@
  * `show(picture, graph, id)`. Events, bubbling: `box-select` {id}, `box-open` {id}, `tensor-select` {tensor},
  * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}. */
 
-import { gradientsOf } from "../core/graph/chain-path.js";
 import { emit, html, writeText } from "../core/dom.js";
 import { count, quantity, shape } from "../core/format.js";
 import { find } from "../core/graph/graph.js";
@@ -19,7 +18,7 @@ import { firstBad } from "../core/lab/faults.js";
 import { hue } from "../core/colours.js";
 import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
-import { entriesOf, wiringOf } from "../core/graph/wiring.js";
+import { entriesOf, gradientsOf, wiringOf } from "../core/graph/wiring.js";
 
 /** @typedef {HTMLElement & {picture: Picture, theory: Theory | null}} LayerTable */
 /** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}}

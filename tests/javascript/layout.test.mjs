@@ -8,7 +8,7 @@ import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../../static/co
 import { LayoutClient } from "../../static/core/layout/client.js";
 import { LayoutCache, layoutGraph, layoutSteps, ROUTE_KINDS } from "../../static/core/layout/layout.js";
 import { LayoutQueue } from "../../static/core/layout/queue.js";
-import { RouteList } from "../../static/core/layout/route-list.js";
+import { RouteList } from "../../static/core/layout/routes.js";
 import { walk } from "../../static/core/view/navigation.js";
 import { boxesOf, check, lay } from "./drawing.mjs";
 import { dumpOf, holds, isRising, made, near } from "./tools.mjs";

@@ -1,8 +1,7 @@
 /** The dumps that are open together: each is read when it is asked for, and the last few are kept as they were read. */
 
 import { getText } from "../api.js";
-import { checkSize, readDump } from "./dump.js";
-import { structureOf, topologyKey } from "./structure.js";
+import { checkSize, readDump, structureOf, topologyKey } from "./dump.js";
 import { pictureOfDump } from "../picture.js";
 
 // A dump's text comes from an address of the server, from a file, or is given.

@@ -1,8 +1,7 @@
 /** The statistics of a dump's tensors in a packed form, which stays when the dump is dropped. No DOM. */
 
-import { readDump } from "./dump.js";
+import { readDump, structureOf } from "./dump.js";
 import { textOf } from "./sources.js";
-import { structureOf } from "./structure.js";
 import { pictureOfDump } from "../picture.js";
 
 const MOST = 65535;

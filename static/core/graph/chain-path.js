@@ -5,7 +5,7 @@ import { valueAt } from "../format.js";
 import { ruleTerm } from "../rules/formula.js";
 import { shortName, termOf } from "../rules/terms.js";
 import { idsOf } from "./reach.js";
-import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
+import { entriesOf, gradientsOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
 /**
  * @typedef {object} ChainPath
@@ -106,17 +106,6 @@ function leadingTo({ arrays }, ops, gradient) {
     waiting.push(...inputsOf(arrays, maker));
   }
   return [...found].sort((a, b) => a - b);
-}
-
-/** @param {Graph} graph @returns {Int32Array} tensor → its gradient, the whole one where shares were added up; -1 for
- * none */
-export function gradientsOf({ arrays }) {
-  const gradients = new Int32Array(arrays.tensors).fill(-1);
-  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
-    const original = arrays.gradientOf[tensor];
-    if (original >= 0) gradients[original] = tensor;
-  }
-  return gradients;
 }
 
 /** Whether a factor ends at a tensor: it has a name of its own, or leaves a module. @param {Graph} graph

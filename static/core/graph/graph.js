@@ -1,7 +1,7 @@
 /** Builds a graph from a topology: numbers its parts, and adds groups, ids for addresses and the arrays for layouts. No
  * DOM, no geometry, no recursion. */
 
-import { anchors, results, wiring } from "./readers.js";
+import { anchors, results, wiring } from "./wiring.js";
 import { groupTree } from "./group-tree.js";
 import { labelLines } from "../labels.js";
 import { memo } from "../memo.js";

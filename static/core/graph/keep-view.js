@@ -3,10 +3,9 @@
  * modules are therefore known by their path, parameters and inputs by their name, and ops by their place among the ops
  * of their module. No DOM. */
 
-import { gradientsOf } from "./chain-path.js";
 import { expansionOf, written } from "./expansion.js";
 import { find, GROUP_KINDS, idOf, openGroups } from "./graph.js";
-import { outputsOf } from "./wiring.js";
+import { gradientsOf, outputsOf } from "./wiring.js";
 
 /** Maps the ops, tensors and groups of one graph to those of another. */
 export class Counterparts {

@@ -1,7 +1,102 @@
-/** Links between the two passes of a graph: the forward op of each backward op, and the backward ops that read a saved
- * tensor. Computed once per graph. No DOM. */
+/** A graph's edges as arrays of numbers, the forward op of every backward op, the results that are always drawn, and
+ * the links between the two passes. No DOM. */
 
 import { memo } from "../memo.js";
+
+/** @typedef {ReturnType<typeof wiring>} Edges */
+
+/** Up to this length, a search through a list is faster than a set. */
+const FEW = 8;
+
+/** Who makes and reads what, by number; ids that nothing has are left out. @param {Topology} topology
+ * @param {ReadonlyMap<string, number>} opIndex @param {ReadonlyMap<string, number>} tensorIndex */
+export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
+  const toTensors = (/** @type {readonly string[]} */ ids) => numbers(ids, tensorIndex);
+  const toOps = (/** @type {readonly string[]} */ ids) => numbers(ids, opIndex).sort((a, b) => a - b);
+  const [inputStart, inputs] = lists(ops.map((op) => toTensors(op.inputs)));
+  const [outputStart, outputs] = lists(ops.map((op) => toTensors(op.outputs)));
+  const [consumerStart, consumers] = lists(tensors.map((tensor) => toOps(tensor.consumers)));
+  const producer = Int32Array.from(tensors, (tensor) => opIndex.get(tensor.producer ?? "") ?? -1);
+  const gradientOf = Int32Array.from(tensors, (tensor) => tensorIndex.get(tensor.gradient_of ?? "") ?? -1);
+  // The parts of a gradient belong to the same tensor as their sum.
+  for (const op of ops) {
+    const whole = gradientOf[tensorIndex.get(op.outputs[0] ?? "") ?? -1] ?? -1;
+    if (op.name !== "accumulate" || op.phase !== "backward" || whole < 0) continue;
+    for (const part of toTensors(op.inputs)) if (gradientOf[part] === -1) gradientOf[part] = whole;
+  }
+  const tensorHalf = Uint8Array.from(tensors, ({ role }, tensor) => {
+    if (role === "gradient" || gradientOf[tensor] >= 0) return 1;
+    const maker = producer[tensor];
+    const op = maker >= 0 ? maker : consumers[consumerStart[tensor]];
+    return (consumerStart[tensor + 1] > consumerStart[tensor] || maker >= 0) && ops[op].phase === "backward" ? 1 : 0;
+  });
+  const kept = saved.filter(({ tensor, op }) => tensorIndex.has(tensor) && opIndex.has(op));
+  const savedTensor = Int32Array.from(kept, ({ tensor }) => tensorIndex.get(tensor) ?? -1);
+  const savedOp = Int32Array.from(kept, ({ op }) => opIndex.get(op) ?? -1);
+  return { inputStart, inputs, outputStart, outputs, consumerStart, consumers, producer, gradientOf, tensorHalf,
+    savedTensor, savedOp };
+}
+
+/** @param {readonly string[]} ids @param {ReadonlyMap<string, number>} index @returns {number[]} each once, unknown
+ * ones left out */
+function numbers(ids, index) {
+  /** @type {number[]} */
+  const found = [];
+  for (const id of ids.length > FEW ? new Set(ids) : ids) {
+    const number = index.get(id);
+    if (number !== undefined && (ids.length > FEW || !found.includes(number))) found.push(number);
+  }
+  return found;
+}
+
+/** @param {readonly (readonly number[])[]} rows @returns {[Int32Array, Int32Array]} where each starts, and all of
+ * them */
+function lists(rows) {
+  const starts = new Int32Array(rows.length + 1);
+  rows.forEach((row, index) => (starts[index + 1] = starts[index] + row.length));
+  const all = new Int32Array(starts[rows.length]);
+  rows.forEach((row, index) => all.set(row, starts[index]));
+  return [starts, all];
+}
+
+/** Backward op → the forward op that it stands beneath. @param {Topology} topology
+ * @param {ReadonlyMap<string, number>} opIndex @param {Edges} wired @returns {Int32Array} */
+export function anchors({ ops }, opIndex, { outputStart, outputs, gradientOf, producer, consumerStart, consumers }) {
+  return Int32Array.from(ops, (op, index) => {
+    if (op.phase === "forward") return -1;
+    const twin = op.twin === null ? -1 : (opIndex.get(op.twin) ?? -1);
+    if (twin >= 0 && ops[twin]?.phase === "forward") return twin;
+    for (let at = outputStart[index]; at < outputStart[index + 1]; at += 1) {
+      const original = gradientOf[outputs[at]];
+      if (original < 0 || producer[original] >= 0) continue;
+      for (let reader = consumerStart[original]; reader < consumerStart[original + 1]; reader += 1) {
+        const consumer = consumers[reader];
+        if (ops[consumer].phase === "forward") return consumer;
+      }
+    }
+    return -1;
+  });
+}
+
+/** @param {Topology} topology @param {Edges} wired @param {ReadonlyMap<string, number>} tensorIndex
+ * @returns {Uint8Array} what layers put out, and what the model does: drawn even where nothing reads it */
+export function results({ ops, tensors, layers }, { producer, consumerStart }, tensorIndex) {
+  const isResult = new Uint8Array(tensors.length);
+  for (const { preactivation, activation } of layers) {
+    for (const id of [preactivation, activation]) {
+      const tensor = tensorIndex.get(id ?? "");
+      if (tensor !== undefined) isResult[tensor] = 1;
+    }
+  }
+  tensors.forEach(({ role }, tensor) => {
+    const isUnread = consumerStart[tensor] === consumerStart[tensor + 1];
+    const isMade = ops[producer[tensor]]?.phase === "forward";
+    if (role === "loss" || (isUnread && isMade && role !== "saved" && role !== "buffer")) isResult[tensor] = 1;
+  });
+  return isResult;
+}
+
+// Links between the passes, computed once per graph.
 
 /** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to
  * entries[start[i + 1] - 1] */
@@ -27,20 +122,24 @@ const passes = (name) => PASSING.has(name.replace(/Backward\w*$/, ""));
 
 export const wiringOf = memo(build);
 
-/** Sorts pairs into lists by their first half; within a list they keep their order. @param {number} count how many
- * lists @param {ArrayLike<number>} keys @param {ArrayLike<number>} values @returns {Lists} */
+/** Positions in lists, by the key at each position; a negative key is left out. @param {ArrayLike<number>} keys
+ * @param {number} count of different keys @param {number} [used] length of the part that counts
+ * @returns {[Int32Array, Int32Array]} key → start of its list, with one entry more, and all lists one after the other */
+export function byKey(keys, count, used = keys.length) {
+  const starts = new Int32Array(count + 1);
+  for (let at = 0; at < used; at += 1) if (keys[at] >= 0) starts[keys[at] + 1] += 1;
+  for (let key = 0; key < count; key += 1) starts[key + 1] += starts[key];
+  const next = starts.slice();
+  const all = new Int32Array(starts[count]);
+  for (let at = 0; at < used; at += 1) if (keys[at] >= 0) all[next[keys[at]]++] = at;
+  return [starts, all];
+}
+
+/** Sorts pairs into lists by their first half; within a list they keep their order. @param {number} count of lists
+ * @param {ArrayLike<number>} keys @param {ArrayLike<number>} values @returns {Lists} */
 function listsOf(count, keys, values) {
-  const start = new Int32Array(count + 1);
-  for (let at = 0; at < keys.length; at += 1) start[(keys[at] ?? 0) + 1] = start[(keys[at] ?? 0) + 1] + 1;
-  for (let item = 0; item < count; item += 1) start[item + 1] = start[item + 1] + start[item];
-  const entries = new Int32Array(keys.length);
-  const next = start.slice(0, count);
-  for (let at = 0; at < keys.length; at += 1) {
-    const key = keys[at] ?? 0;
-    entries[next[key]] = values[at] ?? 0;
-    next[key] = next[key] + 1;
-  }
-  return { start, entries };
+  const [start, order] = byKey(keys, count);
+  return { start, entries: order.map((at) => values[at]) };
 }
 
 /** @param {Lists} lists @param {number} item @returns {Int32Array} its entries; a view, not to be written to */
@@ -61,6 +160,17 @@ export function outputsOf({ outputStart, outputs }, op) {
 /** @param {GraphArrays} arrays @param {number} tensor @returns {Int32Array} ops */
 export function readersOf({ consumerStart, consumers }, tensor) {
   return consumers.subarray(consumerStart[tensor], consumerStart[tensor + 1]);
+}
+
+/** @param {Graph} graph @returns {Int32Array} tensor → its gradient, the whole one where shares were added up; -1 for
+ * none */
+export function gradientsOf({ arrays }) {
+  const gradients = new Int32Array(arrays.tensors).fill(-1);
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
+    const original = arrays.gradientOf[tensor];
+    if (original >= 0) gradients[original] = tensor;
+  }
+  return gradients;
 }
 
 /** @param {Graph} graph @returns {Wiring} */

@@ -4,7 +4,7 @@
  * Things without a partner are listed. No DOM, no recursion.
  */
 
-import { structureOf } from "../dump/structure.js";
+import { structureOf } from "../dump/dump.js";
 
 /** @type {WeakMap<object, WeakMap<object, GraphMatch>>} */
 const known = new WeakMap();

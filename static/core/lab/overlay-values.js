@@ -5,9 +5,8 @@
 
 import { WORST_FIRST } from "./diagnosis.js";
 import { differences } from "./dump-run.js";
-import { gradientsOf } from "../graph/chain-path.js";
 import { itemSize } from "../graph/steps.js";
-import { outputsOf } from "../graph/wiring.js";
+import { gradientsOf, outputsOf } from "../graph/wiring.js";
 import { memo } from "../memo.js";
 
 /**

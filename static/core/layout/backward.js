@@ -4,7 +4,8 @@
 import { DATA, FOLD, FRAME, REUSE, SATELLITE, SAVED, TENSOR } from "./sizes.js";
 import { crossing, direct, folding, reversed, stacked } from "./routes.js";
 import { takeOver } from "./moves.js";
-import { byKey, Numbers } from "./scene.js";
+import { byKey } from "../graph/wiring.js";
+import { Numbers } from "./scene.js";
 
 // Lines that mirror no forward line.
 

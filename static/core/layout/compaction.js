@@ -1,6 +1,6 @@
 /** Moves blocks of straight lines toward the axis, then to the mean of their bent lines. No recursion. */
 
-import { byKey } from "./scene.js";
+import { byKey } from "../graph/wiring.js";
 
 const ROUNDS = 2;
 /** Weight of a line between two boxes; a line that passes a column counts 1. */

@@ -2,7 +2,7 @@
  * group; a layout serves every scene of the same shape. */
 
 import { lowerBound, NumbersStore, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
-import { belonging } from "./belonging.js";
+import { belonging } from "./moves.js";
 import { indexGraph } from "./index.js";
 import { layered } from "./layered.js";
 import { FRAME, SIZES } from "./sizes.js";

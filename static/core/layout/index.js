@@ -1,7 +1,7 @@
 /** The part of a layout that does not depend on the open groups: the tree of groups, the possible places of each
  * tensor, and the backward ops beneath each op. Computed once per graph and folding. No DOM, no recursion. */
 
-import { byKey } from "./scene.js";
+import { byKey } from "../graph/wiring.js";
 
 const INPUT = 0;
 const TARGET = 1;

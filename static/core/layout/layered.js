@@ -6,7 +6,7 @@
  */
 
 import { climbOf } from "./compaction.js";
-import { byKey } from "./scene.js";
+import { byKey } from "../graph/wiring.js";
 import { OP, TENSOR, widened } from "./sizes.js";
 import { assignHeights } from "./straight.js";
 

@@ -19,7 +19,7 @@ import { backwardLines, crossingLines, MAX_LINES } from "./backward.js";
 import { Boxes } from "./boxes.js";
 import { ForwardLines } from "./forward.js";
 import { LayoutCache } from "./frames.js";
-import { RouteList } from "./route-list.js";
+import { RouteList } from "./routes.js";
 
 // Backward ops without a forward counterpart, such as those of a second derivative, and their results: laid out
 // beneath the backward half, in its direction.

@@ -1,6 +1,7 @@
 /** The scene of one open group: its boxes, the values that pass between them, and ports where values enter and leave. A
  * scene depends only on the open groups within it. No geometry, no recursion. */
 
+import { byKey } from "../graph/wiring.js";
 import { FRAME, GROUP, OP, TENSOR } from "./sizes.js";
 
 // Arrays that grow, and a store that keeps them for the next layout.
@@ -93,19 +94,6 @@ export class NumbersStore {
     numbers.length = 0;
     return numbers;
   }
-}
-
-/** Positions in lists, by the key at each position; a negative key is left out. @param {Values} keys
- * @param {number} count of different keys @param {number} [used] length of the part that counts
- * @returns {[Int32Array, Int32Array]} key → start of its list, with one entry more, and all lists one after the other */
-export function byKey(keys, count, used = keys.length) {
-  const starts = new Int32Array(count + 1);
-  for (let at = 0; at < used; at += 1) if (keys[at] >= 0) starts[keys[at] + 1] += 1;
-  for (let key = 0; key < count; key += 1) starts[key + 1] += starts[key];
-  const next = starts.slice();
-  const all = new Int32Array(starts[count]);
-  for (let at = 0; at < used; at += 1) if (keys[at] >= 0) all[next[keys[at]]++] = at;
-  return [starts, all];
 }
 
 /** Kinds of nodes besides the kinds of boxes in sizes.js. */

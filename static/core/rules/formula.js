@@ -96,14 +96,14 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
     case "matmul":
     case "mm":
     case "bmm":
-      return first === undefined || second === undefined ? null
-        : productGradient([first, second], position, gradient, { operand: shape, output });
+      if (second === undefined) return null;
+      return productGradient([first, second], position, gradient, { operand: shape, output });
     case "lin":
-      if (first === undefined || second === undefined) return null;
+      if (second === undefined) return null;
       return position < 2 ? productGradient([first, second], position, gradient, { operand: shape, output })
         : summed(gradient);
     case "linear":
-      if (first === undefined || second === undefined) return null;
+      if (second === undefined) return null;
       if (position === 0) return apply("matmul", [gradient, second]);
       if (position === 2) return summed(gradient);
       if (output.length < 2)
@@ -120,16 +120,14 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
     case "contiguous":
       return gradient;
     case "relu":
-      return first === undefined ? null : apply("mul", [apply("gt", [first], { other: 0 }), gradient]);
+      return apply("mul", [apply("gt", [first], { other: 0 }), gradient]);
     case "tanh":
-      return first === undefined ? null
-        : { text: `(1 − tanh(${first.text})²) · ${bracketed(gradient, PRODUCT)}`, binds: PRODUCT };
+      return { text: `(1 − tanh(${first.text})²) · ${bracketed(gradient, PRODUCT)}`, binds: PRODUCT };
     case "sigmoid":
-      return first === undefined ? null
-        : { text: `σ(${first.text}) · (1 − σ(${first.text})) · ${bracketed(gradient, PRODUCT)}`, binds: PRODUCT };
+      return { text: `σ(${first.text}) · (1 − σ(${first.text})) · ${bracketed(gradient, PRODUCT)}`, binds: PRODUCT };
     case "pow": {
       const exponent = forward.attributes["exponent"];
-      if (typeof exponent !== "number" || first === undefined) return null;
+      if (typeof exponent !== "number") return null;
       const power = exponent === 2 ? first : apply("pow", [first], { exponent: exponent - 1 });
       return apply("mul", [gradient, apply("mul", [power], { other: exponent })]);
     }

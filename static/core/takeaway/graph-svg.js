@@ -3,7 +3,7 @@
 import { ailmentLook, boxLook, edgeLook, figureLook, HUES, isDark, MIN_BADGED, phaseOf,
   repetitionStrips } from "../view/look.js";
 import { shortened } from "../view/box-text.js";
-import { DrawingIndex } from "../view/drawing-index.js";
+import { DrawingIndex } from "../view/navigation.js";
 import { shape, significant } from "../format.js";
 import { find } from "../graph/graph.js";
 import { GraphFacts } from "../view/facts.js";

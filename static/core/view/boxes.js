@@ -1,7 +1,7 @@
 /** The boxes of a drawing as SVG elements. Elements are reused; a new picture only rewrites numbers that changed. */
 
 import { ailmentLook, boxLook, isDark, rectangle } from "./look.js";
-import { makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
+import { makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./parts.js";
 import { frameText } from "./box-text.js";
 import { svg, write } from "../dom.js";
 import { attributeOf, fullLabel } from "./facts.js";

@@ -1,5 +1,6 @@
 /** Sums over closed groups, and the rows of tensors in a picture: computed once per graph, on demand. No DOM. */
 
+import { gradientsOf } from "../graph/wiring.js";
 import { WORST_FIRST } from "../lab/diagnosis.js";
 import { nonFinite } from "../picture.js";
 
@@ -31,11 +32,7 @@ export class GraphFacts {
       const tensor = graph.tensorIndex.get(id);
       if (tensor !== undefined) this.rows[tensor] = row;
     });
-    this.gradients = new Int32Array(arrays.tensors).fill(-1);
-    for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
-      const original = arrays.gradientOf[tensor];
-      if (original >= 0) this.gradients[original] = tensor;
-    }
+    this.gradients = gradientsOf(graph);
   }
 
   /** @param {number} group @returns {number} elements of its parameters */

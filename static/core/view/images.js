@@ -168,7 +168,7 @@ const shadesOf = new Map();
 
 /** @param {string} hex @param {number} alpha @returns {number} one pixel as ImageData holds it */
 function pixel(hex, alpha) {
-  return new Uint32Array(new Uint8ClampedArray([...colourOf(hex), Math.round(alpha * 255)]).buffer)[0];
+  return (pixelOf(hex) | (Math.round(alpha * 255) << 24)) >>> 0;
 }
 
 /** @param {string} hex @returns {Uint32Array} the background, then SHADES shades */

@@ -1,13 +1,12 @@
 /** The graph view without its custom element: takes pictures, requests drawings, and draws them. */
 
 import { atFrame, cancel, later } from "../activity.js";
-import { DrawingIndex } from "./drawing-index.js";
+import { boxShowing, DrawingIndex, litBoxes } from "./navigation.js";
 import { DrawingRequests } from "../layout/client.js";
 import { GraphAside } from "./aside.js";
 import { GraphCamera, GraphNews } from "./camera.js";
 import { GraphFacts } from "./facts.js";
 import { addressOf } from "./input.js";
-import { boxShowing, litBoxes } from "./navigation.js";
 import { GraphSelection } from "./selection.js";
 import { GraphStage } from "./stage.js";
 import { idOf } from "../graph/graph.js";

@@ -5,7 +5,7 @@ import { FRAME, GROUP, REUSE, SAVED } from "../layout/sizes.js";
 import { html, svg, write, writeText } from "../dom.js";
 import { BoxLayer } from "./boxes.js";
 import { Ground, Histograms } from "./canvas.js";
-import { EdgeLayer } from "./edges.js";
+import { EdgeLayer } from "./parts.js";
 import { Viewport } from "./viewport.js";
 
 // The level of detail.
