@@ -921,6 +921,8 @@ interface GradientRule {
   kernel: RuleKernel;
 }
 
+type RuleEntry = Omit<GradientRule, "source"> & { source?: string }; // without a source: from calculus
+
 /** the rule in numbers, on an example */
 interface RuleKernel {
   value: (inputs: NDArray[]) => NDArray;

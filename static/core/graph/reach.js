@@ -72,44 +72,35 @@ export function opsOf({ arrays }, item) {
 function walk(graph, item, way, limit) {
   const { arrays } = graph;
   const { needed, needs } = wiringOf(graph);
-  const ops = new Uint8Array(arrays.ops);
-  const tensors = new Uint8Array(arrays.tensors);
+  const met = { ops: new Uint8Array(arrays.ops), tensors: new Uint8Array(arrays.tensors) };
   const ahead = way === "up" ? inputsOf : outputsOf;
 
   /** A layer of ops and one of tensors take turns. @type {{ops: number[], tensors: number[]}} */
-  let front = { ops: [], tensors: [] };
-  const begin = item.kind === "tensor" ? [] : opsOf(graph, item);
-  for (const op of begin) ops[op] = 1;
-  front.ops = begin;
-  if (item.kind === "tensor") {
-    tensors[item.index] = 1;
-    front.tensors.push(item.index);
-  }
-  for (let step = 0; step < limit && front.ops.length + front.tensors.length > 0; step += 1) {
-    /** @type {{ops: number[], tensors: number[]}} */
-    const next = { ops: [], tensors: [] };
-    const meetTensor = (/** @type {number} */ tensor) => {
-      if (tensors[tensor] === 1) return;
-      tensors[tensor] = 1;
-      next.tensors.push(tensor);
-    };
-    const meetOp = (/** @type {number} */ op) => {
-      if (op < 0 || ops[op] === 1) return;
-      ops[op] = 1;
-      next.ops.push(op);
-    };
+  let next = { ops: [], tensors: [] };
+  /** @param {"ops" | "tensors"} kind @param {Iterable<number>} indices */
+  const meet = (kind, indices) => {
+    for (const index of indices) {
+      if (index < 0 || met[kind][index] === 1) continue;
+      met[kind][index] = 1;
+      next[kind].push(index);
+    }
+  };
+  if (item.kind === "tensor") meet("tensors", [item.index]);
+  else meet("ops", opsOf(graph, item));
+  for (let step = 0; step < limit && next.ops.length + next.tensors.length > 0; step += 1) {
+    const front = next;
+    next = { ops: [], tensors: [] };
     for (const op of front.ops) {
-      for (const tensor of ahead(arrays, op)) meetTensor(tensor);
-      if (way === "up") { for (const tensor of entriesOf(needs, op)) meetTensor(tensor); }
+      meet("tensors", ahead(arrays, op));
+      if (way === "up") meet("tensors", entriesOf(needs, op));
     }
     for (const tensor of front.tensors) {
-      if (way === "up") meetOp(arrays.producer[tensor]);
+      if (way === "up") meet("ops", [arrays.producer[tensor]]);
       else {
-        for (const op of readersOf(arrays, tensor)) meetOp(op);
-        for (const op of entriesOf(needed, tensor)) meetOp(op);
+        meet("ops", readersOf(arrays, tensor));
+        meet("ops", entriesOf(needed, tensor));
       }
     }
-    front = next;
   }
-  return { ops, tensors };
+  return met;
 }

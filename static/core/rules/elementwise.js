@@ -1,7 +1,7 @@
 /** Gradient rules of ops that work element by element, in words and in numbers. No DOM. */
 
 import { mapped, summedTo, zipped } from "./ndarray.js";
-import { alphaOf, CALCULUS, CHAPTER, isOff, numberText, scalarOf } from "./rule-types.js";
+import { alphaOf, CHAPTER, isOff, numberText, scalarOf } from "./rule-types.js";
 
 /** One input, one output, element by element. @type {string} */
 const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j ≠ i";
@@ -15,7 +15,7 @@ const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j 
  * @property {string} forward
  * @property {string} slope f′, so that ∂L/∂x = f′ · ∂L/∂y
  * @property {readonly string[]} steps how f′ comes about
- * @property {string} source
+ * @property {string} [source] calculus, if it is not given
  * @property {(x: number) => number} f
  * @property {(x: number, y: number) => number} df
  * @property {boolean} [isPositive]
@@ -23,8 +23,10 @@ const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j 
  * @property {(call: OpCall) => boolean} [covers]
  */
 
-/** @param {Slope} slope @returns {GradientRule} */
-function elementwise({ names, title, forward, slope, steps, source, f, df, isPositive = false, symbols, covers }) {
+/** @param {Slope} slope @returns {RuleEntry} */
+function elementwise({ names, title, forward, slope, steps, source = "calculus", f, df, isPositive = false, symbols,
+  covers })
+{
   return {
     names,
     title,
@@ -76,33 +78,30 @@ const power = (exponent, otherwise) =>
   typeof exponent !== "number" ? otherwise
     : exponent === 1 ? "" : exponent === 2 ? "²" : exponent === 3 ? "³" : `^(${written(exponent, "")})`;
 
-/** @type {readonly GradientRule[]} */
+/** @type {readonly RuleEntry[]} */
 export const UNARY_RULES = [
-  elementwise({ names: ["neg"], title: "Negation", forward: "−{x}", slope: "−1", steps: ["(−x)′ = −1"],
-    source: CALCULUS, f: (x) => -x, df: () => -1 }),
+  elementwise({ names: ["neg"], title: "Negation", forward: "−{x}", slope: "−1", steps: ["(−x)′ = −1"], f: (x) => -x,
+    df: () => -1 }),
   elementwise({ names: ["exp"], title: "Exponential", forward: "exp({x})", slope: "{y}",
-    steps: ["(eˣ)′ = eˣ, which is the output itself: nothing else need be kept"], source: CALCULUS, f: Math.exp,
-    df: (_, y) => y }),
+    steps: ["(eˣ)′ = eˣ, which is the output itself: nothing else need be kept"], f: Math.exp, df: (_, y) => y }),
   elementwise({ names: ["log"], title: "Natural logarithm", forward: "log({x})", slope: "(1/{x})",
-    steps: ["from e^(log x) = x by the chain rule: x · (log x)′ = 1"], source: CALCULUS, f: Math.log, df: (x) => 1 / x,
+    steps: ["from e^(log x) = x by the chain rule: x · (log x)′ = 1"], f: Math.log, df: (x) => 1 / x,
     isPositive: true }),
   elementwise({ names: ["sqrt"], title: "Square root", forward: "√{x}", slope: "(1/(2 · {y}))",
-    steps: ["from y² = x: 2 y · y′ = 1"], source: CALCULUS, f: Math.sqrt, df: (_, y) => 0.5 / y, isPositive: true }),
+    steps: ["from y² = x: 2 y · y′ = 1"], f: Math.sqrt, df: (_, y) => 0.5 / y, isPositive: true }),
   elementwise({ names: ["rsqrt"], title: "Reciprocal square root", forward: "1/√{x}", slope: "−½ · {y}³",
-    steps: ["(x^(−½))′ = −½ · x^(−3/2) = −½ · y³"], source: CALCULUS, f: (x) => 1 / Math.sqrt(x),
-    df: (_, y) => -0.5 * y ** 3, isPositive: true }),
+    steps: ["(x^(−½))′ = −½ · x^(−3/2) = −½ · y³"], f: (x) => 1 / Math.sqrt(x), df: (_, y) => -0.5 * y ** 3,
+    isPositive: true }),
   elementwise({ names: ["square"], title: "Square", forward: "{x}²", slope: "2 · {x}", steps: ["(x²)′ = 2x"],
-    source: CALCULUS, f: (x) => x * x, df: (x) => 2 * x }),
+    f: (x) => x * x, df: (x) => 2 * x }),
   elementwise({ names: ["abs"], title: "Absolute value", forward: "|{x}|", slope: "sign({x})",
-    steps: ["|x| is x where x > 0 and −x where x < 0; at the kink autograd takes 0"], source: CALCULUS, f: Math.abs,
-    df: Math.sign }),
+    steps: ["|x| is x where x > 0 and −x where x < 0; at the kink autograd takes 0"], f: Math.abs, df: Math.sign }),
   elementwise({
     names: ["pow"],
     title: "Power",
     forward: "{x}{k}",
     slope: "{c} · {x}{l}",
     steps: ["(xᵏ)′ = k · xᵏ⁻¹, here k = {c}"],
-    source: CALCULUS,
     covers: ({ attributes, operands }) => operands.length === 1 && typeof attributes["exponent"] === "number",
     symbols: ({ exponent }) => ({ c: written(exponent, "k"), k: power(exponent, "^k"),
       l: typeof exponent === "number" ? power(exponent - 1, "") : "^(k − 1)" }),
@@ -137,11 +136,10 @@ export const UNARY_RULES = [
   }),
   elementwise({ names: ["tanh", "tanh_"], title: "Hyperbolic tangent", forward: "tanh({x})", slope: "(1 − {y}²)",
     steps: ["tanh x = (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ); by the quotient rule tanh′ x = 1 − tanh² x",
-      "in terms of the output: 1 − y², so y is what is kept"], source: CALCULUS, f: Math.tanh,
-    df: (_, y) => 1 - y * y }),
+      "in terms of the output: 1 − y², so y is what is kept"], f: Math.tanh, df: (_, y) => 1 - y * y }),
   elementwise({ names: ["sigmoid", "sigmoid_"], title: "Logistic sigmoid", forward: "σ({x})", slope: "{y} · (1 − {y})",
     steps: ["σ(x) = 1/(1 + e⁻ˣ); σ′(x) = e⁻ˣ/(1 + e⁻ˣ)² = σ(x) · (1 − σ(x))",
-      "in terms of the output: y · (1 − y), at most ¼"], source: CALCULUS, f: sigmoid, df: (_, y) => y * (1 - y) }),
+      "in terms of the output: y · (1 − y), at most ¼"], f: sigmoid, df: (_, y) => y * (1 - y) }),
   elementwise({
     names: ["elu", "elu_"],
     title: "Exponential linear unit",
@@ -203,7 +201,7 @@ export const UNARY_RULES = [
 /** @param {readonly string[]} names @param {string} title @param {string} forward @param {[string, string]} gradients
  * @param {readonly string[]} steps @param {(a: number, b: number) => number} f
  * @param {(a: number, b: number) => number} da @param {(a: number, b: number) => number} db
- * @param {{covers?: (call: OpCall) => boolean, isPositive?: boolean}} [more] @returns {GradientRule} */
+ * @param {{covers?: (call: OpCall) => boolean, isPositive?: boolean}} [more] @returns {RuleEntry} */
 function binary(names, title, forward, gradients, steps, f, da, db, { covers = isWhole, isPositive = false } = {}) {
   return {
     names,
@@ -213,7 +211,6 @@ function binary(names, title, forward, gradients, steps, f, da, db, { covers = i
     gradients,
     derivation: ["{y}ᵢ depends on {a}ᵢ and {b}ᵢ alone: one factor per element", ...steps,
       "an operand that was repeated to fit the other's shape enters several outputs: its gradient is the sum over the axes it was repeated along"],
-    source: CALCULUS,
     isElementwise: true,
     covers,
     symbols: scaled,
@@ -249,7 +246,7 @@ function scaled(attributes) {
 /** @param {OpCall} call @returns {boolean} the difference turned round has its factor at the first operand */
 const isPlain = (call) => isWhole(call) && alphaOf(call.attributes) === 1;
 
-/** @type {readonly GradientRule[]} */
+/** @type {readonly RuleEntry[]} */
 export const BINARY_RULES = [
   binary(["add", "add_"], "Sum", "{a} + {α}{b}", ["{dy}", "{α}{dy}"], [
     "∂y/∂a = 1, ∂y/∂b = {slope}: the gradient goes to both",
@@ -286,7 +283,6 @@ export const BINARY_RULES = [
     gradients: [null, "{dy} where {c}, else 0", "0 where {c}, else {dy}"],
     derivation: ["{y}ᵢ is one of {a}ᵢ and {b}ᵢ: slope 1 for the one, 0 for the other",
       "the condition has no gradient: y does not change when c changes a little"],
-    source: CALCULUS,
     isElementwise: true,
     kernel: {
       value: ([c, a, b]) => mapped(a, (value, at) => c.values[at] === 1 ? value : b.values[at]),

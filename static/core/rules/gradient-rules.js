@@ -9,7 +9,9 @@ import { REDUCTION_RULES } from "./reductions.js";
 import { SHAPE_RULES } from "./shapes.js";
 
 /** @type {readonly GradientRule[]} */
-export const RULES = [...UNARY_RULES, ...BINARY_RULES, ...PRODUCT_RULES, ...SHAPE_RULES, ...REDUCTION_RULES];
+export const RULES = [...UNARY_RULES, ...BINARY_RULES, ...PRODUCT_RULES, ...SHAPE_RULES, ...REDUCTION_RULES].map(
+  (rule) => ({ source: "calculus", ...rule })
+);
 
 /** @type {Map<string, GradientRule[]>} */
 const byName = new Map();

@@ -2,7 +2,7 @@
 
 import { byRow, filled, indexAt, mapped, placeOf, product, reshaped, sum, summedTo, transposed,
   zipped } from "./ndarray.js";
-import { alphaOf, CALCULUS, CHAPTER, isOff, numberText } from "./rule-types.js";
+import { alphaOf, CHAPTER, isOff, numberText } from "./rule-types.js";
 
 /** @param {NDArray} x @returns {NDArray} all axes but the last as one */
 const rows = (x) => reshaped(x, [x.values.length / (x.shape.at(-1) ?? 1), x.shape.at(-1) ?? 1]);
@@ -15,7 +15,7 @@ const overBatch = (dy) => summedTo(dy, [dy.shape.at(-1) ?? 1]);
 
 const BIAS = "{b} is added to every row, so it enters each row of {y}: {db} = Σ over rows of {dy}";
 
-/** @type {readonly GradientRule[]} */
+/** @type {readonly RuleEntry[]} */
 export const PRODUCT_RULES = [
   {
     names: ["matmul", "mm", "bmm"],
@@ -52,7 +52,6 @@ export const PRODUCT_RULES = [
       "{x}ᵢₖ enters {y}ᵢ alone: {dx}ᵢₖ = {dy}ᵢ · {v}ₖ, every element of {dy} with every one of {v}: their outer product {dy} ⊗ {v}",
       "{v}ₖ enters every {y}ᵢ: {dv}ₖ = Σᵢ {x}ᵢₖ · {dy}ᵢ, which is {x}ᵀ @ {dy}",
     ],
-    source: CALCULUS,
     kernel: {
       value: ([x, v]) => reshaped(product(x, upright(v)), x.shape.slice(0, -1)),
       vjp: (
@@ -72,7 +71,6 @@ export const PRODUCT_RULES = [
     covers: ({ operands: [v = [], w = []] }) => v.length === 1 && w.length === 2,
     derivation: ["{y}ⱼ = Σₖ {v}ₖ · {w}ₖⱼ", "{dv}ₖ = Σⱼ {dy}ⱼ · {w}ₖⱼ, which is {dy} @ {w}ᵀ",
       "{w}ₖⱼ enters {y}ⱼ alone: {dw}ₖⱼ = {v}ₖ · {dy}ⱼ, the outer product {v} ⊗ {dy}"],
-    source: CALCULUS,
     kernel: {
       value: ([v, w]) => reshaped(product(transposed(upright(v)), w), w.shape.slice(1)),
       vjp: ([v, w], dy) => [reshaped(product(w, upright(dy)), v.shape), product(upright(v), transposed(upright(dy)))],
@@ -88,7 +86,6 @@ export const PRODUCT_RULES = [
     covers: ({ operands: [a = [], b = []] }) => a.length === 1 && b.length === 1,
     derivation: ["{y} = Σₖ {a}ₖ · {b}ₖ",
       "∂{y}/∂{a}ₖ = {b}ₖ and ∂{y}/∂{b}ₖ = {a}ₖ: each is the other, times the one number {dy}"],
-    source: CALCULUS,
     kernel: {
       value: ([a, b]) => filled([], () => sum(zipped(a, b, (p, q) => p * q).values)),
       vjp: ([a, b], dy) => [zipped(dy, b, (g, q) => g * q), zipped(dy, a, (g, p) => g * p)],
@@ -144,7 +141,6 @@ export const PRODUCT_RULES = [
       length === 3 && b.length === 1 && alphaOf(attributes) === 1 && (attributes["beta"] ?? 1) === 1,
     derivation: ["{y} is a sum, and a sum hands its gradient to both terms",
       "the product's share goes on as for a matrix product: {dx} = {dy} @ {w}ᵀ, {dw} = {x}ᵀ @ {dy}", BIAS],
-    source: CALCULUS,
     kernel: {
       value: ([b, x, w]) => zipped(product(x, w), b, (p, c) => p + c),
       vjp: ([b, x, w], dy) => [summedTo(dy, b.shape), product(dy, transposed(w)), product(transposed(x), dy)],

@@ -1,7 +1,7 @@
 /** Gradient rules of sums, extremes, normalizations and losses, in words and in numbers. No DOM. */
 
 import { byRow, filled, indexAt, mapped, sizeOf, sum, summedTo, zipped } from "./ndarray.js";
-import { CALCULUS, CHAPTER, isOff } from "./rule-types.js";
+import { CHAPTER, isOff } from "./rule-types.js";
 
 const EPS = 1e-5;
 
@@ -72,7 +72,7 @@ const MOMENTS =
   "x̂ = ({x} − mean) / s with s = √(variance + ε); {y} = {w} · x̂ + {b}, so {db} = Σ {dy} and {dw} = Σ {dy} · x̂";
 const THROUGH = "g = {w} · {dy} goes back to x̂; {x} enters x̂ three times: itself, in the mean, in s";
 
-/** @type {readonly GradientRule[]} */
+/** @type {readonly RuleEntry[]} */
 export const REDUCTION_RULES = [
   {
     names: ["sum"],
@@ -82,7 +82,6 @@ export const REDUCTION_RULES = [
     gradients: ["{dy}, repeated to the shape of {x}"],
     derivation: ["{y} = Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1 for every i",
       "so each {x}ᵢ gets the whole of {dy}; a sum over one axis repeats it along that axis"],
-    source: CALCULUS,
     kernel: { value: ([x]) => summedTo(x, [4]), vjp: ([x], dy) => [filled(x.shape, (at) => dy.values[at % 4])],
       shapes: [[3, 4]] },
   },
@@ -97,7 +96,6 @@ export const REDUCTION_RULES = [
     }),
     derivation: ["{y} = (1/n) Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1/n for each of the n elements averaged",
       "each {x}ᵢ gets the same n-th part of {dy}"],
-    source: CALCULUS,
     kernel: { value: ([x]) => mapped(summedTo(x, []), (total) => total / 12),
       vjp: ([x], dy) => [filled(x.shape, () => dy.values[0] / 12)], shapes: [[3, 4]] },
   },
@@ -109,7 +107,6 @@ export const REDUCTION_RULES = [
     gradients: ["{dy} at the extreme element, 0 elsewhere"],
     derivation: ["a small change of any other element leaves {y} as it is: slope 0",
       "of the extreme one {y} is a copy: slope 1"],
-    source: CALCULUS,
     kernel: {
       value: ([x]) => filled([], () => Math.max(...x.values)),
       vjp: ([x], dy) => [mapped(x, (value) => value === Math.max(...x.values) ? dy.values[0] : 0)],
@@ -174,7 +171,6 @@ export const REDUCTION_RULES = [
     derivation: ["in each row {y}ⱼ = {x}ⱼ − log Σₖ exp {x}ₖ",
       "∂{y}ⱼ/∂{x}ᵢ = 1[i = j] − softmax({x})ᵢ, and softmax({x}) = exp({y})",
       "{dx}ᵢ = Σⱼ {dy}ⱼ · (1[i = j] − exp {y}ᵢ) = {dy}ᵢ − exp({y}ᵢ) · Σⱼ {dy}ⱼ"],
-    source: CALCULUS,
     kernel: {
       value: ([x]) => byRow(x, (row) => softmax(row).map(Math.log)),
       vjp: (_, dy, y) => [byRow(y, (row, order) => {

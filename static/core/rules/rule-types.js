@@ -1,6 +1,5 @@
 /** Settings that gradient rules read from a call. */
 
-export const CALCULUS = "calculus";
 export const CHAPTER = "Howard and Gugger 2020, Deep Learning for Coders, ch. 17";
 
 /** The number that stands where a binary op could have a tensor. In-place ops are recorded with its position instead of

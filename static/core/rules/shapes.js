@@ -1,7 +1,7 @@
 /** Gradient rules of ops that move elements without changing them, in words and in numbers. No DOM. */
 
 import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
-import { CALCULUS, swappedAxes } from "./rule-types.js";
+import { swappedAxes } from "./rule-types.js";
 
 /** Every output element is a copy of an input element, which gets its gradient. */
 const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
@@ -19,7 +19,7 @@ function scattered(x, dy, picks) {
 
 /** @param {readonly string[]} names @param {string} title @param {string} forward @param {string} gradient
  * @param {readonly string[]} derivation @param {readonly number[]} from @param {readonly number[]} to
- * @param {readonly number[]} picks @returns {GradientRule} */
+ * @param {readonly number[]} picks @returns {RuleEntry} */
 function choosing(names, title, forward, gradient, derivation, from, to, picks) {
   return {
     names,
@@ -28,7 +28,6 @@ function choosing(names, title, forward, gradient, derivation, from, to, picks) 
     forward,
     gradients: [gradient],
     derivation,
-    source: CALCULUS,
     covers: isOfFirst,
     kernel: { value: ([x]) => picked(x, to, picks), vjp: ([x], dy) => [scattered(x, dy, picks)], shapes: [from] },
   };
@@ -56,7 +55,7 @@ const gathered = (index) =>
     placeOf([...indexAt(at, index.shape).slice(0, -1), column], [...index.shape.slice(0, -1), 4])
   );
 
-/** @type {readonly GradientRule[]} */
+/** @type {readonly RuleEntry[]} */
 export const SHAPE_RULES = [
   {
     names: ["t", "T", "mT", "transpose", "swapaxes"],
@@ -66,7 +65,6 @@ export const SHAPE_RULES = [
     forward: "{x}ᵀ",
     gradients: ["({dy})ᵀ"],
     derivation: ["{y}ᵢⱼ = {x}ⱼᵢ, slope 1", "so {dx}ⱼᵢ = {dy}ᵢⱼ: the gradient is turned back the same way"],
-    source: CALCULUS,
     kernel: { value: ([x]) => transposed(x), vjp: (_, dy) => [transposed(dy)], shapes: [[3, 4]] },
   },
   {
@@ -77,7 +75,6 @@ export const SHAPE_RULES = [
     gradients: ["{dy}, its axes in the order that they have in {x}"],
     derivation: [BACK,
       "axis k of {y} is axis p(k) of {x}: the gradient's axes are put back by the inverse of p, which is p itself for two axes swapped, and not in general"],
-    source: CALCULUS,
     kernel: { value: ([x]) => turned(x), vjp: (_, dy) => [turned(turned(dy))], shapes: [[2, 3, 4]] },
   },
   {
@@ -89,7 +86,6 @@ export const SHAPE_RULES = [
     forward: "{x} in the shape of {y}",
     gradients: ["{dy} in the shape of {x}"],
     derivation: ["the elements stay what they are, slope 1", "the gradient gets the shape back that {x} had"],
-    source: CALCULUS,
     kernel: { value: ([x]) => reshaped(x, [2, 6]), vjp: ([x], dy) => [reshaped(dy, x.shape)], shapes: [[3, 4]] },
   },
   {
@@ -101,7 +97,6 @@ export const SHAPE_RULES = [
     gradients: ["Σ over the repeated axes of {dy}"],
     derivation: ["{x}ᵢ stands in several places of {y}, each with slope 1",
       "the chain rule sums over all of them: {dx}ᵢ = Σ of {dy} over the places where {x}ᵢ stands"],
-    source: CALCULUS,
     kernel: { value: ([x]) => zipped(x, filled([3, 4], () => 0), (a, b) => a + b),
       vjp: ([x], dy) => [summedTo(dy, x.shape)], shapes: [[4]] },
   },
@@ -121,7 +116,6 @@ export const SHAPE_RULES = [
     forward: "{a}, {b} and what else there is, joined along an axis",
     gradients: ["the part of {dy} that came from {a}", "the part of {dy} that came from {b}"],
     derivation: ["each element of {y} is one element of one operand, slope 1", "{dy} is cut where they were joined"],
-    source: CALCULUS,
     kernel: {
       value: ([a, b]) => filled([5, 2], (at) => (at < 4 ? a.values[at] : b.values[at - 4])),
       vjp: ([a, b], dy) => [filled(a.shape, (at) => dy.values[at]), filled(b.shape, (at) => dy.values[at + 4])],
@@ -136,7 +130,6 @@ export const SHAPE_RULES = [
     gradients: ["{dy} at the indices {i}, 0 elsewhere", null],
     derivation: [BACK, "an element that was taken twice gets the sum",
       "an index is no real number: it has no gradient"],
-    source: CALCULUS,
     kernel: {
       value: ([x, i]) => picked(x, i.shape, gathered(i)),
       vjp: ([x, i], dy) => [scattered(x, dy, gathered(i)), null],

@@ -33,7 +33,7 @@ function describeBox({ drawing, graph, picture, facts }, box) {
   const repeats = arrays.groupRepeats[index];
   const parts = [`${graph.groupLabel[index]}${repeats > 0 ? `, ${repeats} times` : ""}`];
   if (module !== undefined && module.path !== "") parts.push(module.path);
-  parts.push(half, plural(opsOf(arrays, index, half), "op"));
+  parts.push(half, plural(facts.opsOf(index, half).length, "op"));
   const parameters = facts.parameters(index);
   if (parameters > 0) parts.push(`${quantity(parameters, "").trim()} parameters`);
   const time = facts.time(index, half);
@@ -54,20 +54,6 @@ export function nameBox(sight, { root, title, box }) {
 /** @param {number} number @param {string} noun @returns {string} */
 function plural(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
-}
-
-/** @param {GraphArrays} arrays @param {number} group @param {"forward" | "backward"} half @returns {number} */
-function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
-  const [first, last] = [groupFirst[group], groupLast[group]];
-  let found = 0;
-  if (half === "forward") { for (let op = first; op < last; op += 1) found += opHalf[op] === 0 ? 1 : 0; }
-  else {
-    for (let op = 0; op < ops; op += 1) {
-      const anchor = opAnchor[op];
-      if (opHalf[op] === 1 && anchor >= first && anchor < last) found += 1;
-    }
-  }
-  return found;
 }
 
 /** @param {Sight} sight @returns {string} */

@@ -16,7 +16,7 @@ export class GraphFacts {
   #repetitions = new Map();
   /** @type {Map<number, number>} */
   #parameters = new Map();
-  /** @type {Map<number, [number, number]>} */
+  /** Twice the group, plus 1 for the backward half → µs. @type {Map<number, number>} */
   #times = new Map();
   /** @type {Extents | null} */
   #extents = null;
@@ -54,21 +54,13 @@ export class GraphFacts {
   /** @param {number} group @param {Phase} half @returns {number | null} µs that its ops of that half took; null:
    * unknown */
   time(group, half) {
-    const { topology, arrays } = this.graph;
-    const took = topology.op_us;
+    const took = this.graph.topology.op_us;
     if (took == null) return null;
-    let known = this.#times.get(group);
-    if (known === undefined) {
-      known = [0, 0];
-      const [first, last] = [arrays.groupFirst[group], arrays.groupLast[group]];
-      for (let op = 0; op < arrays.ops; op += 1) {
-        const isBackward = arrays.opHalf[op] === 1;
-        const place = isBackward ? arrays.opAnchor[op] : op;
-        if (place >= first && place < last) known[isBackward ? 1 : 0] += took[op];
-      }
-      this.#times.set(group, known);
-    }
-    return known[half === "backward" ? 1 : 0];
+    const key = 2 * group + (half === "backward" ? 1 : 0);
+    let known = this.#times.get(key);
+    if (known === undefined)
+      this.#times.set(key, known = this.opsOf(group, half).reduce((sum, op) => sum + took[op], 0));
+    return known;
   }
 
   /** Takes the verdicts of a theory. @param {Theory | null} theory @returns {boolean} whether a verdict changed */
@@ -123,7 +115,7 @@ export class GraphFacts {
     if (results === undefined) {
       // A rest has one repetition less than its fold, and a strip for each of them too.
       const repeats = arrays.groupRepeats[group];
-      const ops = this.#opsOf(group);
+      const ops = this.opsOf(group, "forward");
       const each = repeats > 0 ? ops.length / repeats : 0;
       results = new Int32Array(Number.isInteger(each) ? repeats : 0).fill(-1);
       for (let repetition = 0; repetition < results.length; repetition += 1) {
@@ -164,12 +156,17 @@ export class GraphFacts {
     return this.#extents;
   }
 
-  /** @param {number} group @returns {number[]} */
-  #opsOf(group) {
-    const { groupFirst, groupLast, opHalf } = this.graph.arrays;
-    const ops = [];
-    for (let op = groupFirst[group]; op < groupLast[group]; op += 1) if (opHalf[op] === 0) ops.push(op);
-    return ops;
+  /** @param {number} group @param {Phase} half @returns {number[]} its ops, of the backward half those beneath them */
+  opsOf(group, half) {
+    const { groupFirst, groupLast, ops, opHalf, opAnchor } = this.graph.arrays;
+    const [first, last] = [groupFirst[group], groupLast[group]];
+    const isBackward = half === "backward";
+    const found = [];
+    for (let op = isBackward ? 0 : first; op < (isBackward ? ops : last); op += 1) {
+      const place = isBackward ? opAnchor[op] : op;
+      if (opHalf[op] === (isBackward ? 1 : 0) && place >= first && place < last) found.push(op);
+    }
+    return found;
   }
 
   /** Visits the tensors that a group's forward ops read or write. @param {number} group
