@@ -201,26 +201,6 @@ test("what is saved is read by nodes that keep tensors alone", () => {
   }
 });
 
-test("a thousand layers have their steps", () => {
-  const n = 1000;
-  const layers = Array.from({ length: n }, (_, i) => i);
-  const op = (id, phase, input, output, twin) => ({ id: `n${id}`, phase, inputs: [input], outputs: [output], twin,
-    name: "f", module: "m0", attributes: {}, flops: 1, bytes: 8, source: null });
-  const ops = [...layers.map((i) => op(i, "forward", `h${i}`, `h${i + 1}`, null)),
-    ...layers.toReversed().map((i) => op(2 * n - 1 - i, "backward", `g${i + 1}`, `g${i}`, `n${i}`))];
-  const maker = new Map(ops.map(({ id, outputs }) => [outputs[0], id]));
-  const reader = new Map(ops.map(({ id, inputs }) => [inputs[0], [id]]));
-  const tensor = (id, role, of) => ({ id, name: id, role, gradient_of: of, shape: [8], dtype: "float32", module: "m0",
-    note: null, producer: maker.get(id) ?? null, consumers: reader.get(id) ?? [] });
-  const tensors = [...layers, n].flatMap((i) => [tensor(`h${i}`, "activation", null), tensor(`g${i}`, "gradient", `h${i}`)]);
-  const modules = [{ id: "m0", path: "", type: "Net", parent: null }];
-  const saved = layers.map((i) => ({ tensor: `h${i}`, op: `n${i}` }));
-  const steps = stepsOf(graphOf({ modules, ops, tensors, saved, layers: [], sources: {}, statistics: { tensor: [] } }));
-  assert.deepEqual([steps.count, steps.forward, steps.peak], [2 * n, n, n - 1]);
-  assert.deepEqual([...steps.alive], [...layers.map((i) => 32 * (i + 1)), ...layers.map((i) => 32 * (n - i))]);
-  assert.equal(aliveAt(steps, 5, 2).more, 4);
-});
-
 // The chain rule
 
 test("the chain rule along the way to the loss", async () => {

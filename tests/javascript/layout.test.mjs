@@ -281,18 +281,6 @@ test("the parts of a gradient stand beneath it", () => {
   }
 });
 
-test("a module called twice is two groups", () => {
-  const { boxes } = layOut(graphWith(
-    [["m0", "", "Net", null], ["m1", "a", "Linear", "m0"], ["m2", "b", "Relu", "m0"]],
-    [["n0", "forward", "m1", ["x"], ["h"]], ["n1", "forward", "m2", ["h"], ["i"]], ["n2", "forward", "m1", ["i"], ["j"]]],
-    [...as("input", "x"), ...as("activation", "h", "i", "j")],
-  ));
-  assert.deepEqual(Object.keys(boxes).filter((name) => boxes[name].kind === "group"),
-    ["a/forward", "b/forward", "a/forward.2"]);
-  // An op is drawn though nothing reads its result.
-  assert.ok(boxes["j"].x > boxes["a/forward.2"].x);
-});
-
 test("backward ops of no forward op are drawn beneath", () => {
   // As in a second derivative: the gradient's own gradient, by ops that mirror nothing.
   const { boxes, isElastic } = layOut(graphWith(

@@ -179,17 +179,6 @@ class Attention(nn.Module):
         return x + self.attention(x, x, x)[0]
 
 
-class Cell(nn.Module):
-    """One op forward and, in float64, a node per step and gate backward."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell = nn.LSTM(3, 4).double()
-
-    def forward(self, x):
-        return self.cell(x)[0]
-
-
 def steps():
     """Models with the bytes that autograd keeps of them, and with the names of the nodes that keep tensors."""
     kept = []
@@ -204,7 +193,6 @@ def steps():
     readers = []
     for model, x in (
         (Attention(), torch.randn(10, 2, 8)),
-        (Cell(), torch.randn(5, 2, 3, dtype=torch.float64)),
         (Block(), torch.randn(8, 4, 16)),
     ):
         dump = recorded(model, x.requires_grad_(), loss=lambda out: out.pow(2).mean())

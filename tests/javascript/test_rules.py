@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import nn
 
 from chainrule import trace_model
 from chainrule.dump.wire import dump_trace
@@ -88,32 +89,66 @@ FORMULAS = """(m, [dump, names]) => {
 }"""
 
 
-def test_nodes_of_autograd_are_written_as_what_they_do(module):
-    """A linear layer of three axes is four nodes, and each says its own part; shares of a gradient are added up."""
-    layer = torch.nn.Linear(8, 16)
-    norm = torch.nn.LayerNorm(16)
+class Calling(torch.nn.Module):
+    """A module whose forward is a function of it and its inputs."""
 
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.up, self.norm, self.down = layer, norm, torch.nn.Linear(16, 16)
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            setattr(self, name, module)
 
-        def forward(self, x):
-            h = F.gelu(self.up(x))
-            left, right = self.norm(h + self.down(h)).chunk(2, -1)
-            return left * right
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
 
-    dump = json.loads(dump_trace(trace_model(Net(), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean())))
-    expected = {
-        "up.bias.g": "sum(up.ViewBackward0, dim=0)",
-        "up.AddmmBackward0": "flatten(input, 0, 1)ᵀ @ up.ViewBackward0",
-        "up.weight.g": "up.AddmmBackward0ᵀ",
-        "down.AddmmBackward0": "down.ViewBackward0 @ down.weight",
-        "up.linear.g": "(Φ(up.linear) + up.linear · φ(up.linear)) · gelu.g",
-        "gelu.g": "gelu.g share 1 + gelu.g share 2",
-        "norm.layer_norm.g": "cat(chunk.g, chunk_1.g, dim=−1)",
-        "chunk.g": "mul.g · chunk_1",
-    }
+
+def recorded(model, *inputs, loss=lambda out: out.sum()):
+    return json.loads(dump_trace(trace_model(model, *inputs, loss=loss)))
+
+
+def gated(net, x):
+    h = F.gelu(net.up(x))
+    left, right = net.norm(h + net.down(h)).chunk(2, -1)
+    return left * right
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "expected"),
+    [
+        (
+            # A linear layer of three axes is four nodes, and each says its own part; shares of a gradient are added up.
+            Calling(gated, up=nn.Linear(8, 16), norm=nn.LayerNorm(16), down=nn.Linear(16, 16)),
+            torch.randn(2, 4, 8),
+            {
+                "up.bias.g": "sum(up.ViewBackward0, dim=0)",
+                "up.AddmmBackward0": "flatten(input, 0, 1)ᵀ @ up.ViewBackward0",
+                "up.weight.g": "up.AddmmBackward0ᵀ",
+                "down.AddmmBackward0": "down.ViewBackward0 @ down.weight",
+                "up.linear.g": "(Φ(up.linear) + up.linear · φ(up.linear)) · gelu.g",
+                "gelu.g": "gelu.g share 1 + gelu.g share 2",
+                "norm.layer_norm.g": "cat(chunk.g, chunk_1.g, dim=−1)",
+                "chunk.g": "mul.g · chunk_1",
+            },
+        ),
+        (
+            # Four nodes make the backward pass of one product: the last one's line is the rule of the whole.
+            Calling(
+                lambda net, x: 2 / ((net.l(x.expand(2, 5, 4)) @ net.w) ** 2 + 1),
+                w=nn.Parameter(torch.randn(4, 1)),
+                l=nn.Linear(4, 4),
+            ),
+            torch.randn(1, 5, 4, requires_grad=True),
+            {
+                "l.linear.g": "matmul.g @ wᵀ",
+                "w.g": "sum(l.linearᵀ @ matmul.g, dim=0)",
+                "l.bias.g": "sum(l.linear.g, dim=(0, 1))",
+                "add.g": "−2 · rdiv.g / add²",
+            },
+        ),
+    ],
+)
+def test_nodes_of_autograd_are_written_as_what_they_do(module, model, x, expected):
+    dump = recorded(model, x)
     assert dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
 
 
@@ -144,10 +179,6 @@ def value_of(text, values):
     return eval(text, {"sum": torch.sum, "log": torch.log, "__builtins__": {}}, {**known, "True": True})
 
 
-def shaped(*shape):
-    return torch.rand(shape, dtype=torch.float64) + 0.5
-
-
 OPERATIONS = {
     "add with alpha": (lambda a, b: torch.add(a, b, alpha=2), (5, 4), (4,)),
     "sub with alpha": (lambda a, b: torch.sub(a, b, alpha=3), (5, 4), (4, 1, 1)),
@@ -165,14 +196,11 @@ OPERATIONS = {
     "vector and matrix": (lambda a, b: a @ b, (4,), (4, 3)),
     "two vectors": (lambda a, b: a @ b, (4,), (4,)),
     "batch and matrix": (lambda a, b: a @ b, (2, 5, 4), (4, 3)),
-    "matrix and batch": (lambda a, b: a @ b, (5, 4), (2, 4, 3)),
     "two batches": (lambda a, b: a @ b, (2, 1, 5, 4), (3, 4, 3)),
     "linear of a vector": (F.linear, (4,), (3, 4), (3,)),
     "linear": (F.linear, (5, 4), (3, 4), (3,)),
     "linear of three axes": (F.linear, (2, 5, 4), (3, 4), (3,)),
-    "linear of four axes": (F.linear, (2, 2, 5, 4), (3, 4), (3,)),
     "mse, summed": (lambda a, b: F.mse_loss(a, b, reduction="sum"), (3, 4), (3, 4)),
-    "mse": (F.mse_loss, (3, 4), (3, 4)),
     "mean": (lambda a: a.mean(-1, keepdim=True), (3, 4)),
     "exp": (torch.exp, (3, 4)),
     "log": (torch.log, (3, 4)),
@@ -185,75 +213,41 @@ def test_what_a_rule_says_of_a_call_is_what_autograd_computes(module, case):
     """The expression that stands in the inspector, with this op's attributes and shapes, worked out by torch."""
     function, *shapes = OPERATIONS[case]
     torch.manual_seed(0)
-
-    class Net(torch.nn.Module):
-        def forward(self, *inputs):
-            return function(*inputs)
-
-    inputs = [shaped(*shape).requires_grad_() for shape in shapes]
-    trace = trace_model(Net(), *inputs, loss=lambda out: out.sum())
-    dump = json.loads(dump_trace(trace))
-    tensors = {tensor["id"]: tensor for tensor in dump["tensors"]}
+    inputs = [(torch.rand(shape, dtype=torch.float64) + 0.5).requires_grad_() for shape in shapes]
+    dump = recorded(Calling(lambda _, *inputs: function(*inputs)), *inputs)
+    names = {tensor["id"]: tensor["name"] for tensor in dump["tensors"]}
     op = dump["ops"][0]
-    name = tensors[op["outputs"][0]]["name"]
+    name = names[op["outputs"][0]]
     terms = module("rules/formula.js", RULE_TERMS, [dump, [name]])
     y = function(*inputs)
     dy = torch.randn_like(y)
-    wanted = torch.autograd.grad(y, inputs, dy)
-    values = {tensors[each]["name"]: value for each, value in zip(op["inputs"], inputs, strict=True)}
-    for at, exact in enumerate(wanted):
+    values = {names[each]: value for each, value in zip(op["inputs"], inputs, strict=True)} | {name: y, "dy": dy}
+    for at, exact in enumerate(torch.autograd.grad(y, inputs, dy)):
         text = terms[f"{name}/{at}"]
         if case == "batch and vector" and at == 1:
             assert text is None
             continue
-        written = value_of(text, {**values, name: y, "dy": dy})
+        written = value_of(text, values)
         shape = torch.broadcast_shapes(written.shape, exact.shape)
         assert shape == exact.shape, text
         torch.testing.assert_close(torch.Tensor(written).expand(shape), exact, msg=f"{case}: {text}")
 
 
-def test_a_rule_says_what_the_call_was_given(module):
-    class Net(torch.nn.Module):
-        def forward(self, x):
-            a = F.elu(x, alpha=0.5)
-            b = torch.cat([a, a * 2, a + 1], 1)
-            q = b[:, None]
-            c = F.scaled_dot_product_attention(q, q, q, scale=0.3).squeeze(1)
-            return F.batch_norm(c, torch.zeros(12), torch.ones(12), torch.ones(12), torch.zeros(12))
+def attending(_, x):
+    a = F.elu(x, alpha=0.5)
+    q = torch.cat([a, a * 2, a + 1], 1)[:, None]
+    c = F.scaled_dot_product_attention(q, q, q, scale=0.3).squeeze(1)
+    return F.batch_norm(c, torch.zeros(12), torch.ones(12), torch.ones(12), torch.zeros(12))
 
-    dump = json.loads(dump_trace(trace_model(Net(), torch.randn(5, 4, requires_grad=True), loss=lambda out: out.sum())))
+
+def test_a_rule_says_what_the_call_was_given(module):
+    dump = recorded(Calling(attending), torch.randn(5, 4, requires_grad=True))
     names = ["elu", "mul", "cat", "scaled_dot_product_attention", "batch_norm"]
     terms = module("rules/formula.js", RULE_TERMS, [dump, names])
     assert terms["elu/0"] == "(1 where input > 0, else 0.5 · exp(input)) · dy"
     assert terms["mul/0"] == "2 · dy"
-    assert [terms[f"cat/{at}"] for at in range(3)] == [
-        f"the part of dy that came from {name}" for name in ("elu", "mul", "add")
-    ]
+    parts = [f"the part of dy that came from {name}" for name in ("elu", "mul", "add")]
+    assert [terms[f"cat/{at}"] for at in range(3)] == parts
     assert terms["scaled_dot_product_attention/0"] == "dS @ getitem · 0.3"
     assert terms["batch_norm/0"].endswith("+ ε)")
     assert "mean" not in terms["batch_norm/0"]
-
-
-def test_the_nodes_of_a_product_of_batches_start_at_its_gradient(module):
-    """Four nodes make the backward pass of one product: the last one's line is the rule of the whole."""
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = torch.nn.Parameter(torch.randn(4, 1))
-            self.l = torch.nn.Linear(4, 4)
-
-        def forward(self, x):
-            h = self.l(x.expand(2, 5, 4)) @ self.w
-            return 2 / (h * h + 1)
-
-    dump = json.loads(
-        dump_trace(trace_model(Net(), torch.randn(1, 5, 4, requires_grad=True), loss=lambda out: out.mean()))
-    )
-    expected = {
-        "l.linear.g": "matmul.g @ wᵀ",
-        "w.g": "sum(l.linearᵀ @ matmul.g, dim=0)",
-        "l.bias.g": "sum(l.linear.g, dim=(0, 1))",
-        "add.g": "−2 · rdiv.g / add²",
-    }
-    assert dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected

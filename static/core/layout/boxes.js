@@ -4,7 +4,7 @@
 import { FRAME, GROUP, HAIRLINE_BELOW, MARGIN, MAX_ELASTIC, OP, spread, TENSOR } from "./sizes.js";
 import { Moves } from "./moves.js";
 import { STRIDE } from "./slots.js";
-import { PORT_IN, PORT_OUT } from "./scene.js";
+import { pair, PORT_IN, PORT_OUT } from "./scene.js";
 
 /** @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
 
@@ -54,14 +54,11 @@ export class Boxes {
     this.groupBox = [new Int32Array(groups).fill(-1), new Int32Array(groups).fill(-1)];
     /** Group → origin of its scene, and its node in the scene around it. */
     this.originDepth = new Float64Array(groups);
-    /** @type {[Float64Array, Float64Array]} */
-    this.originHeight = [new Float64Array(groups), new Float64Array(groups)];
+    this.originHeight = pair(Float64Array, groups);
     this.nodeAround = new Int32Array(groups);
     /** Group → in either half its first box after its frame, and one past its last. */
-    /** @type {[Int32Array, Int32Array]} */
-    this.first = [new Int32Array(groups), new Int32Array(groups)];
-    /** @type {[Int32Array, Int32Array]} */
-    this.last = [new Int32Array(groups), new Int32Array(groups)];
+    this.first = pair(Int32Array, groups);
+    this.last = pair(Int32Array, groups);
     /** The open groups' frames. @type {(LayoutFrame | undefined)[]} */
     this.frames = new Array(groups).fill(undefined);
     for (const group of open) this.frames[group] = store.frame(group);

@@ -1,7 +1,7 @@
 /** Lays out open groups one by one, from the innermost outward. A scene is kept until something opens or closes in its
  * group; a layout serves every scene of the same shape. */
 
-import { lowerBound, NumbersStore, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
+import { lowerBound, NumbersStore, pair, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
 import { belonging } from "./moves.js";
 import { indexGraph } from "./index.js";
 import { layered } from "./layered.js";
@@ -111,7 +111,7 @@ export class FrameStore {
   shapeOf(scene) {
     const { nodes, kind, ref, edges, source, target, tensor } = scene;
     const depth = new Float32Array(nodes);
-    const [inner, outer] = [pair(nodes), pair(nodes)];
+    const [inner, outer] = [pair(Float32Array, nodes), pair(Float32Array, nodes)];
     for (const half of HALVES) {
       for (let node = 0; node < nodes; node += 1) {
         const nodeKind = kind[node];
@@ -132,7 +132,7 @@ export class FrameStore {
       }
     }
     const origin = new Int32Array(edges);
-    const [sourceOffset, targetOffset] = [pair(edges), pair(edges)];
+    const [sourceOffset, targetOffset] = [pair(Float32Array, edges), pair(Float32Array, edges)];
     for (let edge = 0; edge < edges; edge += 1) {
       const isSame = edge > 0 && source[edge] === source[edge - 1] && tensor[edge] === tensor[edge - 1];
       origin[edge] = edge === 0 ? 0 : origin[edge - 1] + (isSame ? 0 : 1);
@@ -167,46 +167,25 @@ export class FrameStore {
 const PORT_REACH = 4;
 const HALVES = /** @type {const} */ ([0, 1]);
 
-/** @param {number} length @returns {[Float32Array, Float32Array]} one for each half */
-function pair(length) {
-  return [new Float32Array(length), new Float32Array(length)];
-}
-
 /** @param {SceneShape} shape @returns {Int32Array} equal for scenes of equal layout */
 function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin,
   sourceOffset, targetOffset })
 {
   const key = new Int32Array(6 + 6 * nodes + 7 * edges);
   key.set([nodes, edges, portsIn, portsOut, isOpen ? 1 : 0, axis]);
-  let at = 6;
+  let end = 6;
+  const add = (/** @type {ArrayLike<number>} */ values, /** @type {number} */ factor) => {
+    for (let at = 0; at < values.length; at += 1) key[end++] = factor * values[at];
+  };
   // To a sixteenth of a pixel.
-  for (let node = 0; node < nodes; node += 1) {
-    key[at] = 16 * depth[node];
-    key[at + 1] = 16 * inner[0][node];
-    key[at + 2] = 16 * outer[0][node];
-    key[at + 3] = 16 * inner[1][node];
-    key[at + 4] = 16 * outer[1][node];
-    key[at + 5] = kind[node];
-    at += 6;
-  }
-  for (let edge = 0; edge < edges; edge += 1) {
-    key[at] = source[edge];
-    key[at + 1] = target[edge];
-    key[at + 2] = origin[edge];
-    key[at + 3] = 16 * sourceOffset[0][edge];
-    key[at + 4] = 16 * targetOffset[0][edge];
-    key[at + 5] = 16 * sourceOffset[1][edge];
-    key[at + 6] = 16 * targetOffset[1][edge];
-    at += 7;
-  }
+  for (const values of [depth, ...inner, ...outer, ...sourceOffset, ...targetOffset]) add(values, 16);
+  for (const values of [kind, source, target, origin]) add(values, 1);
   return key;
 }
 
 /** @param {Int32Array} a @param {Int32Array} b @returns {boolean} */
 function isEqual(a, b) {
-  if (a.length !== b.length) return false;
-  for (let at = 0; at < a.length; at += 1) if (a[at] !== b[at]) return false;
-  return true;
+  return a.length === b.length && a.every((value, at) => value === b[at]);
 }
 
 /** Pass the same cache again, and only groups that changed are laid out. */

@@ -1,7 +1,7 @@
 /** Open groups that only moved since the last drawing, because nothing opened or closed in them. The boxes and lines of
  * each outermost one are taken over in bulk, shifted. */
 
-import { Numbers } from "./scene.js";
+import { Numbers, pair } from "./scene.js";
 import { OP, TENSOR } from "./sizes.js";
 
 // For the lines of each tensor or saved value, the smallest group that holds everything they depend on. While nothing
@@ -170,13 +170,10 @@ export class Moves {
     this.root = new Int32Array(groups).fill(-1);
     /** How far it moves: along the depth, in either half away from the axis, and across on the drawing. */
     this.depth = new Float64Array(groups);
-    /** @type {[Float64Array, Float64Array]} */
-    this.height = [new Float64Array(groups), new Float64Array(groups)];
-    /** @type {[Float64Array, Float64Array]} */
-    this.across = [new Float64Array(groups), new Float64Array(groups)];
+    this.height = pair(Float64Array, groups);
+    this.across = pair(Float64Array, groups);
     /** By how much the numbers of its boxes differ. */
-    /** @type {[Int32Array, Int32Array]} */
-    this.box = [new Int32Array(groups), new Int32Array(groups)];
+    this.box = pair(Int32Array, groups);
     if (last === null) return;
     for (let group = 0; group < groups; group += 1) {
       const outer = group === 0 ? -1 : this.root[parent[group]];

@@ -96,6 +96,12 @@ export class NumbersStore {
   }
 }
 
+/** @template {Values} T @param {new (length: number) => T} type @param {number} length @returns {[T, T]} one for each
+ * half */
+export function pair(type, length) {
+  return [new type(length), new type(length)];
+}
+
 /** Kinds of nodes besides the kinds of boxes in sizes.js. */
 export const PORT_IN = 4;
 export const PORT_OUT = 5;

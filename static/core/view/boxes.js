@@ -1,7 +1,7 @@
 /** The boxes of a drawing as SVG elements. Elements are reused; a new picture only rewrites numbers that changed. */
 
 import { ailmentLook, boxLook, isDark, rectangle } from "./look.js";
-import { makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./parts.js";
+import { makeParts, reused, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./parts.js";
 import { frameText } from "./box-text.js";
 import { svg, write } from "../dom.js";
 import { attributeOf, fullLabel } from "./facts.js";
@@ -46,26 +46,14 @@ export class BoxLayer {
   /** Makes exactly one element for each of these boxes. @param {Sight} sight @param {readonly number[]} chosen in the
    * drawing's order @param {(sight: Sight, box: number) => string} idOf */
   show(sight, chosen, idOf) {
-    /** @type {Map<number, BoxParts>} */
-    const kept = new Map();
-    /** @type {[number, number][]} */
-    const missing = [];
     // The codes of another graph mean other things.
     const isKnown = this.#graph === sight.graph;
     this.#graph = sight.graph;
-    for (const box of chosen) {
-      const code = codeOf(sight, box);
-      const parts = isKnown ? this.#parts.get(code) : undefined;
-      if (parts === undefined) missing.push([code, box]);
-      else {
-        parts.box = box;
-        kept.set(code, parts);
-        this.#parts.delete(code);
-      }
-    }
-    const left = [...this.#parts.values()].reverse();
+    const { kept, missing, left } = reused(this.#parts, isKnown, chosen, (box) => codeOf(sight, box));
     this.#parts = kept;
-    for (const [code, box] of missing) {
+    left.reverse();
+    for (const box of missing) {
+      const code = codeOf(sight, box);
       const parts = left.pop() ?? this.#spare.pop() ?? makeParts();
       if (parts.root.id === "") parts.root.id = `box-${(made += 1)}`;
       Object.assign(parts, { box, id: idOf(sight, box), shape: "", ailment: "", isWarning: false });
@@ -89,6 +77,7 @@ export class BoxLayer {
     for (const box of chosen) {
       const parts = kept.get(codeOf(sight, box));
       if (parts === undefined) continue;
+      parts.box = box;
       this.#shape(sight, parts);
       const isFrame = sight.drawing.kind[box] === FRAME;
       const home = isFrame ? this.frames : this.boxes;

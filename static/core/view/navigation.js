@@ -177,20 +177,15 @@ export function failedBox(sight) {
 /** @param {Sight} sight @returns {number} the first input, where walking begins */
 export function firstInput({ drawing, graph }) {
   const { boxes, kind, half, ref, isSatellite } = drawing;
-  for (let box = 0; box < boxes; box += 1) {
-    if (kind[box] !== TENSOR || isSatellite[box] === 1 || half[box] === 1) continue;
-    if (graph.topology.tensors[ref[box]].role === "input") return box;
-  }
-  return boxes > 0 ? 0 : -1;
+  const found = kind.findIndex((each, box) =>
+    each === TENSOR && isSatellite[box] === 0 && half[box] === 0 && graph.topology.tensors[ref[box]].role === "input"
+  );
+  return found < 0 && boxes > 0 ? 0 : found;
 }
 
 /** @param {Sight} sight @returns {number} -1 without a loss */
-export function lossBox({ drawing, graph }) {
-  const { boxes, kind, ref } = drawing;
-  for (let box = 0; box < boxes; box += 1) {
-    if (kind[box] === TENSOR && graph.topology.tensors[ref[box]].role === "loss") return box;
-  }
-  return -1;
+export function lossBox({ drawing: { kind, ref }, graph }) {
+  return kind.findIndex((each, box) => each === TENSOR && graph.topology.tensors[ref[box]].role === "loss");
 }
 
 /** Cost of a px aside, compared with a px ahead. */

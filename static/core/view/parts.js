@@ -128,6 +128,26 @@ function warn(parts, isWarning) {
   parts.root.classList.toggle("warning", isWarning);
 }
 
+/** Divides elements into those that stay and those left over. @template T @param {Map<number, T>} before
+ * @param {boolean} isSame whether the codes still mean the same @param {readonly number[]} chosen
+ * @param {(item: number) => number} codeOf
+ * @returns {{kept: Map<number, T>, missing: number[], left: T[]}} missing: the chosen that need an element */
+export function reused(before, isSame, chosen, codeOf) {
+  /** @type {Map<number, T>} */
+  const kept = new Map();
+  const missing = [];
+  for (const item of chosen) {
+    const code = codeOf(item);
+    const element = isSame ? before.get(code) : undefined;
+    if (element === undefined) missing.push(item);
+    else {
+      kept.set(code, element);
+      before.delete(code);
+    }
+  }
+  return { kept, missing, left: [...before.values()] };
+}
+
 // The lines of a drawing, kept while they stay in view.
 
 /** @typedef {{path: SVGPathElement, width: number, classes: string}} Line */
@@ -149,23 +169,10 @@ export class EdgeLayer {
 
   /** Makes exactly one path for each of these routes. @param {Sight} sight @param {readonly number[]} chosen */
   show(sight, chosen) {
-    const { drawing } = sight;
-    const before = this.#lines;
     // The numbers of another drawing mean other lines.
-    const isSame = this.#drawing === drawing;
-    this.#drawing = drawing;
-    /** @type {Map<number, Line>} */
-    const kept = new Map();
-    const missing = [];
-    for (const route of chosen) {
-      const line = isSame ? before.get(route) : undefined;
-      if (line === undefined) missing.push(route);
-      else {
-        kept.set(route, line);
-        before.delete(route);
-      }
-    }
-    const left = [...before.values()];
+    const isSame = this.#drawing === sight.drawing;
+    this.#drawing = sight.drawing;
+    const { kept, missing, left } = reused(this.#lines, isSame, chosen, (route) => route);
     this.#lines = kept;
     for (const route of missing) {
       const line = left.pop() ?? { path: svg("path"), width: 0, classes: "" };
