@@ -109,6 +109,7 @@ test("what is found is what the dump says", async () => {
     "numel>=10000": tensorsWhere(({ shape }) => shape.reduce((a, b) => a * b, 1) >= 10_000),
     "op:mm std>0.01": opsWhere(({ name, outputs }) => /mm/i.test(name) && outputs.some((id) => std(id) > 0.01)),
     "time>50": ops.filter((_, at) => timing.op_us[at] > 50).map(({ id }) => id),
+    "op:mm phase:backward": opsWhere(({ name, phase }) => /mm/i.test(name) && phase === "backward"),
     "nan>0": [],
   })) {
     const { ids, total } = run(text);

@@ -75,7 +75,6 @@ export class DrawingRequests {
 
   /** @param {LayoutAnswer} answer */
   #answer({ request, key, drawing }) {
-    if (request < this.#answered) return;
     if (request === this.#asked) this.#unanswered = null;
     this.#answered = request;
     const end = this.isWaiting ? () => {} : this.#end;
