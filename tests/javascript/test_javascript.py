@@ -57,10 +57,10 @@ def made(folder):
         "topologies": {name: json.loads(dump_json(dump_topology(make()))) for name, make in MODELS.items()},
         "edited": edited_models(),
         "steps": steps(),
-        "repeated": [recorded(Repeated(times), torch.randn(2, 3)) for times in (2, 3)],
+        "repeated": [recorded(repeated(times), torch.randn(2, 3)) for times in (2, 3)],
         "training": training(folder),
         "dumps": dumps(),
-        "residual": recorded(Residual(), torch.randn(2, 4), loss=torch.sum),
+        "residual": recorded(residual(), torch.randn(2, 4), loss=torch.sum),
     }
 
 
@@ -114,7 +114,7 @@ def edited_models():
             second=nn.Linear(4, 4),
         )
 
-    def repeated(times):
+    def stacked(times):
         blocks = [nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(times)]
         return Layers(lambda model, x: model.body(x).sum(), body=nn.Sequential(*blocks))
 
@@ -124,59 +124,42 @@ def edited_models():
         "longer": two(torch.sin, torch.tanh),
         "other": two(lambda x: x, torch.sigmoid),
         "shorter": Layers(lambda model, x: model.first(x).sum(), first=nn.Linear(4, 4)),
-        "three": repeated(3),
-        "five": repeated(5),
+        "three": stacked(3),
+        "five": stacked(5),
         "leaf": Layers(lambda model, x: model.block(x).sum(), block=nn.Linear(4, 4)),
         "nested": Layers(lambda model, x: model.block(model.other(x)).sum(), block=block, other=nn.Linear(4, 4)),
     }
     return {name: json.loads(dump_json(dump_topology(trace_model(m, torch.randn(5, 4))))) for name, m in models.items()}
 
 
-class Repeated(nn.Module):
+def repeated(times):
     """One layer, called several times."""
 
-    def __init__(self, times):
-        super().__init__()
-        self.times, self.lin = times, nn.Linear(3, 3)
-
-    def forward(self, x):
-        for _ in range(self.times):
-            x = torch.tanh(self.lin(x))
+    def forward(model, x):
+        for _ in range(times):
+            x = torch.tanh(model.lin(x))
         return x.square().mean()
 
-
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return x + torch.tanh(self.inner(x))
+    return Layers(forward, lin=nn.Linear(3, 3))
 
 
-class Block(nn.Module):
+def residual():
+    return Layers(lambda model, x: x + torch.tanh(model.inner(x)), inner=nn.Linear(4, 4))
+
+
+def attention():
+    """Every head is one op forward and many nodes backward."""
+    return Layers(lambda model, x: x + model.attention(x, x, x)[0], attention=nn.MultiheadAttention(8, 2))
+
+
+def block():
     """Tensors share memory, are split, normalized, added and saved twice."""
 
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(16)
-        self.wide = nn.Linear(16, 32)
-        self.out = nn.Linear(16, 16)
+    def forward(model, x):
+        left, right = model.wide(model.norm(x)).chunk(2, -1)
+        return x + model.out(torch.tanh(left) * torch.sigmoid(right))
 
-    def forward(self, x):
-        left, right = self.wide(self.norm(x)).chunk(2, -1)
-        return x + self.out(torch.tanh(left) * torch.sigmoid(right))
-
-
-class Attention(nn.Module):
-    """Every head is one op forward and many nodes backward."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2)
-
-    def forward(self, x):
-        return x + self.attention(x, x, x)[0]
+    return Layers(forward, norm=nn.LayerNorm(16), wide=nn.Linear(16, 32), out=nn.Linear(16, 16))
 
 
 def steps():
@@ -192,8 +175,8 @@ def steps():
         kept.append([json.loads(dump_trace(trace_spec(spec))), bytes_kept(built.forward, built.root.parameters())])
     readers = []
     for model, x in (
-        (Attention(), torch.randn(10, 2, 8)),
-        (Block(), torch.randn(8, 4, 16)),
+        (attention(), torch.randn(10, 2, 8)),
+        (block(), torch.randn(8, 4, 16)),
     ):
         dump = recorded(model, x.requires_grad_(), loss=lambda out: out.pow(2).mean())
         readers.append([dump, sorted(nodes_that_keep(model(x).pow(2).mean()))])
