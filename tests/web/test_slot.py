@@ -1,10 +1,8 @@
 """The compute slot: one thread, one line, deadlines, cancellation and accounts."""
 
 import asyncio
-import contextvars
 import gc
 import math
-import random
 import subprocess
 import sys
 import threading
@@ -190,20 +188,6 @@ def test_long_running_work_lengthens_the_proposed_wait(slot):
     asyncio.run(scenario())
 
 
-def test_work_sees_the_context_of_its_caller(slot):
-    whom = contextvars.ContextVar("whom", default=None)
-
-    async def caller(name):
-        whom.set(name)
-        return await slot.run(lambda: (whom.get(), threading.current_thread().name))
-
-    async def scenario():
-        return await asyncio.gather(caller("a"), caller("b"), slot.run(whom.get))
-
-    thread = "compute-cpu_0"
-    assert asyncio.run(scenario()) == [("a", thread), ("b", thread), None]
-
-
 def test_usual_durations_are_learned_by_kind(slot):
     async def scenario():
         for _ in range(20):
@@ -323,23 +307,6 @@ def test_work_that_ignores_its_deadline_keeps_the_slot_busy(slot, monkeypatch):
     assert closed(slot.metrics)["request", "timed_out"] == 1
 
 
-def test_memory_is_given_back_in_the_compute_thread_after_work(monkeypatch):
-    monkeypatch.setattr(compute_module, "GIVE_BACK_SECONDS", 0.01)
-    returned = []
-    slot = ComputeSlot("cpu", queue=2, give_back=lambda: returned.append(threading.current_thread()))
-
-    async def scenario():
-        for times in (1, 2):
-            thread = await slot.run(threading.current_thread)
-            await until(lambda: len(returned) == times)  # noqa: B023 (awaited at once)
-            assert slot._give_back_timer is None, "once after the last work"
-        return thread
-
-    thread = asyncio.run(scenario())
-    slot.close()
-    assert returned == [thread, thread]
-
-
 def test_an_error_while_giving_memory_back_is_logged(monkeypatch, caplog):
     monkeypatch.setattr(compute_module, "GIVE_BACK_SECONDS", 0.01)
 
@@ -357,17 +324,6 @@ def test_an_error_while_giving_memory_back_is_logged(monkeypatch, caplog):
     slot.close()
     assert "free memory on cpu could not be returned" in caplog.text
     assert "no such thing" in caplog.text
-
-
-def test_a_closed_slot_gives_no_memory_back():
-    slot = ComputeSlot("cpu", queue=2)
-
-    async def scenario():
-        await slot.run(int)
-        slot.close()
-        assert slot._give_back_timer.cancelled()
-
-    asyncio.run(scenario())
 
 
 def test_a_deadline_in_line_is_answered_with_a_wait(slot):
@@ -518,61 +474,3 @@ def test_an_error_holds_no_tensors(slot, error):
 
 
 # All of it at random -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(2))
-def test_random_clients_keep_accounts_closed_and_one_computation_at_once(seed):
-    dice = random.Random(seed)
-    slot = ComputeSlot("cpu", queue=3)
-    running = 0
-
-    def work(steps, end):
-        nonlocal running
-        running += 1
-        assert running == 1
-        try:
-            for _ in range(steps):
-                time.sleep(0.0005)
-                if end != "stubborn":
-                    check()
-            if end == "fails":
-                raise ZeroDivisionError
-            if end == "memory":
-                raise MemoryError
-        finally:
-            running -= 1
-
-    def job():
-        return partial(work, dice.randrange(8), dice.choice(["", "", "", "stubborn", "fails", "memory"]))
-
-    async def request():
-        await slot.run(job(), dice.choice([math.inf, math.inf, 0.02, 0.002]))
-
-    async def socket():
-        kind = dice.choice(["picture", "theory"])
-        async with slot.turn(kind) as waited:
-            if dice.random() < 0.2:
-                return
-            piece = Work(kind, slot.metrics, waited=waited)
-            if dice.random() < 0.3:
-                asyncio.get_running_loop().call_later(0.001, piece.stop.ask, StoppedError("superseded"))
-            await slot.compute(piece, job(), dice.choice([5, 0.002]), "")
-
-    async def client():
-        for _ in range(6):
-            task = asyncio.create_task(dice.choice([request, socket])())
-            if dice.random() < 0.3:
-                await asyncio.sleep(dice.random() * 0.004)
-                task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            closed(slot.metrics)
-
-    async def scenario():
-        await asyncio.gather(*(client() for _ in range(6)))
-        await until(lambda: not slot.busy)
-        assert slot.in_line == 0
-        assert await slot.run(lambda: "still there") == "still there"
-        slot.close()
-
-    asyncio.run(scenario())
-    books = closed(slot.metrics)
-    assert books["request", "in_hand"] == books["picture", "in_hand"] == books["theory", "in_hand"] == 0
-    assert books["request", "done"] > 0
