@@ -8,9 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 from accounts import accounts, closed
 from served import wait_for
+from starlette.datastructures import Headers
 
 from chainrule.build import build_model
 from chainrule.chapter import page
@@ -20,6 +20,7 @@ from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import check
 from chainrule.web import api, compute
+from chainrule.web.answers import is_fresh
 from chainrule.web.main import create_app
 
 
@@ -35,11 +36,6 @@ def forbid_computing(monkeypatch):
     for name in ("trace_spec", "tensor_values", "layer_theory"):
         monkeypatch.setattr(api, name, fail)
     monkeypatch.setattr(formats, "trace_spec", fail)
-
-
-@pytest.fixture
-def no_compute(monkeypatch):
-    forbid_computing(monkeypatch)
 
 
 @pytest.fixture
@@ -100,16 +96,11 @@ def test_theory_has_the_published_moments(client, activation, expected):
 
 def test_theory_without_a_fixed_point_and_at_criticality(client):
     assert theory(client, "activation=relu&weight_variance=2.1")["fixed_point"] is None
-    assert theory(client, "activation=gelu&weight_variance=2")["fixed_point"] is None
     critical = theory(client, "activation=relu&weight_variance=2")["fixed_point"]
     assert (critical["q"], critical["c"], critical["chi1"]) == pytest.approx((2, 1, 1))
     assert list(critical) == ["q", "c", "chi1", "depth_scale_gradient", "depth_scale_correlation"]
     assert critical["depth_scale_gradient"] == critical["depth_scale_correlation"] == "Infinity"
-
-
-def test_theory_defaults_to_the_gain_that_preserves_the_variance(client):
-    body = theory(client, "")
-    assert (body["activation"], body["weight_variance"], body["bias_variance"]) == ("relu", 2.0, 0.0)
+    # The default is the gain that preserves the variance.
     tanh = theory(client, "activation=tanh")
     assert tanh["weight_variance"] == pytest.approx(1.5925**2, abs=1e-3)
     assert tanh["fixed_point"]["q"] == pytest.approx(1, abs=1e-6)
@@ -127,29 +118,38 @@ def test_theory_at_the_ends_of_its_range(client, activation):
 
 TAGGED = [
     "/api/v1/trace.json?widths=9,5,1",
-    "/api/v1/trace.dot?widths=9,5,1",
-    "/api/v1/trace.model-explorer.json?widths=9,5,1",
     "/api/v1/profile.json?widths=9,5,1",
     "/api/v1/theory.json?activation=tanh&weight_variance=1.3",
     "/api/v1/tensor.json?name=l1&widths=9,5,1",
-    "/api/v1/presets.json",
-    "/api/v1/devices.json",
-    "/api/v1/schema/trace.json",
 ]
 
 
 @pytest.mark.parametrize("path", TAGGED)
 def test_a_known_tag_is_answered_304_without_computing(client, path, monkeypatch):
     first = client.get(path)
-    assert first.status_code == 200
     tag = first.headers["etag"]
     assert tag.startswith('W/"')
     forbid_computing(monkeypatch)
     again = client.get(path, headers={"if-none-match": tag})
-    assert again.status_code == 304
-    assert again.content == b""
-    assert again.headers["etag"] == tag
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
     assert again.headers["cache-control"] == first.headers["cache-control"]
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, False),
+        ('"abc"', True),
+        ('"x", W/"abc" , "y"', True),
+        ("*", True),
+        ('W/"abcd"', False),
+        ("abc", False),
+        ("", False),
+    ],
+)
+def test_tags_are_compared_weakly(header, expected):
+    headers = Headers({} if header is None else {"if-none-match": header})
+    assert is_fresh(headers, 'W/"abc"') is expected
 
 
 @pytest.mark.parametrize(
@@ -196,30 +196,24 @@ def test_a_tag_depends_on_the_environment(client, monkeypatch):
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 BAD = [
-    ("/api/v1/trace.json?name=l2", 422, "invalid_spec", "name"),
-    ("/api/v1/trace.dot?seed=1&seed=1", 422, "invalid_spec", "seed"),
-    ("/api/v1/profile.json?batch=1025", 422, "over_limit", "batch"),
-    ("/api/v1/theory.json?activation=", 422, "invalid_parameter", "activation"),
-    ("/api/v1/theory.json?scale=2", 422, "invalid_parameter", "scale"),
-    ("/api/v1/theory.json?weight_variance=1e13", 422, "invalid_parameter", "weight_variance"),
-    ("/api/v1/theory.json?weight_variance=9e9999", 422, "invalid_parameter", "weight_variance"),
-    ("/api/v1/theory.json?bias_variance=inf", 422, "invalid_parameter", "bias_variance"),
-    ("/api/v1/theory.json?bias_variance=1&bias_variance=1", 422, "invalid_spec", "bias_variance"),
-    ("/api/v1/tensor.json", 422, "bad_request", "name"),
-    ("/api/v1/tensor.json?name=l2&rows=5", 422, "invalid_range", "rows"),
-    ("/api/v1/tensor.json?name=l2&cols=0:65", 422, "invalid_range", "cols"),
+    ("/api/v1/trace.dot?seed=1&seed=1", "invalid_spec", "seed"),
+    ("/api/v1/profile.json?batch=1025", "over_limit", "batch"),
+    ("/api/v1/theory.json?weight_variance=1e13", "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?weight_variance=9e9999", "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?bias_variance=1&bias_variance=1", "invalid_spec", "bias_variance"),
+    ("/api/v1/tensor.json", "bad_request", "name"),
+    ("/api/v1/tensor.json?name=l2&rows=5", "invalid_range", "rows"),
+    ("/api/v1/tensor.json?name=l2&cols=0:65", "invalid_range", "cols"),
 ]
 
 
-@pytest.mark.parametrize(("path", "status", "code", "field"), BAD, ids=[path for path, *_ in BAD])
-@pytest.mark.usefixtures("no_compute")
-def test_bad_input_is_refused_before_anything_is_computed(client, path, status, code, field):
+@pytest.mark.parametrize(("path", "code", "field"), BAD, ids=[path for path, *_ in BAD])
+def test_bad_input_is_refused_before_anything_is_computed(client, monkeypatch, path, code, field):
+    forbid_computing(monkeypatch)
     answer = client.get(path)
-    assert answer.status_code == status
     error = answer.json()["error"]
-    assert (error["code"], error["field"]) == (code, field)
+    assert (answer.status_code, error["code"], error["field"]) == (422, code, field)
     assert error["message"].startswith(field)
-    assert answer.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(
@@ -228,16 +222,12 @@ def test_bad_input_is_refused_before_anything_is_computed(client, path, status, 
         (b"\xff\xfe", {}, 400, "malformed_json"),
         (b"[" * 5000, {}, 400, "malformed_json"),
         (b'{"scale": NaN}', {}, 400, "malformed_json"),
-        (b"[]", {}, 422, "invalid_body"),
-        (b'{"scale": {}}', {}, 422, "invalid_spec"),
-        (b"{}", {"content-type": "text/plain"}, 415, "unsupported_media_type"),
         (b"scale=2", {"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
         (b"{}", {"content-type": ""}, 415, "unsupported_media_type"),
-        (b" " * 70_000 + b"{}", {}, 413, "body_too_large"),
     ],
 )
-@pytest.mark.usefixtures("no_compute")
-def test_a_bad_body_is_refused(client, body, headers, status, code):
+def test_a_bad_body_is_refused(client, monkeypatch, body, headers, status, code):
+    forbid_computing(monkeypatch)
     answer = client.request(
         "POST", "/api/v1/trace", content=body, headers={"content-type": "application/json", **headers}
     )
@@ -353,24 +343,6 @@ def test_closing_the_connection_stops_the_computation(serve, settings, monkeypat
     assert closed(app.state.service.metrics) == {
         ("request", "accepted"): 2,
         ("request", "cancelled disconnected"): 2,
-    }
-
-
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")], ids=["host", "device"])
-def test_out_of_memory_is_a_507_and_the_next_request_works(app, client, monkeypatch, error):
-    def fail(_):
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(api, "_profile_bytes", fail)
-        answer = client.get("/api/v1/profile.json")
-    assert answer.status_code == 507
-    assert answer.json()["error"]["code"] == "out_of_memory"
-    assert client.get("/api/v1/profile.json?widths=9,5,1").status_code == 200
-    assert closed(app.state.service.metrics) == {
-        ("request", "accepted"): 2,
-        ("request", "done"): 1,
-        ("request", "failed out_of_memory"): 1,
     }
 
 

@@ -9,7 +9,6 @@ from websockets.sync.client import connect
 
 from chainrule.dump.wire import load
 from chainrule.export.formats import FORMATS
-from chainrule.foundations.linear_extension import load_extension
 from chainrule.foundations.linear_extension.library import target_path
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -39,27 +38,17 @@ def without_timing(answer):
 
 
 # Every program in one format, and every format of one program; the other pairs are the long tail.
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize(
-    ("program", "form"),
-    [
-        pytest.param(
-            program,
-            form,
-            marks=[] if program == "matmul" or form.name == "dot" else pytest.mark.long,
-            id=f"{program}-{form.name}",
-        )
-        for program in CONSTRUCTS
-        for form in FORMATS.values()
-    ],
+    "program", ["matmul", *(pytest.param(each, marks=pytest.mark.long) for each in CONSTRUCTS[1:])]
 )
 def test_every_program_has_every_format(client, program, form):
     answer = client.get(f"/api/v1/{form.file}?program={program}")
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == form.media_type
-    trace = trace_spec(ModelSpec(program=program))
-    names = {trace.tensor_by_name[name].name for name in ("loss", "a" if program == "matmul" else "x")}
-    if form.name != "node-data":
-        assert all(name in answer.text for name in names)
+    assert form.name == "node-data" or all(
+        name in answer.text for name in ("loss", "a" if program == "matmul" else "x")
+    )
 
 
 @pytest.mark.parametrize("program", CONSTRUCTS)
@@ -70,20 +59,6 @@ def test_a_profile_without_layers_has_all_keys(client, program):
     assert answer["layers"] == []
     assert answer["advice"] is None
     assert answer["spec"]["program"] == program
-
-
-@pytest.mark.parametrize(
-    ("query", "shape"),
-    [
-        ("program=matmul&name=c", [2, 2]),
-        ("program=neuron&name=out.g", []),
-        ("program=exp&name=x.g", [4, 5]),
-        ("program=two_outputs&name=sines", [4, 5]),
-        ("program=two_outputs&name=cosines.g", [4, 5]),
-    ],
-)
-def test_values_of_a_programs_tensor(client, query, shape):
-    assert client.get(f"/api/v1/tensor.json?{query}").json()["shape"] == shape
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -118,15 +93,6 @@ def test_a_refused_spec_names_its_key(client, query, code, field):
     assert "The default model is shown instead." in page.text
 
 
-def test_two_spellings_of_one_spec_have_one_tag(client):
-    tags = {
-        client.get(f"/api/v1/trace.json?{query}").headers["etag"]
-        for query in ("program=exp", "widths=5&program=exp", "batch=4&program=exp&seed=42")
-    }
-    assert len(tags) == 1
-    assert client.get("/api/v1/trace.json?program=my_relu").headers["etag"] not in tags
-
-
 def test_openapi_names_the_programs_that_use_a_key(client):
     document = client.get("/openapi.json").json()
     parameters = {each["name"]: each for each in document["paths"]["/api/v1/trace.json"]["get"]["parameters"]}
@@ -135,37 +101,23 @@ def test_openapi_names_the_programs_that_use_a_key(client):
     assert "matmul 3,2" in parameters["widths"]["description"]
 
 
-@pytest.fixture
-def nothing_built(monkeypatch, tmp_path):
-    """An empty cache of extensions, and none loaded."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    load_extension.cache_clear()
-    yield
-    load_extension.cache_clear()
-
-
-@pytest.mark.usefixtures("nothing_built")
+@pytest.mark.usefixtures("no_linear_extension")
 def test_linear_cpp_without_the_extension_is_a_501(client):
-    for address in ("trace.json", "profile.json", "trace.dot"):
-        answer = client.get(f"/api/v1/{address}?program=linear_cpp")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (501, "missing_extra")
-        assert "chainrule build-extension" in answer.json()["error"]["message"]
+    for address in ("/api/v1/trace.json", "/api/v1/profile.json", "/api/v1/trace.dot", "/"):
+        answer = client.get(f"{address}?program=linear_cpp")
+        assert answer.status_code == 501
+        assert "chainrule build-extension" in answer.text
     # Source code needs no extension.
     assert client.get("/api/v1/trace.py?program=linear_cpp").status_code == 200
-    page = client.get("/?program=linear_cpp")
-    assert page.status_code == 501
-    assert "chainrule build-extension" in page.text
 
 
-@pytest.mark.usefixtures("nothing_built")
+@pytest.mark.usefixtures("no_linear_extension")
 def test_a_broken_extension_hides_its_path(client, tmp_path):
     path = target_path(cuda=False)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"no library")
-    api = "/api/v1"
-    addresses = [f"{api}/{name}?program=linear_cpp" for name in ("trace.json", "profile.json", "tensor.json?name=out")]
-    for address in (*addresses, "/foundations/extension.json", "/?program=linear_cpp"):
-        answer = client.get(address.replace("?name=out?", "?name=out&"))
+    for address in ("/api/v1/trace.json", "/api/v1/profile.json", "/foundations/extension.json", "/"):
+        answer = client.get(address if "extension" in address else f"{address}?program=linear_cpp")
         assert "the C++ extension does not load: run" in unescape(answer.text)
         assert str(tmp_path) not in answer.text
 
