@@ -20,7 +20,7 @@ from chainrule.stats import kernel_name
 from chainrule.web import api
 from chainrule.web.main import create_app
 from chainrule.web.metrics import Kind, Metrics
-from chainrule.web.request_log import CLIENT_GONE, METHODS, OTHER, RequestLog, Templates
+from chainrule.web.request_log import CLIENT_GONE, OTHER, RequestLog, Templates
 
 
 def families(text):
@@ -44,29 +44,20 @@ def requests(scraped):
 
 
 # The text ------------------------------------------------------------------------------------------------------------
-def test_prometheus_reads_every_family(client):
-    client.get("/api/v1/trace.json?widths=9,5,1")
-    client.get("/api/v1/trace.json?widths=0")
+def test_prometheus_reads_every_family_before_the_first_request(client):
     text = client.get("/metrics").text
-    for name, family in families(text).items():
+    scraped = families(text)
+    for name, family in scraped.items():
         assert name.startswith(("chainrule_", "process_"))
         assert family.documentation.endswith("."), name
         assert family.type in ("counter", "gauge", "histogram"), name
     assert "_created" not in text
-
-
-def test_build_information(client):
-    scraped = scrape(client)
     (build,) = scraped["chainrule_build_info"].samples
     assert build.value == 1
     assert build.labels["version"] == __version__
     assert build.labels["kernel"] == kernel_name()
     assert build.labels["torch"]
     assert scraped["chainrule_start_time_seconds"].samples[0].value > 1e9
-
-
-def test_series_start_at_zero(client):
-    scraped = scrape(client)
     kinds = {"request", "picture", "theory"}
     for name in ("accepted", "done", "timed_out"):
         assert values(scraped[f"chainrule_work_{name}"]) == {(kind,): 0 for kind in kinds}
@@ -119,59 +110,31 @@ def test_requests_are_counted_by_method_route_and_status(client):
     assert values(scraped["chainrule_http_open_requests"]) == {(): 1}
 
 
-def test_unknown_paths_and_names_add_no_series(client, settings):
-    known = templates_of(create_app(settings))
+def test_unknown_paths_and_names_add_no_series(client):
     letters = random.Random(7)
 
     def ask(times):
         for number in range(times):
             word = "".join(letters.choices(string.ascii_letters + string.digits + "/%{}\"'\\~", k=12))
-            client.get(f"/{number}{word}")
-            client.get(f"/api/v1/{word}")
-            client.get(f"/static/{word}")
+            for path in (f"/{number}{word}", f"/api/v1/{word}", f"/static/{word}", f"/api/v1/trace.json?{word}={word}"):
+                client.get(path)
             client.get(f"/healthz?{word}", headers={"x-request-id": word, "user-agent": word})
             client.request(word[:4].encode().hex(), "/healthz")
-            client.get(f"/api/v1/trace.json?{word}={word}")
             client.get("/api/v1/presets.json", headers={"host": f"{word[:3].encode().hex()}.example"})
         return scrape(client)
 
     first, second = ask(10), ask(40)
     # The scrapes themselves are one series more.
     assert set(requests(second)) - set(requests(first)) <= {("GET", "/metrics", "200")}
-    for method, route, status in requests(second):
-        assert method in METHODS | {OTHER}
-        assert route in known | {OTHER}
-        assert 100 <= int(status) < 600
+    assert {method for method, *_ in requests(second)} == {"GET", OTHER}
     assert ("other", "/healthz", "405") in requests(second)
     assert set(values(first["chainrule_rejected"])) == set(values(second["chainrule_rejected"]))
     assert sum(len(family.samples) for family in second.values()) < 400
 
 
-def templates_of(app):
-    found = {"/static/{path}"}
-    waiting = list(app.routes)
-    while waiting:
-        route = waiting.pop()
-        if hasattr(route, "path"):
-            found.add(route.path)
-        else:
-            waiting += route.original_router.routes
-    return found
-
-
 def test_every_route_has_its_label():
-    async def endpoint(_):
-        raise AssertionError("nobody asks")
-
-    templates = Templates(
-        [
-            Route("/a", endpoint),
-            Route("/a/{name}", endpoint),
-            Route("/files/{rest:path}", endpoint),
-            WebSocketRoute("/live", endpoint),
-            Mount("/static", endpoint),
-        ]
-    )
+    names = ("/a", "/a/{name}", "/files/{rest:path}")
+    templates = Templates([*(Route(name, print) for name in names), WebSocketRoute("/live", print), Mount("/static")])
     expected = {
         "/a": "/a",
         "/a/x": "/a/{name}",
