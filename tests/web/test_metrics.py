@@ -134,7 +134,9 @@ def test_unknown_paths_and_names_add_no_series(client):
 
 def test_every_route_has_its_label():
     names = ("/a", "/a/{name}", "/files/{rest:path}")
-    templates = Templates([*(Route(name, print) for name in names), WebSocketRoute("/live", print), Mount("/static")])
+    templates = Templates(
+        [*(Route(name, print) for name in names), WebSocketRoute("/live", print), Mount("/static", print)]
+    )
     expected = {
         "/a": "/a",
         "/a/x": "/a/{name}",
