@@ -105,42 +105,24 @@ SERVICES = COMPOSE["services"]
 REPLICAS = {name: service for name, service in SERVICES.items() if name.startswith("chainrule-")}
 
 
-NGINX_TOKEN = re.compile(
-    r"""(?:^|(?<=\s))\#[^\n]*|'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<end>[;{}])|(?P<word>[^\s;{}]+)""", re.VERBOSE
-)
-
-
-def read_blocks(text):
-    """Every directive of an nginx configuration, as its words and the words of its blocks."""
-    found, words, blocks = [], [], []
-    for token in NGINX_TOKEN.finditer(text):
-        if token["end"] in (";", "{"):
-            found.append((words, tuple(map(tuple, blocks))))
-        if token["end"] == "{":
-            blocks.append(words)
-        if token["end"] == "}":
-            blocks.pop()
-        if token["end"]:
-            words = []
-        elif token.lastgroup:
-            words.append(token[token.lastgroup])
-    assert not blocks
-    return found
+PLAIN = re.sub(r"(?m)^\s*#.*\n", "", PROXY)
+"""The proxy's configuration without comments."""
 
 
 def directives(text):
-    """Every directive of every block."""
-    return [words for words, _ in read_blocks(text)]
+    """Every directive of a configuration or of one of its blocks, as its words."""
+    return [shlex.split(line.rstrip(" ;{")) for line in text.splitlines() if line.strip(" }")]
 
 
 def directives_in(*block):
-    """The directives of one block."""
-    return [words for words, blocks in read_blocks(PROXY) if blocks and blocks[-1] == block]
+    """The directives of one block, by its words."""
+    (start,) = re.finditer(r"^( *)" + r"\s+".join(map(re.escape, block)) + r" \{$", PLAIN, re.MULTILINE)
+    return directives(PLAIN[start.end() :].partition(f"\n{start[1]}}}")[0])
 
 
 def directive(name):
     """The arguments of a directive that is there once."""
-    (found,) = [words[1:] for words in directives(PROXY) if words[0] == name]
+    (found,) = [words[1:] for words in directives(PLAIN) if words[0] == name]
     return found
 
 
@@ -187,7 +169,7 @@ def test_a_replica_is_the_image_with_settings_that_are_settings():
 
 def test_the_proxy_knows_both_replicas_and_goes_to_the_other_where_one_is_down():
     port = environment_of()["CHAINRULE_PORT"]
-    servers = [words[1:] for words in directives(PROXY) if words[0] == "server" and len(words) > 1]
+    servers = [words[1:] for words in directives(PLAIN) if words[0] == "server" and len(words) > 1]
     assert [each[0] for each in servers] == [f"{name}:{port}" for name in REPLICAS]
     for server in servers:
         assert "resolve" in server, "a replica made anew has another address"
@@ -210,7 +192,7 @@ def test_the_proxy_waits_longer_than_the_deadlines():
 
 
 def test_the_proxy_passes_on_what_the_server_judges_by():
-    headers = {words[1]: words[2] for words in directives(PROXY) if words[0] == "proxy_set_header"}
+    headers = {words[1]: words[2] for words in directives(PLAIN) if words[0] == "proxy_set_header"}
     assert headers == {
         "Host": "$http_host",
         # Values of an outer proxy are passed on, not overwritten: the cookie is Secure where TLS is.
@@ -240,19 +222,19 @@ def test_the_proxy_writes_down_no_token():
         assert found.search(request)[name] == logged
     assert not found.search("?token=secret GET")
     # Errors of single requests are logged with their whole first line.
-    logs = {blocks: words[1:] for words, blocks in read_blocks(PROXY) if words[0] == "error_log"}
-    assert logs == {(): ["/dev/stderr", "warn"], (("http",),): ["/dev/null", "crit"]}
+    assert "\nerror_log /dev/stderr warn;" in PLAIN
+    assert ["error_log", "/dev/null", "crit"] in directives_in("http")
 
 
 def test_what_the_proxy_says_itself_has_the_shape_and_the_headers_of_every_error():
-    (own,) = {words[-1] for words in directives(PROXY) if words[0] == "error_page"}
+    (own,) = {words[-1] for words in directives(PLAIN) if words[0] == "error_page"}
     assert own.startswith("/"), "a request that cannot be read is led to no named location"
     own = directives_in("location", "=", own)
     assert ["internal"] in own
     assert ["default_type", "application/json"] in own
     headers = {words[1].lower(): words[2] for words in own if words[0] == "add_header" and words[3:] == ["always"]}
     assert headers == SECURITY_HEADERS | {"cache-control": "no-store", "retry-after": "$own_retry_after"}
-    (body,) = [words[2] for words in directives(PROXY) if words[0] == "return" and len(words) > 2]
+    (body,) = [words[2] for words in directives(PLAIN) if words[0] == "return" and len(words) > 2]
     codes, messages = (dict(directives_in("map", "$status", f"$own_{name}")) for name in ("code", "message"))
     for status in codes.keys() | messages.keys():
         code, message = codes.get(status, codes["default"]), messages.get(status, messages["default"])

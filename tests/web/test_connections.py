@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import logging
 import socket
 import struct
 import subprocess
@@ -129,6 +130,10 @@ class Application:
 
     def rejected(self, code):
         return self.metrics.registry.get_sample_value("chainrule_rejected_total", {"code": code}) or 0
+
+    def answered(self, route, status):
+        labels = {"method": "POST" if route != "other" else route, "route": route, "status": str(status)}
+        return self.metrics.registry.get_sample_value("chainrule_http_requests_total", labels)
 
     @property
     def open_requests(self):
@@ -296,6 +301,9 @@ def test_a_body_may_end_after_its_answer(start_app):
 
 
 # Malformed HTTP ------------------------------------------------------------------------------------------------------
+BAD_CHUNK = b"POST /waits HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n"
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -308,15 +316,22 @@ def test_a_body_may_end_after_its_answer(start_app):
         b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
         b"POST /waits HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         + GET,
+        BAD_CHUNK,
     ],
-    ids=["words", "empty", "tls", "no host", "two hosts", "encoding", "large head", "two lengths"],
+    ids=["words", "empty", "tls", "no host", "two hosts", "encoding", "large head", "two lengths", "chunk"],
 )
-def test_malformed_http_is_answered_with_a_json_error(start_app, data):
-    application = start_app()
+def test_malformed_http_is_answered_with_a_json_error_and_logged_once(start_app, caplog, data):
+    caplog.set_level(logging.INFO, "chainrule.web.request_log")
+    application = start_app(receive_seconds=60)
     with opened(application.port) as client:
         client.sendall(data)
         check_error(rest(client), 400, "bad_request")
+    route = "/waits" if data == BAD_CHUNK else "other"
+    wait_for(lambda: application.answered(route, 400) == 1)
     assert application.rejected("bad_request") == 1
+    (record,) = [each.fields for each in caplog.records if each.getMessage() == "request"]
+    assert (record["status"], record["error"], record["client"]) == (400, "bad_request", "127.0.0.1")
+    assert application.gone.is_set() == (data == BAD_CHUNK)
 
 
 UPGRADE = (
@@ -481,15 +496,6 @@ def test_a_socket_without_pongs_is_closed(start_app):
     assert answer.endswith(
         struct.pack("!BBH", 0x88, 2 + len(b"keepalive ping timeout"), 1011) + b"keepalive ping timeout"
     )
-
-
-@pytest.mark.long
-def test_a_socket_with_pongs_stays_open(start_app):
-    application = start_app(send_seconds=1)
-    with connect(f"ws://127.0.0.1:{application.port}/listens", ping_interval=None) as websocket:
-        with pytest.raises(TimeoutError):
-            websocket.recv(timeout=5)
-        assert not application.gone.is_set()
 
 
 # Too many connections -----------------------------------------------------------------------------------------------

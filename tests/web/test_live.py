@@ -32,32 +32,6 @@ def socket(address):
         yield Socket(websocket)
 
 
-@pytest.fixture
-def gate(monkeypatch):
-    """Traces wait for the gate, which counts simultaneous ones."""
-
-    class Gate:
-        def __init__(self):
-            self.open = threading.Event()
-            self.entered = threading.Semaphore(0)
-            self.running = self.most = 0
-            self.threads = set()
-
-        def trace(self, spec):
-            self.running += 1
-            self.most = max(self.most, self.running)
-            self.threads.add(threading.current_thread().name)
-            self.entered.release()
-            assert self.open.wait(20)
-            self.running -= 1
-            return trace_spec(spec)
-
-    gate = Gate()
-    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: gate.trace(spec))
-    yield gate
-    gate.open.set()
-
-
 @pytest.mark.smoke
 def test_a_frame_holds_the_numbers_of_the_trace(socket):
     socket.ask(1, seed=3, widths="20,10,1")
@@ -107,42 +81,6 @@ def test_a_nan_loss_is_sent_as_nan(socket):
     assert math.isnan(frame.loss)
     assert frame.columns["nan"][socket.row("out")] == 200 * 100
     assert math.isnan(frame.columns["mean"][socket.row("out")])
-
-
-def test_newer_messages_replace_waiting_ones(socket, gate):
-    socket.ask(1, scale=1)
-    assert gate.entered.acquire(timeout=10)
-    for seq in range(2, 200):
-        socket.ask(seq, scale=seq / 100)
-    socket.ask(200, scale=3)
-    # A ping is answered in order: by now the server has read every message.
-    assert socket.websocket.ping().wait(10)
-    gate.open.set()
-    frames = [socket.next()]
-    while frames[-1].seq < 200:
-        frames.append(socket.next())
-    seqs = [frame.seq for frame in frames]
-    assert seqs[0] == 1
-    assert seqs == sorted(set(seqs))
-    assert len(seqs) <= 4
-    assert gate.most == 1
-    assert gate.threads == {"compute-cpu_0"}
-    expected = trace_spec(ModelSpec(scale=3))
-    assert frames[-1].loss == expected.loss
-
-
-def test_a_bad_spec_replaces_a_waiting_message_and_is_answered_in_order(socket, gate):
-    socket.ask(1)
-    assert gate.entered.acquire(timeout=10)
-    socket.ask(2, scale=2)
-    socket.ask(3, scale="much")
-    assert socket.websocket.ping().wait(10)
-    gate.open.set()
-    assert socket.next().seq == 1
-    error = socket.next()
-    assert (error["seq"], error["error"]["field"]) == (3, "scale")
-    socket.ask(4)
-    assert socket.next().seq == 4
 
 
 def test_a_bad_spec_is_answered_with_its_number(socket):
@@ -278,17 +216,6 @@ def test_theory_is_skipped_when_a_newer_frame_follows(socket, monkeypatch):
     # Only now does the client rest.
     permitted.release()
     assert socket.until_theory_of(19) == [("frame", 19), ("theory", 19)]
-
-
-@pytest.mark.usefixtures("never_at_once")
-@pytest.mark.parametrize("mistake", [{"scale": "much"}, {"widths": "100x66"}])
-def test_theory_is_sent_after_a_bad_spec(socket, gate, mistake):
-    socket.ask(1)
-    assert gate.entered.acquire(timeout=10)
-    socket.ask(2, **mistake)
-    assert socket.websocket.ping().wait(10)
-    gate.open.set()
-    assert socket.until_theory_of(1) == [("frame", 1), ("error", 2), ("theory", 1)]
 
 
 @pytest.mark.parametrize("share", [-1.0, 1.0])

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import signal
-import socket
 import threading
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
@@ -134,48 +133,6 @@ def test_every_answer_has_one_new_request_id(shared_client):
     names = [answer.headers.get_list("x-request-id") for answer in answers]
     assert all(len(each) == 1 for each in names)
     assert len({each[0] for each in names}) == len(answers)
-
-
-MALFORMED = {
-    "words": (b"nonsense\r\n\r\n", 400, "bad_request", "other"),
-    "half a head": (b"GET /healthz HTTP/1.1\r\n", 408, "request_timeout", "other"),
-    "no version": (
-        b"GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
-        400,
-        "bad_handshake",
-        "other",
-    ),
-    "a body that is none": (
-        b"POST /api/v1/trace HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
-        400,
-        "bad_request",
-        "/api/v1/trace",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", MALFORMED)
-def test_errors_before_the_app_are_logged_and_counted_once(log, serve, settings, kind):
-    data, status, code, route = MALFORMED[kind]
-    written = log("json", "info")
-    address = serve(create_app(settings), receive_seconds=0.3)
-    with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=30) as client:
-        client.sendall(data)
-        answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
-    given = re.search(rb"x-request-id: (\S+)", answer.lower())[1].decode()
-    # The request of an app ends after its answer.
-    scraped = httpx.get(f"http://{address}/metrics").text
-    while f'status="{status}"' not in scraped:
-        scraped = httpx.get(f"http://{address}/metrics").text
-    (record,) = [each for each in written.of("request") if each.get("route") != "/metrics"]
-    assert record["request_id"] == given
-    assert (record["status"], record["error"], record["client"]) == (status, code, "127.0.0.1")
-    method = "POST" if route != "other" else "other"
-    assert f'chainrule_http_requests_total{{method="{method}",route="{route}",status="{status}"}} 1.0' in scraped
-    assert scraped.count("chainrule_http_requests_total{") - scraped.count('route="/metrics"') == 1
-    assert f'chainrule_rejected_total{{code="{code}"}} 1.0' in scraped
 
 
 def test_sockets_and_refused_handshakes_have_a_request_id(serve, settings):

@@ -1,14 +1,13 @@
 """Metrics: readable by Prometheus, correct, and bounded."""
 
 import asyncio
+import contextlib
 import json
 import random
 import string
-import threading
 from typing import get_args
 
 import httpx
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from served import wait_for
 from starlette.routing import Mount, Route, WebSocketRoute
@@ -151,25 +150,19 @@ def test_every_route_has_its_label():
 
 
 def test_clients_that_leave_are_counted_apart():
+    """They leave before, during and after an answer; and one answer breaks."""
     metrics = Metrics()
+    start = {"type": "http.response.start", "status": 200, "headers": []}
+    end = {"type": "http.response.body", "body": b"{}"}
 
-    async def leaves(_scope, receive, _send):
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    def app(*steps):
+        async def run(_scope, receive, send):
+            for step in steps:
+                if isinstance(step, Exception):
+                    raise step
+                await (send(dict(step)) if step else receive())
 
-    async def late(scope, receive, send):
-        await leaves(scope, receive, send)
-        await send({"type": "http.response.start", "status": 503, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    async def quick(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-        await leaves(scope, receive, send)
-
-    async def breaks(_scope, _receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        raise RuntimeError("half an answer")
+        return run
 
     async def receive():
         return {"type": "http.disconnect"}
@@ -177,14 +170,11 @@ def test_clients_that_leave_are_counted_apart():
     async def send(_):
         pass
 
-    async def ask(app):
-        scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
-        await RequestLog(app, metrics, Templates([]))(scope, receive, send)
-
-    for app in (leaves, late, quick):
-        asyncio.run(ask(app))
-    with pytest.raises(RuntimeError, match="half an answer"):
-        asyncio.run(ask(breaks))
+    leaves = None
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
+    for steps in ([leaves], [leaves, start, end], [start, end, leaves], [start, RuntimeError("half an answer")]):
+        with contextlib.suppress(RuntimeError):
+            asyncio.run(RequestLog(app(*steps), metrics, Templates([]))(dict(scope), receive, send))
     scraped = families(metrics.text().decode())
     assert requests(scraped) == {("GET", OTHER, str(CLIENT_GONE)): 2, ("GET", OTHER, "200"): 2}
     assert values(scraped["chainrule_http_open_requests"]) == {(): 0}
@@ -238,40 +228,6 @@ def scraped_value(scraped, name, **labels):
         if sample.name == name and sample.labels == labels
     )
     return value
-
-
-def test_work_in_progress_is_shown(open_client, settings, monkeypatch):
-    gate = threading.Event()
-    monkeypatch.setattr(api, "_profile_bytes", lambda _: b"%d" % gate.wait(60))
-    client = open_client(create_app(settings.model_copy(update={"queue": 2})))
-
-    async def scraped():
-        return families((await client.client.get("/metrics")).text)
-
-    async def scenario():
-        try:
-            tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(4)]
-            # One request too many is refused; the compute thread waits at the gate.
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            while scraped_value(await scraped(), "chainrule_device_running_seconds", device="cpu") == 0:
-                await asyncio.sleep(0.01)
-            during = await scraped()
-        finally:
-            gate.set()
-        return during, await asyncio.gather(*tasks), await scraped()
-
-    during, answers, after = client.runner.run(scenario())
-    (refused,) = (answer for answer in answers if answer.status_code != 200)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
-    assert int(refused.headers["retry-after"]) >= 1
-    assert account(during, "request") == [3, 0, 0, 0, 0, 3]
-    assert account(after, "request") == [3, 3, 0, 0, 0, 0]
-    assert closes(during)
-    assert closes(after)
-    for scraped_now, expected in ((during, [2, 2, 1]), (after, [0, 2, 0])):
-        gauges = ("queue_length", "queue_limit", "device_busy")
-        assert [scraped_value(scraped_now, f"chainrule_{name}", device="cpu") for name in gauges] == expected
-    assert values(after["chainrule_rejected"]) == {("busy",): 1}
 
 
 # Sockets -------------------------------------------------------------------------------------------------------------

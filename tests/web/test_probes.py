@@ -1,6 +1,7 @@
 """Probes: alive and ready; neither waits for a device."""
 
 import asyncio
+import re
 import threading
 import time
 
@@ -58,24 +59,34 @@ def test_an_idle_server_is_alive_and_ready(client):
 def test_a_full_queue_is_not_ready(open_client, settings, gate):
     client = open_client(create_app(settings.model_copy(update={"queue": 2})))
 
+    def gauges(text):
+        names = ("queue_length", "queue_limit", "device_busy")
+        return [float(re.search(rf'^chainrule_{name}{{device="cpu"}} (.*)$', text, re.MULTILINE)[1]) for name in names]
+
     async def scenario():
-        tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(2)]
+        ask = client.client.get
+        tasks = [asyncio.create_task(ask("/api/v1/profile.json")) for _ in range(2)]
         half = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 1)
         # The probes answer while the device computes.
         assert half.json()["devices"][0]["busy"] is True
-        assert (await client.client.get("/healthz")).json()["status"] == "ok"
+        assert (await ask("/healthz")).json()["status"] == "ok"
         assert not any(task.done() for task in tasks)
-        tasks.append(asyncio.create_task(client.client.get("/api/v1/profile.json")))
+        tasks.append(asyncio.create_task(ask("/api/v1/profile.json")))
         full = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 2)
+        refused, during = await ask("/api/v1/profile.json"), await ask("/metrics")
         gate.set()
         answers = await asyncio.gather(*tasks)
-        return half, full, answers, await until(client.client, "/readyz", lambda said: said["status"] == "ready")
+        after = await until(client.client, "/readyz", lambda said: said["status"] == "ready")
+        return half, full, refused, during, answers, after, await ask("/metrics")
 
-    half, full, answers, after = client.runner.run(scenario())
+    half, full, refused, during, answers, after, idle = client.runner.run(scenario())
     assert (half.status_code, half.json()["status"]) == (200, "ready")
     assert (full.status_code, full.json()["status"], full.json()["ready"]) == (503, "busy", False)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+    assert int(refused.headers["retry-after"]) >= 1
     assert [answer.status_code for answer in answers] == [200, 200, 200]
     assert after.status_code == 200
+    assert (gauges(during.text), gauges(idle.text)) == ([2, 2, 1], [0, 2, 0])
 
 
 def test_a_device_past_its_deadline_hangs(open_client, settings, gate):

@@ -182,29 +182,6 @@ def test_a_bad_model_is_refused_and_leaves_no_thread(x, model, options, says):
         assert not thread.is_alive(), thread.name
 
 
-def test_ops_of_other_threads_are_not_recorded(net, x):
-    over = threading.Event()
-    problems = []
-
-    def train():
-        other = nn.Linear(6, 6)
-        try:
-            while not over.is_set():
-                other(x).sum().backward()
-        except Exception as error:
-            problems.append(error)
-
-    trainer = threading.Thread(target=train)
-    trainer.start()
-    try:
-        trace = explore(net, x, loss=square, browser=False).trace
-    finally:
-        over.set()
-        trainer.join()
-    assert problems == []
-    assert len([op for op in trace.ops if op.name == "linear" and op.phase == "forward"]) == 2
-
-
 # ------------------------------------------------------------------------------------------------------ where it runs
 def test_at_a_prompt_a_browser_opens_and_explore_returns(net, x, opened, monkeypatch):
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
