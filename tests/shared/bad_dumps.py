@@ -74,6 +74,14 @@ def maker_unnamed(body: Body) -> None:
     next(tensor for tensor in body["tensors"] if tensor["id"] == made)["producer"] = None
 
 
+def two_makers(body: Body) -> None:
+    body["ops"][1]["outputs"].append(body["ops"][0]["outputs"][0])
+
+
+def reader_too_many(body: Body) -> None:
+    body["tensors"][0]["consumers"].insert(0, body["ops"][-1]["id"])
+
+
 def reader_unknown(body: Body) -> None:
     """The last op reads a tensor that does not name it."""
     stranger = next(tensor for tensor in body["tensors"] if body["ops"][-1]["id"] not in tensor["consumers"])
@@ -142,7 +150,7 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "a gradient of itself": (put("tensors", 0, "gradient_of", to="t0"), "tensors[0]"),
     "a negative size": (put("tensors", 1, "shape", 0, to=-3), "tensors[1].shape[0]"),
     "two makers of a tensor": (
-        lambda body: body["ops"][1]["outputs"].append(body["ops"][0]["outputs"][0]),
+        two_makers,
         "ops[1].outputs[{outputs}]",
     ),
     "a maker that is not named": (maker_unnamed, "ops[0].outputs[0]"),
@@ -152,7 +160,7 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     ),
     "a reader that is not named": (reader_unknown, "ops[{last}].inputs[0]"),
     "a reader that does not read it": (
-        lambda body: body["tensors"][0]["consumers"].insert(0, body["ops"][-1]["id"]),
+        reader_too_many,
         "tensors[0].consumers[0]",
     ),
     "a forward op with a twin": (put("ops", 1, "twin", to="n0"), "ops[1].twin"),

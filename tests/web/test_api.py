@@ -18,6 +18,7 @@ from chainrule.dump.wire import load
 from chainrule.export import formats
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.stopping import check
 from chainrule.web import api, compute
 from chainrule.web.answers import is_fresh
@@ -65,15 +66,6 @@ def test_the_values_of_a_tensor_are_the_models(client):
 
 # Theory --------------------------------------------------------------------------------------------------------------
 
-# At q = 1, to the four digits of the published tables: E φ, E φ², std φ, E φ'², gain, χ₁ at that gain.
-AT_Q1 = {
-    "linear": (0, 1, 1, 1, 1, 1),
-    "relu": (0.3989, 0.5000, 0.5838, 0.5000, 1.4142, 1),
-    "leaky_relu": (0.3950, 0.5001, 0.5866, 0.5001, 1.4141, 1),
-    "tanh": (0, 0.3943, 0.6279, 0.4644, 1.5925, 1.1778),
-    "gelu": (0.2821, 0.4252, 0.5879, 0.4559, 1.5335, 1.0720),
-    "selu": (0, 1, 1, 1.0716, 1, 1.0716),
-}
 FIGURES = ("mean", "second_moment", "std", "derivative_second_moment", "gain", "chi1_at_gain")
 
 
@@ -84,13 +76,14 @@ def theory(client, query):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(("activation", "expected"), AT_Q1.items(), ids=AT_Q1)
-def test_theory_has_the_published_moments(client, activation, expected):
-    body = theory(client, f"activation={activation}&weight_variance=1.3&bias_variance=0.05")
+def test_theory_has_the_published_moments(client):
+    body = theory(client, "activation=tanh&weight_variance=1.3&bias_variance=0.05")
     assert list(body) == ["schema", "activation", "weight_variance", "bias_variance", "at_q1", "fixed_point"]
     assert body["schema"] == "chainrule.theory/1"
-    assert (body["activation"], body["weight_variance"], body["bias_variance"]) == (activation, 1.3, 0.05)
+    assert (body["activation"], body["weight_variance"], body["bias_variance"]) == ("tanh", 1.3, 0.05)
     assert tuple(body["at_q1"]) == FIGURES
+    # At q = 1, to the four digits of the published tables.
+    expected = (0, 0.3943, 0.6279, 0.4644, 1.5925, 1.1778)
     assert [body["at_q1"][name] for name in FIGURES] == pytest.approx(expected, abs=1e-4)
 
 
@@ -106,12 +99,12 @@ def test_theory_without_a_fixed_point_and_at_criticality(client):
     assert tanh["fixed_point"]["q"] == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("activation", [*AT_Q1, "sigmoid", "silu", "elu"])
-def test_theory_at_the_ends_of_its_range(client, activation):
-    for weight, bias in (("0", "1e12"), ("1e12", "0"), ("1e-300", "1e-300")):
-        body = theory(client, f"activation={activation}&weight_variance={weight}&bias_variance={bias}")
-        fixed = body["fixed_point"]
-        assert fixed is None or all(value == "Infinity" or value >= 0 for value in fixed.values())
+def test_theory_at_the_ends_of_its_range(client):
+    for activation in KEY_BY_NAME["activation"].choices:
+        for weight, bias in (("0", "1e12"), ("1e12", "0"), ("1e-300", "1e-300")):
+            body = theory(client, f"activation={activation}&weight_variance={weight}&bias_variance={bias}")
+            fixed = body["fixed_point"]
+            assert fixed is None or all(value == "Infinity" or value >= 0 for value in fixed.values())
 
 
 # Entity tags ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from chainrule.web import api
 from chainrule.web.logs import STRUCK_OUT, configure_logging, keep
 from chainrule.web.main import create_app
 from chainrule.web.metrics import Metrics
-from chainrule.web.request_log import REQUEST_ID, RequestLog, Templates, spec_hash
+from chainrule.web.request_log import REQUEST_ID, RequestLog, Templates, note_coalesced, spec_hash
 
 TOKEN = "correct-horse-battery"
 FORMATS = ["text", "json"]
@@ -351,73 +351,54 @@ def test_connection_records_of_uvicorn_are_dropped(log):
 
 
 # Sockets -------------------------------------------------------------------------------------------------------------
+ACCEPT = {"type": "websocket.accept", "headers": []}
+PICTURE = {"type": "websocket.send", "bytes": b"frame"}
+TOPOLOGY = {"type": "websocket.send", "text": "topology"}
 
 
-def exchange(app, incoming):
-    """Run one socket in process: receives `incoming`, returns sent messages."""
-    sent, coming = [], iter([{"type": "websocket.connect"}, *incoming])
+def received(code, messages=0):
+    """What a client sends until it leaves."""
+    incoming = [{"type": "websocket.receive", "text": "spec"}] * messages
+    return [{"type": "websocket.connect"}, *incoming, {"type": "websocket.disconnect", "code": code}]
+
+
+@pytest.mark.parametrize(
+    ("incoming", "sent", "expected"),
+    [
+        (received(1001, 4), [ACCEPT, TOPOLOGY, PICTURE, note_coalesced, PICTURE], (4, 2, 1, 1001)),
+        (received(1006), [ACCEPT, {"type": "websocket.close", "code": 1012}], (0, 0, 0, 1012)),
+        (received(1006), [{"type": "websocket.close", "code": 1000}], None),
+    ],
+    ids=["open", "closed by the server", "refused"],
+)
+def test_a_socket_is_two_records_and_a_refused_one_is_one(log, incoming, sent, expected):
+    async def app(_, receive, send):
+        for message in sent:
+            if callable(message):
+                message()
+            else:
+                await send(dict(message))
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    coming = iter(incoming)
 
     async def receive():
         return next(coming)
 
-    async def send(message):
-        sent.append(message)
+    async def send(_):
+        pass
 
-    scope = {
-        "type": "websocket",
-        "path": "/live",
-        "query_string": b"token=x",
-        "headers": [(b"x-request-id", b"socket-3")],
-        "client": ("192.0.2.7", 1),
-    }
-    asyncio.run(RequestLog(app, Metrics(), Templates([]))(scope, receive, send))
-    return sent
-
-
-async def talkative(_, receive, send):
-    from chainrule.web.request_log import note_coalesced
-
-    await receive()
-    await send({"type": "websocket.accept", "headers": []})
-    while (message := await receive())["type"] == "websocket.receive":
-        if message["text"] == "again":
-            note_coalesced()
-        else:
-            await send({"type": "websocket.send", "text": "topology"})
-            await send({"type": "websocket.send", "bytes": b"frame"})
-
-
-def test_a_socket_is_two_records(log):
     written = log()
-    texts = ["picture", "again", "again", "picture"]
-    incoming = [{"type": "websocket.receive", "text": text} for text in texts]
-    exchange(talkative, [*incoming, {"type": "websocket.disconnect", "code": 1001}])
-    opened, closed = written.records
-    assert (opened["event"], closed["event"]) == ("socket open", "socket closed")
-    for record in (opened, closed):
+    headers = [(b"x-request-id", b"socket-3")]
+    scope = {"type": "websocket", "path": "/live", "query_string": b"token=x", "headers": headers}
+    asyncio.run(RequestLog(app, Metrics(), Templates([]))(scope | {"client": ("192.0.2.7", 1)}, receive, send))
+    for record in written.records:
         assert (record["request_id"], record["client"], record["path"]) == ("socket-3", "192.0.2.7", "/live")
-    counted = {name: closed[name] for name in ("messages", "pictures", "coalesced", "code")}
-    assert counted == {"messages": 4, "pictures": 2, "coalesced": 2, "code": 1001}
-
-
-def test_a_socket_that_the_server_closes_has_the_servers_code(log):
-    async def closing(_, receive, send):
-        await receive()
-        await send({"type": "websocket.accept"})
-        await send({"type": "websocket.close", "code": 1012})
-        await receive()
-
-    written = log()
-    exchange(closing, [{"type": "websocket.disconnect", "code": 1006}])
-    assert [record.get("code") for record in written.records] == [None, 1012]
-
-
-def test_a_socket_that_is_refused_is_one_record(log):
-    async def refusing(_, receive, send):
-        await receive()
-        await send({"type": "websocket.close", "code": 1000})
-
-    written = log()
-    exchange(refusing, [])
-    (record,) = written.records
-    assert (record["event"], record["status"]) == ("request", 403)
+    if expected is None:
+        (record,) = written.records
+        assert (record["event"], record["status"]) == ("request", 403)
+    else:
+        opened, closed = written.records
+        assert (opened["event"], closed["event"]) == ("socket open", "socket closed")
+        assert tuple(closed[name] for name in ("messages", "pictures", "coalesced", "code")) == expected
