@@ -149,20 +149,14 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "an op that is its own twin": (put("ops", 0, "twin", to="n0"), "ops[0]"),
     "a gradient of itself": (put("tensors", 0, "gradient_of", to="t0"), "tensors[0]"),
     "a negative size": (put("tensors", 1, "shape", 0, to=-3), "tensors[1].shape[0]"),
-    "two makers of a tensor": (
-        two_makers,
-        "ops[1].outputs[{outputs}]",
-    ),
+    "two makers of a tensor": (two_makers, "ops[1].outputs[{outputs}]"),
     "a maker that is not named": (maker_unnamed, "ops[0].outputs[0]"),
     "a maker that does not make it": (
         lambda body: body["tensors"].append(body["tensors"][0] | {"id": "t998", "producer": "n0", "consumers": []}),
         "tensors[{tensors}].producer",
     ),
     "a reader that is not named": (reader_unknown, "ops[{last}].inputs[0]"),
-    "a reader that does not read it": (
-        reader_too_many,
-        "tensors[0].consumers[0]",
-    ),
+    "a reader that does not read it": (reader_too_many, "tensors[0].consumers[0]"),
     "a forward op with a twin": (put("ops", 1, "twin", to="n0"), "ops[1].twin"),
     "what is nested too deeply": (deep, "ops[1].attributes"),
     "a short column": (drop("statistics", "mean", 0), "statistics.mean"),
@@ -172,10 +166,7 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "other bins": (put("statistics", "histogram", "bins", to=32), "statistics.histogram.bins"),
     "a long low": (lambda body: body["statistics"]["histogram"]["low"].append(0.0), "statistics.histogram.low"),
     "a row twice": (row_twice, "statistics.tensor[1]"),
-    "a negative count": (
-        put("statistics", "histogram", "counts", 0, 0, to=-1),
-        "statistics.histogram.counts[0][0]",
-    ),
+    "a negative count": (put("statistics", "histogram", "counts", 0, 0, to=-1), "statistics.histogram.counts[0][0]"),
     "a count beyond uint32": (
         put("statistics", "histogram", "counts", 0, 0, to=2**40),
         "statistics.histogram.counts[0][0]",

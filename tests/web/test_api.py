@@ -333,10 +333,7 @@ def test_closing_the_connection_stops_the_computation(serve, settings, monkeypat
     assert endless.stopped.get(timeout=10).reason == "disconnected"
     wait_for(lambda: not app.state.service.compute.slots["cpu"].busy)
     assert not endless.began.acquire(blocking=False)
-    assert closed(app.state.service.metrics) == {
-        ("request", "accepted"): 2,
-        ("request", "cancelled disconnected"): 2,
-    }
+    assert closed(app.state.service.metrics) == {("request", "accepted"): 2, ("request", "cancelled disconnected"): 2}
 
 
 def test_openapi_lists_the_errors_of_computing_routes(client):

@@ -382,9 +382,7 @@ def test_a_client_that_reads_nothing_is_cut_off_and_holds_no_memory(start_app):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "head",
-    [GET_LARGE, UPGRADE.replace(b"/listens", b"/one") + KEY + b"\r\n"],
-    ids=["http", "live"],
+    "head", [GET_LARGE, UPGRADE.replace(b"/listens", b"/one") + KEY + b"\r\n"], ids=["http", "live"]
 )
 def test_a_slow_reader_that_makes_progress_gets_everything(start_app, head):
     """It takes several times `send_seconds`, in shorter steps; the ping of a socket waits behind the message."""
@@ -611,12 +609,7 @@ TOKEN = "correct-horse-battery"
 
 @pytest.mark.parametrize(
     ("trusted", "secure"),
-    [
-        (("127.0.0.0/8",), True),
-        (("10.0.0.1", "*"), True),
-        ((), False),
-        (("10.0.0.0/8", "::1"), False),
-    ],
+    [(("127.0.0.0/8",), True), (("10.0.0.1", "*"), True), ((), False), (("10.0.0.0/8", "::1"), False)],
 )
 @pytest.mark.parametrize("forwarded", ["https", "nonsense", None])
 def test_the_forwarded_scheme_is_read_from_trusted_proxies_only(start_app, trusted, secure, forwarded, monkeypatch):
