@@ -9,14 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.stats import StatisticsSlab
-
 # The files of a bench import each other as scripts do, by their names.
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-import breakdown
 import recording
 import turns
-import worker
 from models import NAMES, Case
 from peers import PEERS
 from turns import Candidate, MeasurementError, Worker, ratio_to, take_turns
@@ -64,12 +60,6 @@ def steady(seconds, **facts):
 
 def failing(_):
     raise MeasurementError("RecursionError: maximum recursion depth exceeded")
-
-
-def test_only_rounds_that_both_have_measured_count():
-    one = Candidate(failing, times={0: 4.0, 2: 9.0, 5: 8.0})
-    assert ratio_to(one, Candidate(failing, times={0: 2.0, 1: 7.0, 2: 3.0, 5: 1.0})) == (3, 2.5, 5.5)
-    assert ratio_to(one, Candidate(failing, times={1: 7.0})) is None
 
 
 def test_slow_candidates_get_fewer_rounds_and_a_failing_one_stops_nobody():
@@ -185,14 +175,3 @@ def test_a_failure_of_our_own_is_a_row_and_the_others_are_written(run_main):
     assert not (results / "bench.json").exists()
     assert figures["M2_failure"] == "RecursionError: maximum recursion depth exceeded"
     assert [figures[each] for each in NAMES] == [2, None, 2, 2, 2]
-
-
-def test_statistics_are_left_out_and_come_back(tiny):
-    real = StatisticsSlab.take
-    with breakdown.without_statistics():
-        assert StatisticsSlab.take is not real
-        blind = worker.record(tiny)
-    assert StatisticsSlab.take is real
-    seeing = worker.record(tiny)
-    assert [op.name for op in blind.ops] == [op.name for op in seeing.ops]
-    assert len(blind.statistics) == len(seeing.statistics)

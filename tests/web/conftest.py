@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import inspect
 import socket
 import threading
 
@@ -12,15 +11,6 @@ from served import wait_for
 
 from chainrule.settings import Settings
 from chainrule.web.main import Server, ServerConfig, create_app
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem):
-    """Run tests that are coroutines, each in an event loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
-    return True
 
 
 class Client:

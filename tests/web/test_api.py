@@ -353,21 +353,6 @@ def test_pages_compute_nothing(open_client, settings, monkeypatch):
     assert accounts(app.state.service.metrics) == {}
 
 
-def test_torch_never_runs_in_the_event_loop(client, monkeypatch):
-    threads = []
-
-    def spy(spec):
-        threads.append(threading.current_thread())
-        return trace_spec(spec)
-
-    monkeypatch.setattr(api, "trace_spec", spy)
-    monkeypatch.setattr(formats, "trace_spec", spy)
-    for path in ("/api/v1/trace.json", "/api/v1/trace.dot", "/api/v1/profile.json"):
-        assert client.get(f"{path}?widths=9,5,1").status_code == 200
-    assert len(threads) == 3
-    assert {thread.name for thread in threads} == {"compute-cpu_0"}
-
-
 def test_limits_come_from_the_settings(open_client, settings):
     client = open_client(create_app(settings.model_copy(update={"max_depth": 1})))
     error = client.get("/api/v1/trace.json").json()["error"]

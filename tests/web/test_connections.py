@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from chainrule.settings import Settings
-from chainrule.web.connections import MAX_LINGERING, SocketConnection
+from chainrule.web.connections import MAX_LINGERING
 from chainrule.web.guard import SECURITY_HEADERS, Guard, cookie_name
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import RequestLog, Templates
@@ -90,19 +90,6 @@ class Application:
         await websocket.receive()
         self.gone.set()
 
-    async def counts(self, websocket):
-        """Counts messages, and answers `how many?`."""
-        await websocket.accept()
-        heard = 0
-        while True:
-            message = await websocket.receive()
-            if message["type"] == "websocket.disconnect":
-                break
-            heard += 1
-            if message["text"] == "how many?":
-                await websocket.send_text(str(heard))
-        self.gone.set()
-
     async def breaks(self, _):
         raise RuntimeError("a secret of the inside")
 
@@ -115,7 +102,6 @@ class Application:
             WebSocketRoute("/floods", self.floods),
             WebSocketRoute("/one", self.sends_one),
             WebSocketRoute("/listens", self.listens),
-            WebSocketRoute("/counts", self.counts),
             WebSocketRoute("/breaks", self.breaks),
         ]
         app = Starlette(
@@ -243,16 +229,6 @@ def test_a_request_head_that_is_late_is_answered_408(start_app, earlier):
     assert error["limit"] == 0.3
     assert time.monotonic() - start >= 0.3
     assert application.rejected("request_timeout") == 1
-
-
-def test_each_request_of_a_connection_has_the_full_time_to_arrive(start_app):
-    with opened(start_app(receive_seconds=1).port) as client:
-        start = time.monotonic()
-        while time.monotonic() - start < 1.2:
-            client.sendall(GET[:20])
-            time.sleep(0.2)
-            client.sendall(GET[20:])
-            assert answer_of(client).startswith(b"HTTP/1.1 200")
 
 
 def test_a_body_that_is_late_is_answered_408_and_disconnects_its_route(start_app):
@@ -454,33 +430,6 @@ def test_unread_small_answers_cut_the_client_off(start_app):
             while True:
                 client.sendall(GET * 100)
         wait_for(lambda: application.rejected("slow_reader") == 1)
-
-
-def test_many_unanswered_messages_are_read_together(start_app, monkeypatch):
-    """200 single messages need fewer reads; an answer restores immediate reads."""
-    readings = []
-    received = SocketConnection.data_received
-    monkeypatch.setattr(
-        SocketConnection, "data_received", lambda self, data: received(self, readings.append(1) or data)
-    )
-    application = start_app(send_seconds=60)  # no ping, whose answer would be a reading too
-    with connect(f"ws://127.0.0.1:{application.port}/counts", ping_interval=None) as websocket:
-        for more in (1, 2):
-            for _ in range(99):
-                websocket.send("a wish")
-                time.sleep(0.002)
-            websocket.send("how many?")
-            assert websocket.recv(timeout=LONG) == str(100 * more)
-        assert len(readings) < 100
-        readings.clear()
-        for more in range(1, 21):
-            websocket.send("how many?")
-            assert websocket.recv(timeout=LONG) == str(200 + more)
-        assert len(readings) == 20, "who waits for each answer is read at once"
-        for _ in range(10):
-            websocket.send("a wish")
-    # It leaves while messages are collected.
-    assert application.gone.wait(LONG)
 
 
 def test_a_socket_without_pongs_is_closed(start_app):

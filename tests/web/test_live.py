@@ -11,7 +11,6 @@ from live_client import COUNTS, FLOATS, Socket
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from chainrule.diagnose.profile import theory
 from chainrule.dump.wire import dump_topology
 from chainrule.errors import TraceError
 from chainrule.run import trace_spec
@@ -151,10 +150,6 @@ def test_a_crash_is_answered_without_its_message(socket, monkeypatch):
 
 
 # Theory -----------------------------------------------------------------------------------------------------
-@pytest.fixture
-def never_at_once(monkeypatch):
-    """Theory has used up its share: it comes when the client rests."""
-    monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
 
 
 @pytest.mark.smoke
@@ -172,50 +167,6 @@ def test_theory_follows_its_frame_and_equals_the_profile(address, socket):
             {name: layer[name] for name in ("index", "health", "weight_std", "expected")} for layer in profile["layers"]
         ]
         assert told["layers"][0]["expected"]["preactivation_std"]["value"] > 0
-
-
-def test_a_frame_waits_for_at_most_one_theory(socket, monkeypatch):
-    entered, opened = threading.Semaphore(0), threading.Event()
-    threads = []
-
-    def slow(trace):
-        threads.append(threading.current_thread().name)
-        entered.release()
-        assert opened.wait(20)
-        return theory(trace)
-
-    monkeypatch.setattr(live, "theory", slow)
-    socket.ask(1)
-    assert socket.any().seq == 1  # while theory is still at it
-    assert entered.acquire(timeout=10)
-    for seq in range(2, 50):
-        socket.ask(seq, scale=seq)
-    assert socket.websocket.ping().wait(10)
-    opened.set()
-    assert socket.until_theory_of(49) == [("theory", 1), ("frame", 49), ("theory", 49)]
-    assert set(threads) == {"compute-cpu_0"}
-
-
-@pytest.mark.usefixtures("never_at_once")
-def test_theory_is_skipped_when_a_newer_frame_follows(socket, monkeypatch):
-    entered, permitted = threading.Semaphore(0), threading.Semaphore(0)
-
-    def held(spec):
-        entered.release()
-        assert permitted.acquire(timeout=20)
-        return trace_spec(spec)
-
-    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: held(spec))
-    socket.ask(1)
-    for seq in range(2, 20):
-        assert entered.acquire(timeout=10)
-        socket.ask(seq, scale=seq)
-        assert socket.websocket.ping().wait(10)
-        permitted.release()
-        assert socket.any().seq == seq - 1
-    # Only now does the client rest.
-    permitted.release()
-    assert socket.until_theory_of(19) == [("frame", 19), ("theory", 19)]
 
 
 @pytest.mark.parametrize("share", [-1.0, 1.0])

@@ -5,13 +5,11 @@ The sockets are made here, without a network, so that a test decides when a clie
 
 import asyncio
 import contextlib
-import gc
 import json
 import random
 import struct
 import threading
 import time
-import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -414,32 +412,6 @@ async def test_a_client_that_leaves_frees_the_device(run, gate):
         await third.until("frame", 1)
         assert closed(service.metrics)["picture", "cancelled disconnected"] == 2
     assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "disconnected")]
-
-
-async def test_a_socket_keeps_no_trace_beyond_the_limit(run, monkeypatch):
-    trace, seen, said = Retracer.trace, [], Gate()
-    monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(len(seen)) or theory(trace))
-
-    def noted(self, spec):
-        found = trace(self, spec)
-        seen.append(weakref.ref(found))
-        return found
-
-    monkeypatch.setattr(live.Retracer, "trace", noted)
-    async with run(max_kept_bytes=0) as (service, peer):
-        client = peer()
-        for seq, scale in enumerate((1, 2, 2)):
-            client.ask(seq, scale=scale)
-            # A frame that waits for its theory holds no trace either.
-            await until(lambda: said.began[-1:] == [seq + 1])  # noqa: B023 (awaited at once)
-            gc.collect()
-            assert [each() for each in seen] == [None] * (seq + 1)
-            said.open.set()
-            await client.until("theory", seq)
-            said.open.clear()
-            assert client.session.retracer.kept_bytes == service.compute.kept.bytes == 0
-        # The graph is sent once although it is not kept.
-        assert client.session.shown.number == 1
 
 
 # The end of things ---------------------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 import string
-from typing import get_args
 
 import httpx
+from accounts import closed
 from prometheus_client.parser import text_string_to_metric_families
 from served import wait_for
 from starlette.routing import Mount, Route, WebSocketRoute
@@ -18,7 +19,7 @@ from chainrule.errors import TraceError
 from chainrule.stats import kernel_name
 from chainrule.web import api
 from chainrule.web.main import create_app
-from chainrule.web.metrics import Kind, Metrics
+from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import CLIENT_GONE, OTHER, RequestLog, Templates
 
 
@@ -181,58 +182,37 @@ def test_clients_that_leave_are_counted_apart():
 
 
 # Work ----------------------------------------------------------------------------------------------------------------
+def test_work_is_counted_by_its_end(open_client, settings, monkeypatch):
+    app = create_app(settings)
+    client = open_client(app)
 
-
-def account(scraped, kind):
-    """accepted, done, cancelled, timed out, failed, in hand."""
-    names = ("work_accepted", "work_done", "work_cancelled", "work_timed_out", "work_failed", "work_in_hand")
-    return [
-        sum(sample.value for sample in scraped[f"chainrule_{name}"].samples if sample.labels["kind"] == kind)
-        for name in names
-    ]
-
-
-def closes(scraped):
-    return all(accepted == sum(rest) for accepted, *rest in (account(scraped, kind) for kind in get_args(Kind)))
-
-
-def test_work_is_counted_by_its_end(client, monkeypatch):
-    def breaks(_):
-        raise RuntimeError("a secret of the inside")
-
-    def misses(_):
-        raise TraceError("nothing was recorded")
+    def raises(error):
+        raise error
 
     tag = client.get("/api/v1/trace.json?widths=9,5,1").headers["etag"]
     client.get("/api/v1/trace.json?widths=9,5,1", headers={"if-none-match": tag})
     client.get("/api/v1/trace.json?widths=0")
     client.get("/api/v1/theory.json?activation=tanh")
     client.request("POST", "/api/v1/trace", json={"widths": "9,5,1"})
-    for work in (breaks, misses):
-        monkeypatch.setattr(api, "_profile_bytes", work)
+    for error in (RuntimeError("a secret of the inside"), TraceError("nothing was recorded")):
+        monkeypatch.setattr(api, "_profile_bytes", lambda _, error=error: raises(error))
         client.get("/api/v1/profile.json")
-    scraped = scrape(client)
-    assert account(scraped, "request") == [5, 3, 0, 0, 2, 0]
-    assert values(scraped["chainrule_work_failed"]) == {("internal", "request"): 1, ("trace_failed", "request"): 1}
-    assert scraped_value(scraped, "chainrule_compute_seconds_count", kind="request") == 5
-    assert scraped_value(scraped, "chainrule_queue_wait_seconds_count", kind="request") == 5
-    assert 0 < scraped_value(scraped, "chainrule_compute_seconds_sum", kind="request") < 60
-    assert closes(scraped)
-
-
-def scraped_value(scraped, name, **labels):
-    (value,) = (
-        sample.value
-        for family in scraped.values()
-        for sample in family.samples
-        if sample.name == name and sample.labels == labels
-    )
-    return value
+    assert closed(app.state.service.metrics) == {
+        ("request", "accepted"): 5,
+        ("request", "done"): 3,
+        ("request", "failed internal"): 1,
+        ("request", "failed trace_failed"): 1,
+    }
+    text = client.get("/metrics").text
+    for name in ("compute_seconds", "queue_wait_seconds"):
+        assert f'chainrule_{name}_count{{kind="request"}} 5.0' in text
+    assert 0 < float(re.search(r'chainrule_compute_seconds_sum{kind="request"} (.*)', text)[1]) < 60
 
 
 # Sockets -------------------------------------------------------------------------------------------------------------
 def test_open_sockets_and_their_work_are_counted(serve, settings):
-    address = serve(create_app(settings))
+    app = create_app(settings)
+    address = serve(app)
 
     def scraped():
         return families(httpx.get(f"http://{address}/metrics").text)
@@ -252,7 +232,6 @@ def test_open_sockets_and_their_work_are_counted(serve, settings):
         assert values(during["chainrule_http_open_requests"]) == {(): 1}
         assert values(during["chainrule_live_messages"]) == {(): 3}
         assert values(during["chainrule_rejected"]) == {("bad_message",): 1}
-        assert account(during, "picture") == [3, 3, 0, 0, 0, 0]
-        assert closes(during)
+        books = closed(app.state.service.metrics)
+        assert (books["picture", "accepted"], books["picture", "done"]) == (3, 3)
     wait_for(lambda: values(scraped()["chainrule_live_sockets"]) == {(): 0})
-    assert closes(scraped())

@@ -7,7 +7,6 @@ import orjson
 import pytest
 from websockets.sync.client import connect
 
-from chainrule.dump.wire import load
 from chainrule.export.formats import FORMATS
 from chainrule.foundations.linear_extension.library import target_path
 from chainrule.run import trace_spec
@@ -18,23 +17,6 @@ from chainrule.web.main import create_app
 
 PYTHON = [name for name in PROGRAMS if name != "linear_cpp"]
 CONSTRUCTS = [name for name in PYTHON if name != "mlp"]
-
-
-@pytest.mark.parametrize("program", PYTHON)
-def test_posting_the_spec_of_a_dump_gives_the_same_dump(client, program):
-    first = client.get(f"/api/v1/trace.json?program={program}&seed=3")
-    assert first.status_code == 200
-    spec = first.json()["spec"]
-    assert spec["program"] == program
-    assert set(spec) == set(keys_of(program))
-    again = client.request("POST", "/api/v1/trace", json=spec)
-    assert again.status_code == 200
-    assert without_timing(again) == without_timing(first)
-    load(first.content)
-
-
-def without_timing(answer):
-    return {name: value for name, value in answer.json().items() if name != "timing"}
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
@@ -66,29 +48,6 @@ def test_an_unused_key_is_a_422_that_lists_the_used_ones(client, program):
         error = answer.json()["error"]
         assert (answer.status_code, error["code"], error["field"]) == (422, "invalid_spec", key)
         assert error["limit"] == list(keys_of(program))
-
-
-@pytest.mark.parametrize(
-    ("query", "code", "field"),
-    [
-        ("program=perceptron", "invalid_spec", "program"),
-        ("program=matmul&rung=loops&batch=1000", "over_limit", "rung"),
-        ("program=neuron&widths=65,1", "invalid_spec", "widths"),
-        ("program=exp&widths=2000", "over_limit", "widths"),
-        ("program=exp&preset=deep-relu", "invalid_spec", "program"),
-    ],
-)
-def test_a_refused_spec_names_its_key(client, query, code, field):
-    for address in ("/api/v1/trace.json", "/api/v1/profile.json", "/api/v1/trace.py"):
-        answer = client.get(f"{address}?{query}")
-        assert (answer.status_code, answer.json()["error"]["code"], answer.json()["error"]["field"]) == (
-            422,
-            code,
-            field,
-        )
-    page = client.get(f"/?{query}")
-    assert page.status_code == 422
-    assert "The default model is shown instead." in page.text
 
 
 def test_openapi_names_the_programs_that_use_a_key(client):
