@@ -15,36 +15,9 @@ import recording
 import turns
 from models import NAMES, Case
 from peers import PEERS
-from turns import Candidate, MeasurementError, Worker, ratio_to, take_turns
+from turns import Candidate, MeasurementError, ratio_to, take_turns
 
 pytestmark = pytest.mark.smoke
-
-STAND_IN = """
-import json, os, sys, time
-names = sys.argv[2:]
-if "absent" in names:
-    print(json.dumps({"failure": "ModuleNotFoundError: No module named 'absent'"}), flush=True)
-    sys.exit()
-if "late" in names:
-    time.sleep(0.5)
-facts = {"kernel": os.environ.get("CHAINRULE_KERNEL", "none")}
-print(json.dumps(dict.fromkeys(names, facts)), flush=True)
-for line in sys.stdin:
-    name, calls = line.split()
-    if name == "dies":
-        os._exit(3)
-    while name == "hangs":
-        time.sleep(1)
-    print(json.dumps({"seconds": int(calls) / 4}), flush=True)
-"""
-
-
-@pytest.fixture
-def _stand_in(tmp_path, monkeypatch):
-    """Worker processes that measure nothing and import no torch."""
-    script = tmp_path / "worker.py"
-    script.write_text(STAND_IN)
-    monkeypatch.setattr(turns, "WORKER", script)
 
 
 @pytest.fixture
@@ -74,37 +47,6 @@ def test_slow_candidates_get_fewer_rounds_and_a_failing_one_stops_nobody():
     assert candidates["broken"].failure == "RecursionError: maximum recursion depth exceeded"
     assert ratio_to(candidates["slow"], candidates["bare"]) == (200, 200, 200)
     assert ratio_to(candidates["broken"], candidates["bare"]) is None
-
-
-@pytest.mark.usefixtures("_stand_in")
-def test_a_process_answers_for_its_candidates():
-    groups = [
-        ({"bare": "bare"}, {}),
-        ({"fallback": "trace"}, {"CHAINRULE_KERNEL": "torch"}),
-        ({"absent": "absent"}, {}),
-    ]
-    with turns.workers("M1", groups) as candidates:
-        take_turns(candidates, "bare", calls=2, seconds=1)
-    assert candidates["bare"].times == {0: 0.5, 1: 0.5, 2: 0.5}
-    assert [candidates[name].facts["kernel"] for name in ("bare", "fallback")] == ["none", "torch"]
-    assert candidates["absent"].failure == "ModuleNotFoundError: No module named 'absent'"
-
-
-@pytest.mark.usefixtures("_stand_in")
-def test_a_process_that_dies_or_hangs_is_a_failure(monkeypatch):
-    process = Worker("M1", ["dies", "hangs"])
-    process.facts()
-    with pytest.raises(MeasurementError, match=r"^the process ended with exit code 3"):
-        process.run("dies", 1)
-    with pytest.raises(MeasurementError, match=r"^its process ended with dies: the process ended with exit code 3"):
-        process.run("hangs", 1)
-    process.close()
-    monkeypatch.setattr(turns, "LIMIT", 0.05)
-    process = Worker("M1", ["hangs", "late"])
-    assert process.facts().keys() == {"hangs", "late"}, "the start has a limit of its own"
-    with pytest.raises(MeasurementError, match=r"no answer within 0\.05 s"):
-        process.run("hangs", 1)
-    process.close()
 
 
 KNOWN = {

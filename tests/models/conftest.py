@@ -154,26 +154,15 @@ def lstm() -> Case:
     return Case(Tagger(), (torch.randn(3, 7, 5), torch.tensor([7, 5, 2])))
 
 
-class AttentionBlock(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(8)
-        self.attention = nn.MultiheadAttention(8, 2, dropout=0.2, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.2), nn.Linear(16, 8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        inp = self.norm(x)
-        x = x + self.attention(inp, inp, inp, need_weights=False)[0]
-        return x + self.mlp(x)
-
-
 class Checkpointed(nn.Module):
     """Blocks whose activations are not kept but computed again."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Linear(4, 8)
-        self.blocks = nn.ModuleList(AttentionBlock() for _ in range(2))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True) for _ in range(2)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.embed(x)

@@ -27,12 +27,6 @@ class Client:
     def get(self, path, **options):
         return self.request("GET", path, **options)
 
-    def gather(self, *paths):
-        async def all_of_them():
-            return await asyncio.gather(*(self.client.get(path) for path in paths))
-
-        return self.runner.run(all_of_them())
-
     def close(self):
         self.runner.run(self.client.aclose())
         self.runner.close()

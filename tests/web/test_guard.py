@@ -378,19 +378,15 @@ def count(metrics, name, **labels):
 
 
 @pytest.mark.parametrize("path", ["/busy", "/stream"])
-def test_a_request_too_many_is_answered_503(guarded, open_client, busy, metrics, path):
+async def test_a_request_too_many_is_answered_503(guarded, open_client, busy, metrics, path):
     client = open_client(guarded(max_requests=3))
-
-    async def crowd():
-        waiting = [asyncio.create_task(client.client.get(path)) for _ in range(3)]
-        while busy.open < 3:
-            await asyncio.sleep(0)
-        refused, alive, ready = [await client.client.get(each) for each in ("/echo", "/healthz", "/readyz")]
-        busy.go.set()
-        answers = await asyncio.gather(*waiting)
-        return refused, alive, ready, answers, await client.client.get("/echo")
-
-    refused, alive, ready, answers, after = client.runner.run(crowd())
+    waiting = [asyncio.create_task(client.client.get(path)) for _ in range(3)]
+    while busy.open < 3:
+        await asyncio.sleep(0)
+    refused, alive, ready = [await client.client.get(each) for each in ("/echo", "/healthz", "/readyz")]
+    busy.go.set()
+    answers = await asyncio.gather(*waiting)
+    after = await client.client.get("/echo")
     assert refused.status_code == 503
     assert refused.json()["error"] == {
         "code": "busy",
@@ -404,23 +400,19 @@ def test_a_request_too_many_is_answered_503(guarded, open_client, busy, metrics,
     assert count(metrics, "rejected_total", code="busy") == 1
 
 
-def test_refused_failed_and_cancelled_requests_free_their_place(guarded, open_client, busy):
+async def test_refused_failed_and_cancelled_requests_free_their_place(guarded, open_client, busy):
     client = open_client(guarded(max_requests=1, token=with_token()))
     authorized = {"authorization": f"Bearer {TOKEN}"}
-
-    async def crowd():
-        for _ in range(3):
-            assert (await client.client.get("/echo")).status_code == 401
-            assert (await client.client.get("/broken", headers=authorized)).status_code == 500
-            assert (await client.client.get("/nowhere", headers=authorized)).status_code == 404
-            task = asyncio.create_task(client.client.get("/busy", headers=authorized))
-            while not busy.open:
-                await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-        return await client.client.get("/echo", headers=authorized)
-
-    assert client.runner.run(crowd()).status_code == 200
+    for _ in range(3):
+        assert (await client.client.get("/echo")).status_code == 401
+        assert (await client.client.get("/broken", headers=authorized)).status_code == 500
+        assert (await client.client.get("/nowhere", headers=authorized)).status_code == 404
+        task = asyncio.create_task(client.client.get("/busy", headers=authorized))
+        while not busy.open:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    assert (await client.client.get("/echo", headers=authorized)).status_code == 200
 
 
 def test_a_socket_too_many_is_answered_503(guarded, serve, metrics):

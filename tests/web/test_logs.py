@@ -147,7 +147,7 @@ def test_sockets_and_refused_handshakes_have_a_request_id(serve, settings):
 
 
 # Threads and tasks ---------------------------------------------------------------------------------------------------
-def test_records_of_compute_threads_have_request_id_and_spec(log, client, monkeypatch):
+async def test_records_of_compute_threads_have_request_id_and_spec(log, client, monkeypatch):
     written = log()
 
     def work(spec):
@@ -155,14 +155,10 @@ def test_records_of_compute_threads_have_request_id_and_spec(log, client, monkey
         return spec.query().encode()
 
     monkeypatch.setattr(api, "_profile_bytes", work)
-
-    async def scenario():
-        ask = client.client.get
-        return await asyncio.gather(
-            *(ask(f"/api/v1/profile.json?seed={n}", headers={"x-request-id": f"request-{n}"}) for n in range(6))
-        )
-
-    answers = client.runner.run(scenario())
+    ask = client.client.get
+    answers = await asyncio.gather(
+        *(ask(f"/api/v1/profile.json?seed={n}", headers={"x-request-id": f"request-{n}"}) for n in range(6))
+    )
     assert [answer.status_code for answer in answers] == [200] * 6
     records = [record for record in written.records if record["event"].startswith("computing")]
     assert {record["event"].rpartition("_")[0] for record in records} == {"computing in compute-cpu"}

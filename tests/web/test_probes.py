@@ -56,30 +56,27 @@ def test_an_idle_server_is_alive_and_ready(client):
     assert health.headers["cache-control"] == ready.headers["cache-control"] == "no-store"
 
 
-def test_a_full_queue_is_not_ready(open_client, settings, gate):
+async def test_a_full_queue_is_not_ready(open_client, settings, gate):
     client = open_client(create_app(settings.model_copy(update={"queue": 2})))
 
     def gauges(text):
         names = ("queue_length", "queue_limit", "device_busy")
         return [float(re.search(rf'^chainrule_{name}{{device="cpu"}} (.*)$', text, re.MULTILINE)[1]) for name in names]
 
-    async def scenario():
-        ask = client.client.get
-        tasks = [asyncio.create_task(ask("/api/v1/profile.json")) for _ in range(2)]
-        half = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 1)
-        # The probes answer while the device computes.
-        assert half.json()["devices"][0]["busy"] is True
-        assert (await ask("/healthz")).json()["status"] == "ok"
-        assert not any(task.done() for task in tasks)
-        tasks.append(asyncio.create_task(ask("/api/v1/profile.json")))
-        full = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 2)
-        refused, during = await ask("/api/v1/profile.json"), await ask("/metrics")
-        gate.set()
-        answers = await asyncio.gather(*tasks)
-        after = await until(client.client, "/readyz", lambda said: said["status"] == "ready")
-        return half, full, refused, during, answers, after, await ask("/metrics")
-
-    half, full, refused, during, answers, after, idle = client.runner.run(scenario())
+    ask = client.client.get
+    tasks = [asyncio.create_task(ask("/api/v1/profile.json")) for _ in range(2)]
+    half = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 1)
+    # The probes answer while the device computes.
+    assert half.json()["devices"][0]["busy"] is True
+    assert (await ask("/healthz")).json()["status"] == "ok"
+    assert not any(task.done() for task in tasks)
+    tasks.append(asyncio.create_task(ask("/api/v1/profile.json")))
+    full = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 2)
+    refused, during = await ask("/api/v1/profile.json"), await ask("/metrics")
+    gate.set()
+    answers = await asyncio.gather(*tasks)
+    after = await until(client.client, "/readyz", lambda said: said["status"] == "ready")
+    idle = await ask("/metrics")
     assert (half.status_code, half.json()["status"]) == (200, "ready")
     assert (full.status_code, full.json()["status"], full.json()["ready"]) == (503, "busy", False)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
@@ -89,37 +86,27 @@ def test_a_full_queue_is_not_ready(open_client, settings, gate):
     assert (gauges(during.text), gauges(idle.text)) == ([2, 2, 1], [0, 2, 0])
 
 
-def test_a_device_past_its_deadline_hangs(open_client, settings, gate):
+async def test_a_device_past_its_deadline_hangs(open_client, settings, gate):
     limits = {"deadline_seconds": 0.1, "live_deadline_seconds": 0.1}
-    client = open_client(create_app(settings.model_copy(update=limits)))
-
-    async def scenario():
-        task = asyncio.create_task(client.client.get("/api/v1/profile.json"))
-        hanging = await until(client.client, "/readyz", lambda said: said["status"] == "hanging")
-        health = await client.client.get("/healthz")
-        gate.set()
-        await task
-        return hanging, health, await until(client.client, "/readyz", lambda said: said["status"] == "ready")
-
-    hanging, health, after = client.runner.run(scenario())
+    client = open_client(create_app(settings.model_copy(update=limits))).client
+    task = asyncio.create_task(client.get("/api/v1/profile.json"))
+    hanging = await until(client, "/readyz", lambda said: said["status"] == "hanging")
     assert (hanging.status_code, hanging.json()["ready"]) == (503, False)
     assert hanging.json()["devices"][0]["running_seconds"] >= 0.3
-    assert health.status_code == 200
-    assert after.status_code == 200
+    assert (await client.get("/healthz")).status_code == 200
+    gate.set()
+    await task
+    assert (await until(client, "/readyz", lambda said: said["status"] == "ready")).status_code == 200
 
 
-def test_a_server_in_shutdown_is_alive_and_not_ready(open_client, settings):
+async def test_a_server_in_shutdown_is_alive_and_not_ready(open_client, settings):
     app = create_app(settings)
     client = open_client(app)
-
-    async def scenario():
-        async with app.router.lifespan_context(app):
-            before = await client.client.get("/readyz")
-            app.state.service.compute.begin_shutdown()
-            told = await client.client.get("/readyz"), await client.client.get("/healthz")
-        return before, [*told, await client.client.get("/readyz")]
-
-    before, (told, health, ended) = client.runner.run(scenario())
+    async with app.router.lifespan_context(app):
+        before = await client.client.get("/readyz")
+        app.state.service.compute.begin_shutdown()
+        told, health = await client.client.get("/readyz"), await client.client.get("/healthz")
+    ended = await client.client.get("/readyz")
     assert (before.status_code, before.json()["shutting_down"]) == (200, False)
     for after in (told, ended):
         assert (after.status_code, after.json()["status"]) == (503, "shutting down")

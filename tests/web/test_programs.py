@@ -11,7 +11,6 @@ from chainrule.export.formats import FORMATS
 from chainrule.foundations.linear_extension.library import target_path
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.spec.keys import KEY_BY_NAME, keys_of
 from chainrule.spec.programs import PROGRAMS
 from chainrule.web.main import create_app
 
@@ -39,15 +38,6 @@ def test_a_profile_without_layers_has_all_keys(client, program):
     assert answer["layers"] == []
     assert answer["advice"] is None
     assert answer["spec"]["program"] == program
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_an_unused_key_is_a_422_that_lists_the_used_ones(client, program):
-    for key in KEY_BY_NAME.keys() - set(keys_of(program)):
-        answer = client.get(f"/api/v1/trace.json?program={program}&{key}={str(KEY_BY_NAME[key].default).lower()}")
-        error = answer.json()["error"]
-        assert (answer.status_code, error["code"], error["field"]) == (422, "invalid_spec", key)
-        assert error["limit"] == list(keys_of(program))
 
 
 def test_openapi_names_the_programs_that_use_a_key(client):

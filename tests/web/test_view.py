@@ -193,19 +193,6 @@ def test_at_a_prompt_a_browser_opens_and_explore_returns(net, x, opened, monkeyp
     assert get(view, "/healthz").status_code == 200
 
 
-def test_in_a_notebook_no_browser_opens(net, x, opened, monkeypatch):
-    class Shell:
-        kernel = object()
-
-    class IPython:
-        get_ipython = staticmethod(Shell)
-
-    monkeypatch.setitem(sys.modules, "IPython", IPython)
-    view = explore(net, x, loss=square)
-    assert opened == []
-    assert get(view, "/healthz").status_code == 200
-
-
 SCRIPT = """
 import chainrule, torch
 view = chainrule.explore(torch.nn.Linear(3, 1), torch.ones(4, 3), loss=lambda output: output.sum())
