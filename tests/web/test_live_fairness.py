@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accounts import closed
+from gate import Gate
 from starlette.websockets import WebSocket
 
 from chainrule.diagnose.profile import theory
@@ -79,35 +80,10 @@ class Peer:
         await asyncio.wait_for(self.task, 20)
 
 
-class Gate:
-    """A computation that waits for `open` and can be stopped."""
-
-    def __init__(self):
-        self.open = threading.Event()
-        self.began = []
-        self.stopped = []
-        self.stubborn = False
-
-    def pass_through(self, name):
-        began = time.perf_counter()
-        self.began.append(name)
-        try:
-            while not self.open.wait(0.001):
-                if not self.stubborn:
-                    check()
-        except Exception as error:
-            self.stopped.append((name, getattr(error, "reason", error.code), time.perf_counter() - began))
-            raise
-
-    def trace(self, spec):
-        self.pass_through(spec.seed)
-        return trace_spec(spec)
-
-
 @pytest.fixture
 def gate(monkeypatch):
     gate = Gate()
-    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: gate.trace(spec))
+    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: gate.work(spec.seed) and trace_spec(spec))
     yield gate
     gate.open.set()
 
@@ -220,7 +196,7 @@ async def test_a_new_device_while_in_line_is_used(run, monkeypatch):
     monkeypatch.setattr(live.Retracer, "trace", trace)
     async with run() as (service, peer):
         client, slot = peer(), service.compute.slots["cpu"]
-        busy = asyncio.create_task(slot.run(lambda: gate.pass_through("request")))
+        busy = asyncio.create_task(slot.run(lambda: gate.work("request")))
         await until(lambda: gate.began)
         client.ask(1, device="cpu")
         await until(lambda: slot.in_line == 1)
@@ -255,7 +231,7 @@ async def test_theory_is_superseded_and_ends_with_its_socket(run, monkeypatch):
     gate = Gate()
 
     def held(trace):
-        gate.pass_through(trace.spec["seed"])
+        gate.work(trace.spec["seed"])
         return theory(trace)
 
     monkeypatch.setattr(live, "theory", held)
@@ -274,12 +250,12 @@ async def test_theory_is_superseded_and_ends_with_its_socket(run, monkeypatch):
 async def test_theory_that_starts_after_a_newer_message_is_superseded(run, gate, monkeypatch):
     """Theory waits behind a request; the message arrives meanwhile."""
     said, request = Gate(), Gate()
-    monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(trace.spec["seed"]) or theory(trace))
+    monkeypatch.setattr(live, "theory", lambda trace: said.work(trace.spec["seed"]) and theory(trace))
     async with run(live_grace_seconds=0) as (service, peer):
         client, slot = peer(), service.compute.slots["cpu"]
         client.ask(1, seed=1)
         await until(lambda: gate.began == [1])
-        between = asyncio.create_task(slot.run(lambda: request.pass_through("request")))
+        between = asyncio.create_task(slot.run(lambda: request.work("request")))
         await until(lambda: slot.waiting == 1)
         gate.open.set()
         await until(lambda: request.began and slot.in_line == 1)
@@ -296,7 +272,7 @@ async def test_theory_that_starts_after_a_newer_message_is_superseded(run, gate,
 
 async def test_theory_past_its_deadline_is_skipped(run, monkeypatch):
     gate = Gate()
-    monkeypatch.setattr(live, "theory", lambda trace: gate.pass_through(trace.spec["seed"]) or theory(trace))
+    monkeypatch.setattr(live, "theory", lambda trace: gate.work(trace.spec["seed"]) and theory(trace))
     async with run(live_deadline_seconds=0.1) as (service, peer):
         client = peer()
         client.ask(1, seed=1)

@@ -14,9 +14,9 @@ from functools import partial
 import pytest
 import torch
 from accounts import closed
+from gate import Gate
 
 from chainrule.errors import BusyError, DeadlineError, MemoryLimitError, StoppedError, TraceError
-from chainrule.stopping import check
 from chainrule.web import compute as compute_module
 from chainrule.web.compute import ComputeSlot, Work
 
@@ -56,45 +56,9 @@ def slot():
     slot.close()
 
 
-class Gate:
-    """Work that waits for `open` and counts simultaneous runs."""
-
-    def __init__(self):
-        self.open = threading.Event()
-        self.running = 0
-        self.most = 0
-        self.order = []
-        self.stopped = []
-
-    def work(self, name):
-        """Cannot be stopped."""
-        self.running += 1
-        self.most = max(self.most, self.running)
-        assert self.open.wait(10)
-        self.order.append(name)
-        self.running -= 1
-        return name, threading.current_thread()
-
-    def obedient(self, name):
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            while not self.open.wait(0.001):
-                check()
-            self.order.append(name)
-            return name
-        except Exception as error:
-            self.stopped.append((name, error))
-            raise
-        finally:
-            self.running -= 1
-
-    def job(self, name):
-        return partial(self.work, name)
-
-    def fill(self, slot):
-        """Three jobs: one runs, and two fill the queue."""
-        return [asyncio.create_task(slot.run(self.job(name))) for name in "abc"]
+@pytest.fixture
+def gate():
+    return Gate(stubborn=True)
 
 
 def ends(slot):
@@ -110,22 +74,20 @@ async def until(condition):
 
 
 # The line ------------------------------------------------------------------------------------------------------------
-async def test_one_at_a_time_and_first_come_first_served(slot):
-    gate = Gate()
+async def test_one_at_a_time_and_first_come_first_served(slot, gate):
     tasks = gate.fill(slot)
     await until(lambda: gate.running == 1 and slot.waiting == 2)
     # The event loop is free while the device is busy.
     assert slot.busy
     assert slot.running_seconds > 0
     gate.open.set()
-    assert [name for name, _ in await asyncio.gather(*tasks)] == ["a", "b", "c"]
+    assert await asyncio.gather(*tasks) == ["a", "b", "c"]
     assert gate.order == ["a", "b", "c"]
     assert gate.most == 1
     assert slot.running_seconds == 0
 
 
-async def test_a_full_queue_refuses_at_once_with_a_wait(slot):
-    gate = Gate()
+async def test_a_full_queue_refuses_at_once_with_a_wait(slot, gate):
     tasks = gate.fill(slot)
     await until(lambda: slot.full)
     with pytest.raises(BusyError) as caught:
@@ -145,9 +107,8 @@ async def test_a_full_queue_refuses_at_once_with_a_wait(slot):
     assert ends(slot) == {"accepted": 4, "done": 4}
 
 
-async def test_the_proposed_wait_counts_everyone_in_line(slot):
+async def test_the_proposed_wait_counts_everyone_in_line(slot, gate):
     slot._usual.update(request=3.0, picture=0.5)
-    gate = Gate()
 
     async def stands():
         async with slot.turn("picture"):
@@ -165,9 +126,8 @@ async def test_the_proposed_wait_counts_everyone_in_line(slot):
     assert caught.value.retry_after == 14
 
 
-async def test_long_running_work_lengthens_the_proposed_wait(slot):
-    gate = Gate()
-    tasks = [asyncio.create_task(slot.run(gate.job(name), 100)) for name in "abc"]
+async def test_long_running_work_lengthens_the_proposed_wait(slot, gate):
+    tasks = gate.fill(slot, 100)
     await until(lambda: gate.running)
     assert slot.running_seconds > 0
     # After 20 s it is expected to take as long again, and so are the two behind it.
@@ -189,8 +149,7 @@ async def test_usual_durations_are_learned_by_kind(slot):
     assert slot._usual["picture"] == compute_module.FIRST_GUESS["picture"]
 
 
-async def test_a_turn_waits_in_a_full_queue_in_order(slot):
-    gate = Gate()
+async def test_a_turn_waits_in_a_full_queue_in_order(slot, gate):
 
     async def patient():
         async with slot.turn("picture") as waited:
@@ -225,8 +184,7 @@ async def test_failing_work_passes_its_error_on_and_frees_the_slot(slot):
 
 
 # Being given up ------------------------------------------------------------------------------------------------------
-async def test_a_cancelled_caller_leaves_the_line(slot):
-    gate = Gate()
+async def test_a_cancelled_caller_leaves_the_line(slot, gate):
     first = asyncio.create_task(slot.run(gate.job("a")))
     second = asyncio.create_task(slot.run(gate.job("b")))
     await until(lambda: slot.waiting == 1)
@@ -248,9 +206,8 @@ async def test_a_cancelled_caller_leaves_the_line(slot):
     assert ends(slot) == {"accepted": 3, "cancelled disconnected": 2, "done": 1}
 
 
-async def test_work_that_ignores_its_deadline_keeps_the_slot_busy(slot, monkeypatch):
+async def test_work_that_ignores_its_deadline_keeps_the_slot_busy(slot, gate, monkeypatch):
     monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 0.05)
-    gate = Gate()
     with pytest.raises(DeadlineError):
         await slot.run(gate.job("stubborn"), 0.5)
     assert gate.running == 1
@@ -280,9 +237,8 @@ async def test_an_error_while_giving_memory_back_is_logged(monkeypatch, caplog):
     assert "no such thing" in caplog.text
 
 
-async def test_a_deadline_in_line_is_answered_with_a_wait(slot):
+async def test_a_deadline_in_line_is_answered_with_a_wait(slot, gate):
     slot._usual["request"] = 7.0
-    gate = Gate()
     first = asyncio.create_task(slot.run(gate.job("a")))
     await until(lambda: gate.running)
     with pytest.raises(BusyError) as caught:
@@ -297,8 +253,8 @@ async def test_a_deadline_in_line_is_answered_with_a_wait(slot):
     assert ends(slot) == {"accepted": 2, "done": 1, "timed_out": 1}
 
 
-async def test_time_in_line_counts_towards_the_deadline(slot):
-    gate, second = Gate(), Gate()
+async def test_time_in_line_counts_towards_the_deadline(slot, gate):
+    second = Gate()
     first = asyncio.create_task(slot.run(gate.job("a")))
     await until(lambda: gate.running)
     asked = time.perf_counter()
@@ -330,7 +286,7 @@ async def test_a_caller_cancelled_at_its_turn_passes_the_turn_on(slot):
 
 async def test_closing_stops_all_work(slot):
     gate = Gate()
-    tasks = [asyncio.create_task(slot.run(partial(gate.obedient, name))) for name in "abc"]
+    tasks = gate.fill(slot)
     await until(lambda: gate.running and slot.waiting == 2)
     slot.close()
     errors = await asyncio.gather(*tasks, return_exceptions=True)
@@ -338,7 +294,7 @@ async def test_closing_stops_all_work(slot):
         await slot.run(lambda: "too late")
     await slot.wait_closed(5)
     assert [(each.status, each.code, each.reason) for each in errors] == [(503, "stopped", "shutdown")] * 3
-    assert [name for name, _ in gate.stopped] == ["a"]
+    assert [name for name, *_ in gate.stopped] == ["a"]
     assert ends(slot) == {"accepted": 4, "cancelled shutdown": 4}
 
 
