@@ -1,7 +1,9 @@
 """Fixtures of the whole suite: the real server, Node.js, the compiled extension."""
 
+import asyncio
 import fcntl
 import gc
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -38,6 +40,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Ten thousand tests and what they import are there to stay: a full garbage collection need not walk them."""
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests that are coroutines, each in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 USER_MODELS = Path(__file__).parent / "shared" / "user_models"

@@ -1,5 +1,6 @@
 """The documents: settings, the map, links, and examples that run. And the versions of dependencies."""
 
+import argparse
 import re
 import shlex
 import tomllib
@@ -48,23 +49,17 @@ def test_every_setting_is_listed_with_its_default():
 
 @pytest.mark.parametrize("command", curl_commands())
 def test_examples_of_the_api_run(command, server_url):
-    method, headers, body, url = "GET", {}, None, ""
-    words = iter(shlex.split(command)[1:])
-    for word in words:
-        match word:
-            case "-s":
-                pass
-            case "-X":
-                method = next(words)
-            case "-H":
-                headers.update([next(words).split(": ")])
-            case "-d":
-                body = next(words)
-            case _:
-                url = word
-    assert url.startswith("http://127.0.0.1:8000/")
-    url = url.replace("http://127.0.0.1:8000", server_url)
-    answer = httpx.request(method, url, headers=headers, content=body, timeout=60)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-s", action="store_true")
+    parser.add_argument("-X", default="GET")
+    parser.add_argument("-H", action="append", default=[])
+    parser.add_argument("-d")
+    parser.add_argument("url")
+    asked = parser.parse_args(shlex.split(command)[1:])
+    assert asked.url.startswith("http://127.0.0.1:8000/")
+    url = asked.url.replace("http://127.0.0.1:8000", server_url)
+    headers = dict(each.split(": ") for each in asked.H)
+    answer = httpx.request(asked.X, url, headers=headers, content=asked.d, timeout=60)
     assert answer.status_code == 200, answer.text
     if ".dot" in url:
         assert answer.text.startswith("digraph")

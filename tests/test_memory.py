@@ -5,6 +5,7 @@ import errno
 import gc
 import json
 import os
+import resource
 import subprocess
 import sys
 import weakref
@@ -124,6 +125,27 @@ def test_a_recording_keeps_the_out_of_memory_error(work):
     assert loss == 12
 
 
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+
+
+def test_free_pages_inside_of_the_heap_are_returned_to_the_system():
+    return_free_pages()
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        return  # the system has no such function, and that is no error
+    before = resident()
+    # A heap with a kept block every 240 KB: the free pages between are not at its end, where glibc returns them.
+    blocks = [torch.ones(30_000, dtype=torch.float32) for _ in range(2200)]
+    full = resident() - before
+    del blocks[::2], blocks[3::16]
+    between = resident() - before
+    return_free_pages()
+    assert full >= 240
+    assert between >= 0.95 * full  # else nothing was left to give back
+    assert resident() - before <= 0.6 * full
+    assert all(block.sum() == 30_000 for block in blocks)
+
+
 PASSES = """
 import json, resource, sys
 import numpy as np
@@ -134,134 +156,53 @@ from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 
 torch.set_num_threads(1)
-spare, query, style = int(sys.argv[1]) << 20, json.loads(sys.argv[2]), sys.argv[3]
-small = ModelSpec.parse({"widths": "20x6", "batch": "8", "style": style})
-large = ModelSpec.parse({**query, "style": style})
-retracer = Retracer()
-right = [retracer.trace(small.replace(scale=scale)) for scale in (0.5, 1.0)]
-
-pages = int(open("/proc/self/statm").read().split()[0])
-most = pages * resource.getpagesize() + spare
-resource.setrlimit(resource.RLIMIT_AS, (most, most))
 said = []
-for _ in range(3):
-    try:
-        with memory_errors():
-            retracer.trace(large)
-    except MemoryLimitError as error:
-        said.append(error.message)
-    retracer.forget()
-    release_memory()
-    again = [retracer.trace(small.replace(scale=scale)) for scale in (0.5, 1.0)]
-    for one, other in zip(right, again):
-        assert one.loss == other.loss
-        assert np.array_equal(one.statistics.moments, other.statistics.moments, equal_nan=True)
-        assert (one.statistics.counts == other.statistics.counts).all()
+for style, query, spare in json.loads(sys.argv[1]):
+    small = ModelSpec.parse({"widths": "20x6", "batch": "8", "style": style})
+    large = ModelSpec.parse({**query, "style": style})
+    retracer = Retracer()
+    right = [retracer.trace(small.replace(scale=scale)) for scale in (0.5, 1.0)]
+    pages = int(open("/proc/self/statm").read().split()[0])
+    most = pages * resource.getpagesize() + (spare << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    for _ in range(3):
+        try:
+            with memory_errors():
+                retracer.trace(large)
+        except MemoryLimitError as error:
+            said.append(error.message)
+        retracer.forget()
+        release_memory()
+        again = [retracer.trace(small.replace(scale=scale)) for scale in (0.5, 1.0)]
+        for one, other in zip(right, again):
+            assert one.loss == other.loss
+            assert np.array_equal(one.statistics.moments, other.statistics.moments, equal_nan=True)
+            assert (one.statistics.counts == other.statistics.counts).all()
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
 print(json.dumps(said))
 """
-
-
-# A heap with a kept block every 240 KB: the free pages between are not at its end, where glibc returns them.
-HEAP = """
-import resource
-import torch
-from chainrule.memory import return_free_pages
-
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
-
-return_free_pages()
-before = resident()
-blocks = [torch.ones(30_000, dtype=torch.float32) for _ in range(2200)]
-full = resident()
-del blocks[::2], blocks[3::16]
-between = resident()
-values = sum(block.sum().item() for block in blocks) / len(blocks)
-return_free_pages()
-print(full - before, between - before, resident() - before, values)
-"""
-
-
-def test_free_pages_inside_of_the_heap_are_returned_to_the_system(run_python):
-    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
-        return_free_pages()  # there is nothing to be asked, and that is no error
-        return
-    full, between, after, values = map(float, run_python(HEAP).split())
-    assert full >= 240
-    assert between >= 0.95 * full  # else nothing was left to give back
-    assert after <= 0.6 * full
-    assert values == 30_000
-
-
-# Imports the modules, then forks for every line of its input: code, its arguments and a folder for what it says.
-FORKS = """
-import importlib, json, os, sys, traceback
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-for line in sys.stdin:
-    code, arguments, folder = json.loads(line)
-    process = os.fork()
-    if process == 0:
-        status = 1
-        try:
-            for number, name in enumerate(("in", "out", "err")):
-                file = os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT)
-                os.dup2(file, number)
-                os.close(file)
-            sys.argv[1:] = arguments
-            exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-"""
-
-
-@pytest.fixture(scope="module")
-def run_python(tmp_path_factory):
-    """Runs code with arguments in a process of its own, fails if the process does, and returns what it printed.
-
-    Every process is the fork of one that has imported torch and ours and done no more: that takes as long as a pass.
-    """
-    command = [sys.executable, "-c", FORKS, "numpy", "torch", "chainrule.run"]
-    environment = os.environ | {"PYTHONPATH": str(Path(chainrule.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-
-        def run(code, *arguments):
-            folder = tmp_path_factory.mktemp("forked")
-            print(json.dumps([code, arguments, str(folder)]), file=process.stdin, flush=True)
-            status = process.stdout.readline().strip()
-            assert status == "0", f"{status}: {(folder / 'err').read_text()}"
-            return (folder / "out").read_text()
-
-        try:
-            yield run
-        finally:
-            process.kill()
-
 
 WEIGHTS = {"widths": "1024x41", "batch": "16"}  # 160 MiB
 ACTIVATIONS = {"widths": "16x81", "batch": "65536"}  # 4 MiB for every one of 160 tensors, in either direction
 
 
 @pytest.mark.parametrize(
-    ("style", "query", "spare"),
+    "cases",
     [
-        ("module", WEIGHTS, 96),
-        ("classes", ACTIVATIONS, 96),
-        pytest.param("functions", WEIGHTS, 96, marks=pytest.mark.long),
-        pytest.param("functions", ACTIVATIONS, 700, marks=pytest.mark.long),  # it gets as far as the backward pass
-        pytest.param("module", ACTIVATIONS, 96, marks=pytest.mark.long),
-        pytest.param("autograd_function", ACTIVATIONS, 96, marks=pytest.mark.long),
+        [("module", WEIGHTS, 96), ("classes", ACTIVATIONS, 96)],
+        # With 700 MiB it gets as far as the backward pass.
+        pytest.param([("functions", ACTIVATIONS, 700), ("autograd_function", ACTIVATIONS, 96)], marks=pytest.mark.long),
     ],
 )
-def test_a_small_pass_is_right_after_one_that_is_too_large(run_python, style, query, spare):
-    said = json.loads(run_python(PASSES, str(spare), json.dumps(query), style))
-    assert len(said) == 3
+def test_a_small_pass_is_right_after_one_that_is_too_large(cases):
+    done = subprocess.run(
+        [sys.executable, "-c", PASSES, json.dumps(cases)],
+        env=os.environ | {"PYTHONPATH": str(Path(chainrule.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert len(said) == 3 * len(cases)
     assert all("the host ran out of memory" in each for each in said)

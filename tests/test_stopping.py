@@ -19,7 +19,7 @@ from chainrule.export.svg import to_svg
 from chainrule.run import Retracer, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import Stop, check, current_stop, stoppable
-from chainrule.trace import record, trace_model
+from chainrule.trace import record
 
 STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
 DEPTH = 12
@@ -144,42 +144,33 @@ def test_another_threads_work_goes_on():
 @pytest.mark.smoke
 @pytest.mark.parametrize("during", PASSES)
 @pytest.mark.parametrize("style", STYLES)
-def test_a_recording_stops_within_one_layer(style, during, new_tensors):
+def test_a_stopped_recording_keeps_no_tensor(style, during, new_tensors):
     trace_spec(net(style))  # small draws are kept from here on
     before = len(new_tensors())
-    after, error = stopped(trace_spec, net(style), n=PASSES[during])
-    # A layer's backward is two products, and by autograd both are of one node.
-    assert after <= {"forward": 0, "backward": 1}[during]
-    assert_nothing_is_left_behind(new_tensors())
+    _, error = stopped(trace_spec, net(style), n=PASSES[during])
     assert len(new_tensors()) == before, error
 
 
 @pytest.mark.parametrize("during", PASSES)
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("traced", [0, 1, 2], ids=["recorded", "repeated", "rescaled"])
-def test_a_retracer_is_right_after_it_was_stopped(style, during, traced, new_tensors):
+def test_a_retracer_stops_within_one_layer_and_is_right_afterwards(style, during, traced, new_tensors):
     specs = [net(style, scale=scale) for scale in (0.5, 0.75, 1.5)]
     retracer = Retracer()
     for spec in specs[:traced]:
         retracer.trace(spec)
-    after, _ = stopped(retracer.trace, specs[traced], n=PASSES[during])
+    before = len(new_tensors())
+    after, error = stopped(retracer.trace, specs[traced], n=PASSES[during])
+    # A layer's backward is two products, and by autograd both are of one node.
     assert after <= {"forward": 0, "backward": 1}[during]
     assert_nothing_is_left_behind(new_tensors())
+    # A first recording leaves its model in the retracer.
+    assert len(new_tensors()) <= before or not traced, error
     for spec in (specs[traced], net(style, scale=3.0), net(style, seed=5)):
         assert_same_trace(retracer.trace(spec), trace_spec(spec))
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_a_stopped_repetition_keeps_no_more_than_a_finished_one(style, new_tensors):
-    retracer = Retracer()
-    for scale in (0.5, 0.75):
-        retracer.trace(net(style, scale=scale))
-    before = len(new_tensors())
-    _, error = stopped(retracer.trace, net(style, scale=1.5), n=PASSES["backward"])
-    assert len(new_tensors()) <= before, error
-
-
-@pytest.mark.parametrize("rung", ["loops", "elementwise", "broadcasting"])
+@pytest.mark.parametrize("rung", ["loops", "broadcasting"])
 def test_a_program_of_many_steps_stops_between_them(rung):
     spec = ModelSpec.parse({"program": "matmul", "rung": rung, "widths": "3,4", "batch": 5})
     after, _ = stopped(trace_spec, spec, n=3, ops=("mul",))
@@ -206,13 +197,6 @@ def test_the_engine_may_call_the_hooks_in_any_thread():
         engine.join()
     assert found == [stop.error]
     assert all(weight.grad is None for weight in weights)
-
-
-def test_a_model_that_was_stopped_has_not_failed():
-    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(6)))
-    after, _ = stopped(trace_model, model, torch.ones(2, 4), n=3)
-    assert after == 0
-    assert trace_model(model, torch.ones(2, 4)).error is None
 
 
 def test_drawing_stops_between_two_tensors():

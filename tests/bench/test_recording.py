@@ -9,48 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.dump.wire import load
-from chainrule.stats import StatisticsSlab
-
 # The files of a bench import each other as scripts do, by their names.
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-import breakdown
 import recording
 import turns
-import worker
 from models import NAMES, Case
 from peers import PEERS
-from timing import quartiles, ratio
-from turns import Candidate, MeasurementError, Worker, ratio_to, take_turns
+from turns import Candidate, MeasurementError, ratio_to, take_turns
 
 pytestmark = pytest.mark.smoke
-
-STAND_IN = """
-import json, os, sys, tempfile, time
-names = sys.argv[2:]
-if "absent" in names:
-    print(json.dumps({"failure": "ModuleNotFoundError: No module named 'absent'"}), flush=True)
-    sys.exit()
-if "late" in names:
-    time.sleep(0.5)
-facts = {"kernel": os.environ.get("CHAINRULE_KERNEL", "none"), "folder": tempfile.mkdtemp()}
-print(json.dumps(dict.fromkeys(names, facts)), flush=True)
-for line in sys.stdin:
-    name, calls = line.split()
-    if name == "dies":
-        os._exit(3)
-    while name == "hangs":
-        time.sleep(1)
-    print(json.dumps({"seconds": int(calls) / 4}), flush=True)
-"""
-
-
-@pytest.fixture
-def _stand_in(tmp_path, monkeypatch):
-    """Worker processes that measure nothing and import no torch."""
-    script = tmp_path / "worker.py"
-    script.write_text(STAND_IN)
-    monkeypatch.setattr(turns, "WORKER", script)
 
 
 @pytest.fixture
@@ -68,19 +35,6 @@ def failing(_):
     raise MeasurementError("RecursionError: maximum recursion depth exceeded")
 
 
-def test_ratio_is_the_median_over_rounds_with_the_quartiles():
-    measured = {"a": [2.0, 6.0, 8.0, 40.0, 3.0], "b": [1.0, 2.0, 2.0, 4.0, 1.0]}
-    assert ratio(measured, "a", "b") == (3, 3, 4)
-    assert quartiles([1, 2, 3, 4]) == (2.5, 1.75, 3.25)
-    assert quartiles([7]) == (7, 7, 7)
-
-
-def test_only_rounds_that_both_have_measured_count():
-    one = Candidate(failing, times={0: 4.0, 2: 9.0, 5: 8.0})
-    assert ratio_to(one, Candidate(failing, times={0: 2.0, 1: 7.0, 2: 3.0, 5: 1.0})) == (3, 2.5, 5.5)
-    assert ratio_to(one, Candidate(failing, times={1: 7.0})) is None
-
-
 def test_slow_candidates_get_fewer_rounds_and_a_failing_one_stops_nobody():
     candidates = {"bare": steady(0.25), "slow": steady(50.0), "quick": steady(0.5), "broken": Candidate(failing)}
     take_turns(candidates, "bare", calls=2, seconds=10)
@@ -95,58 +49,6 @@ def test_slow_candidates_get_fewer_rounds_and_a_failing_one_stops_nobody():
     assert ratio_to(candidates["broken"], candidates["bare"]) is None
 
 
-@pytest.mark.usefixtures("_stand_in")
-def test_a_process_answers_for_its_candidates(monkeypatch):
-    monkeypatch.setenv("CHAINRULE_KERNEL", "of the user")
-    groups = [
-        ({"bare": "bare"}, {}),
-        ({"fallback": "trace"}, {"CHAINRULE_KERNEL": "torch"}),
-        ({"absent": "absent"}, {}),
-    ]
-    with turns.workers("M1", groups) as candidates:
-        take_turns(candidates, "bare", calls=2, seconds=1)
-        folders = [Path(candidates[name].facts["folder"]) for name in ("bare", "fallback")]
-        assert all(map(Path.is_dir, folders))
-    assert candidates["bare"].times == {0: 0.5, 1: 0.5, 2: 0.5}
-    assert candidates["bare"].facts["kernel"] == "none"
-    assert candidates["fallback"].facts["kernel"] == "torch"
-    assert candidates["absent"].failure == "ModuleNotFoundError: No module named 'absent'"
-    assert not any(map(Path.exists, folders)), "what a process has left is removed, though it was killed"
-
-
-@pytest.mark.usefixtures("_stand_in")
-def test_a_process_that_dies_or_hangs_is_a_failure(monkeypatch):
-    process = Worker("M1", ["dies", "hangs"])
-    process.facts()
-    with pytest.raises(MeasurementError, match=r"^the process ended with exit code 3"):
-        process.run("dies", 1)
-    with pytest.raises(MeasurementError, match=r"^its process ended with dies: the process ended with exit code 3"):
-        process.run("hangs", 1)
-    process.close()
-    monkeypatch.setattr(turns, "LIMIT", 0.05)
-    process = Worker("M1", ["hangs", "late"])
-    assert process.facts().keys() == {"hangs", "late"}, "the start has a limit of its own"
-    with pytest.raises(MeasurementError, match=r"no answer within 0\.05 s"):
-        process.run("hangs", 1)
-    process.close()
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_a_peer_that_is_not_installed_says_so(name, tiny, monkeypatch):
-    monkeypatch.setitem(sys.modules, PEERS[name].package, None)
-    with pytest.raises(ModuleNotFoundError, match=PEERS[name].package):
-        worker.prepare(name, tiny)
-
-
-def test_our_candidate_is_the_whole_trace(tiny):
-    run, facts = worker.prepare("trace", tiny)
-    dump = run()
-    trace = load(dump)
-    assert {op.phase for op in trace.ops} == {"forward", "backward"}
-    assert facts["tensors"] == len(trace.statistics)
-    assert facts["json_kb"] == pytest.approx(len(dump) / 1e3, abs=0.2)
-
-
 KNOWN = {
     "bare": lambda: steady(0.5),
     "trace": lambda: steady(1.0, tensors=20, json_kb=13.2, kernel="native"),
@@ -154,15 +56,6 @@ KNOWN = {
     "torchlens": lambda: steady(25.0),
     "torchviz": lambda: Candidate(failing),
 }
-
-
-def late(model, name):
-    """A failure of one candidate on one model."""
-
-    def make(of_model):
-        return Candidate(failing) if of_model == model else KNOWN[name]()
-
-    return make
 
 
 @pytest.fixture
@@ -217,34 +110,10 @@ def test_main_prints_one_table_and_writes_flat_figures(run_main):
     assert "torchviz fails on M5: RecursionError: maximum recursion depth exceeded" in printed
 
 
-@pytest.mark.parametrize(("name", "key"), [("bare", "M2_bare"), ("trace", "M2"), ("no_compiler", "M2_no_compiler")])
-def test_a_failure_of_our_own_is_a_row_and_the_others_are_written(run_main, name, key):
-    status, _, results = run_main(**{name: late("M2", name)})
+def test_a_failure_of_our_own_is_a_row_and_the_others_are_written(run_main):
+    status, _, results = run_main(trace=lambda model: Candidate(failing) if model == "M2" else KNOWN["trace"]())
     figures = json.loads((results / "bench-partial.json").read_text())
     assert status == 1
     assert not (results / "bench.json").exists()
-    assert figures[f"{key}_failure"] == "RecursionError: maximum recursion depth exceeded"
-    assert figures.get(key) is None
-    assert [figures[each] for each in ("M1", "M3", "M4", "M5")] == [2] * 4
-    assert figures["M2"] == (2 if name == "no_compiler" else None)
-
-
-def test_the_floor_computes_what_the_bare_pass_does_and_leaves_no_hook(tiny):
-    hooks = torch.nn.modules.module._global_forward_hooks
-    before = len(hooks)
-    tiny.bare()
-    expected = [parameter.grad.clone() for parameter in tiny.model.parameters()]
-    breakdown.under_empty_hooks(tiny)
-    assert len(hooks) == before
-    assert all(map(torch.equal, expected, (parameter.grad for parameter in tiny.model.parameters())))
-
-
-def test_statistics_are_left_out_and_come_back(tiny):
-    real = StatisticsSlab.take
-    with breakdown.without_statistics():
-        assert StatisticsSlab.take is not real
-        blind = worker.record(tiny)
-    assert StatisticsSlab.take is real
-    seeing = worker.record(tiny)
-    assert [op.name for op in blind.ops] == [op.name for op in seeing.ops]
-    assert len(blind.statistics) == len(seeing.statistics)
+    assert figures["M2_failure"] == "RecursionError: maximum recursion depth exceeded"
+    assert [figures[each] for each in NAMES] == [2, None, 2, 2, 2]

@@ -19,10 +19,7 @@ def test_a_pass_that_does_not_fit_is_a_507_and_the_next_one_works():
     limits = {"MAX_WIDTH": 8000, "MAX_BATCH": 8000, "MAX_FLOPS": 10**14, "MAX_MEMORY_BYTES": 1 << 40}
     limits |= {"MAX_RESPONSE_BYTES": 1 << 40, "DEADLINE_SECONDS": 100}
     environment = {f"CHAINRULE_{name}": str(value) for name, value in limits.items()}
-    with (
-        serving(fresh=True, **environment) as (process, link),
-        httpx.Client(base_url=link, timeout=100) as client,
-    ):
+    with serving(fresh=True, **environment) as (process, link), httpx.Client(base_url=link, timeout=100) as client:
         # The first pass loads libraries, before the limit.
         assert client.get("/api/v1/trace.json?widths=9,5,1").status_code == 200
         status = Path(f"/proc/{process.pid}/status").read_text()

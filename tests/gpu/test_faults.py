@@ -85,16 +85,3 @@ def test_a_recording_stops_within_one_layer(phase):
     if phase == "forward":
         assert all(weight.grad is None for weight in weights)
     assert any(weight.grad is None for weight in weights)
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_a_retracer_is_right_after_it_was_stopped(style):
-    retracer = Retracer()
-    for scale in (0.5, 0.75):
-        retracer.trace(net(style, scale=scale))
-    asked = Stop()
-    asked.ask(StoppedError("superseded"))
-    with pytest.raises(StoppedError), stoppable(asked):
-        retracer.trace(net(style, scale=1.5))
-    for spec in (net(style, scale=1.5), net(style, scale=3.0), net(style, seed=5)):
-        assert_same_figures(retracer.trace(spec), trace_spec(spec))

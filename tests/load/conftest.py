@@ -13,7 +13,6 @@ import json
 import operator
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,9 +28,6 @@ LOG_LINES = 80
 
 FIGURES: list[dict[str, object]] = []
 
-RAN: set[tuple[str, str]] = set()
-"""Rows and names of the tests that were begun."""
-
 LOGS = pytest.StashKey[list[Path]]()
 
 
@@ -46,13 +42,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.load)
-            soak = soak_seconds(config) if item.path.stem == "test_soak" else 0
+            soak = config.getoption("--soak-seconds", default=600) if item.path.stem == "test_soak" else 0
             item.add_marker(pytest.mark.timeout(300 + soak))
-
-
-def soak_seconds(config: pytest.Config) -> int:
-    """How long the soak lasts."""
-    return config.getoption("--soak-seconds", default=600)
 
 
 @pytest.fixture
@@ -64,17 +55,8 @@ def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
         sign, _, bound = goal.partition(" ")
         met = not goal or COMPARE[sign](value, float(bound))
         value = round(value, 3) if isinstance(value, float) else value
-        FIGURES.append(
-            {
-                "row": row,
-                "test": request.node.name,
-                "name": name,
-                "value": value,
-                "unit": unit,
-                "goal": goal,
-                "met": bool(met),
-            }
-        )
+        figure = {"row": row, "name": name, "value": value, "unit": unit, "goal": goal, "met": bool(met)}
+        FIGURES.append(figure)
         assert met, f"{row}: {name} is {value} {unit}, and should be {goal}"
 
     return keep
@@ -119,26 +101,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{cells}  {'' if each['met'] else 'MISSED'}".rstrip(), red=not each["met"])
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    RAN.add((item.path.stem.removeprefix("test_"), item.name))
-
-
-def is_current(figure: dict[str, str]) -> bool:
-    """Whether a figure that was kept is of a test that is there still, and did not run now."""
-    file = Path(__file__).parent / f"test_{figure['row']}.py"
-    name = re.escape(figure.get("test", "-").partition("[")[0])
-    return (figure["row"], figure.get("test")) not in RAN and bool(
-        file.exists() and re.search(rf"^def {name}\(", file.read_text(), re.MULTILINE)
-    )
-
-
 def pytest_sessionfinish() -> None:
-    """Keep the figures; tests that did not run keep what they had."""
+    """Keep the figures; rows that did not run keep what they had."""
     if not FIGURES:
         return
     results = load_table.FIGURES
     kept = json.loads(results.read_text())["figures"] if results.exists() else []
-    figures = [each for each in kept if is_current(each)] + FIGURES
+    measured = {each["row"] for each in FIGURES}
+    figures = [each for each in kept if each["row"] in load_table.ROWS.keys() - measured] + FIGURES
     machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     written = {"written": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "machine": machine, "figures": figures}
     results.parent.mkdir(parents=True, exist_ok=True)

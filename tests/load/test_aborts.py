@@ -39,23 +39,19 @@ async def give_up(port, number, rng):
         writer.transport.abort()
 
 
-def test_aborted_requests_leave_nothing_behind(serve, figure):
+async def test_aborted_requests_leave_nothing_behind(serve, figure):
     with serve(max_flops=ENDLESS_FLOPS) as server:
         # Modules loaded by the first request stay in memory.
         assert httpx.get(server.url + path(**FIFTY), timeout=60).status_code == 200
         server.wait_idle(10)
         descriptors, threads = server.descriptors, server.threads
+        rng, gate = random.Random(1), asyncio.Semaphore(AT_ONCE)
 
-        async def main():
-            rng, gate = random.Random(1), asyncio.Semaphore(AT_ONCE)
+        async def one(number):
+            async with gate:
+                await give_up(server.port, number, rng)
 
-            async def one(number):
-                async with gate:
-                    await give_up(server.port, number, rng)
-
-            await asyncio.gather(*(one(number) for number in range(REQUESTS)))
-
-        asyncio.run(main())
+        await asyncio.gather(*(one(number) for number in range(REQUESTS)))
         freed = wait_for(lambda: server.metrics().in_hand == 0, 30, lambda: f"a free slot: {server.metrics().work()}")
         figure("slot is free after the last abort", freed, "s", "< 2")
         work = server.wait_idle(1)

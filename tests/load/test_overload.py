@@ -10,30 +10,26 @@ from loads import SECOND, path
 REQUESTS = 100
 
 
-def test_a_hundred_heavy_requests_at_once(serve, figure):
+async def test_a_hundred_heavy_requests_at_once(serve, figure):
     with serve() as server:
+        limits = httpx.Limits(max_connections=REQUESTS + 10)
+        async with httpx.AsyncClient(base_url=server.url, timeout=30, limits=limits) as client:
 
-        async def main():
-            limits = httpx.Limits(max_connections=REQUESTS + 10)
-            async with httpx.AsyncClient(base_url=server.url, timeout=30, limits=limits) as client:
+            async def one(number):
+                start = time.monotonic()
+                answer = await client.get(path(**SECOND, seed=number))
+                return answer, time.monotonic() - start
 
-                async def one(number):
-                    start = time.monotonic()
-                    answer = await client.get(path(**SECOND, seed=number))
-                    return answer, time.monotonic() - start
+            async def polite(number):
+                """Comes again after Retry-After."""
+                start = time.monotonic()
+                while (answer := await client.get(path(**SECOND, seed=number))).status_code == 503:
+                    await asyncio.sleep(float(answer.headers["retry-after"]))
+                return answer.status_code, time.monotonic() - start
 
-                async def polite(number):
-                    """Comes again after Retry-After."""
-                    start = time.monotonic()
-                    while (answer := await client.get(path(**SECOND, seed=number))).status_code == 503:
-                        await asyncio.sleep(float(answer.headers["retry-after"]))
-                    return answer.status_code, time.monotonic() - start
-
-                late = asyncio.create_task(polite(REQUESTS))
-                answers = await asyncio.gather(*(one(number) for number in range(REQUESTS)))
-                return answers, await late
-
-        answers, (status, took) = asyncio.run(main())
+            late = asyncio.create_task(polite(REQUESTS))
+            answers = await asyncio.gather(*(one(number) for number in range(REQUESTS)))
+            status, took = await late
         statuses = Counter(answer.status_code for answer, _ in answers)
         refused = [answer for answer, _ in answers if answer.status_code == 503]
         assert set(statuses) <= {200, 503, 504}, statuses

@@ -48,26 +48,22 @@ async def in_turn(slider, net, number, until):
 
 @pytest.mark.parametrize("clients", [1, 4, 30])
 @pytest.mark.parametrize(("net", "drag"), [("fifty", flood), ("fifty", in_turn), ("default", flood)])
-def test_sliders_each_get_pictures_and_end_on_their_own_last_value(server, figure, net, drag, clients):
-    async def main():
-        async with AsyncExitStack() as stack:
-            sliders = [await stack.enter_async_context(Slider(server.address)) for _ in range(clients)]
-            for slider in sliders:
-                await slider.set(**NETS[net])
-            # The first picture has a topology with it, and a server's first picture loads what it needs.
-            for slider in sliders:
-                await slider.shows(60)
-            start = time.monotonic()
-            until = start + SECONDS
-            await asyncio.gather(*(drag(slider, net, number, until) for number, slider in enumerate(sliders)))
-            rates = [sum(start < frame.at <= until for frame in slider.frames) / SECONDS for slider in sliders]
-            ended = time.monotonic()
-            last = [await slider.shows(30) for slider in sliders]
-            settled = max(shown.at for shown in last) - ended
-            assert all(slider.connections == 1 for slider in sliders)
-            return rates, settled, [shown.loss for shown in last]
-
-    rates, settled, losses = asyncio.run(main())
+async def test_sliders_each_get_pictures_and_end_on_their_own_last_value(server, figure, net, drag, clients):
+    async with AsyncExitStack() as stack:
+        sliders = [await stack.enter_async_context(Slider(server.address)) for _ in range(clients)]
+        for slider in sliders:
+            await slider.set(**NETS[net])
+        # The first picture has a topology with it, and a server's first picture loads what it needs.
+        for slider in sliders:
+            await slider.shows(60)
+        start = time.monotonic()
+        until = start + SECONDS
+        await asyncio.gather(*(drag(slider, net, number, until) for number, slider in enumerate(sliders)))
+        rates = [sum(start < frame.at <= until for frame in slider.frames) / SECONDS for slider in sliders]
+        ended = time.monotonic()
+        last = [await slider.shows(30) for slider in sliders]
+        settled = max(shown.at for shown in last) - ended
+        assert all(slider.connections == 1 for slider in sliders)
     name = f"{clients} × {net}, {'flood' if drag is flood else 'one in flight'}"
     alone = ALONE.setdefault((net, drag), rates[0])
     figure(f"{name}: slowest client", min(rates), "frames/s", ">= 1" if net == "default" else "> 0")
@@ -76,5 +72,5 @@ def test_sliders_each_get_pictures_and_end_on_their_own_last_value(server, figur
         figure(f"{name}: slowest client, of an even share", min(rates) * clients / alone, "", f">= {EVEN}")
     figure(f"{name}: median client", median(rates), "frames/s")
     figure(f"{name}: last value shown after", max(0.0, settled), "s", "<= 5")
-    assert losses == [true_loss(**last_spec(net, number)) for number in range(clients)]
+    assert [shown.loss for shown in last] == [true_loss(**last_spec(net, number)) for number in range(clients)]
     server.wait_idle(10)

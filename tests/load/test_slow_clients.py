@@ -3,12 +3,11 @@
 import asyncio
 import contextlib
 import json
-import socket
 import time
 
 import httpx
 import pytest
-from loads import FIFTY, Probe, every, path, request_head
+from loads import FIFTY, Probe, every, path, request_head, slow_reader
 from served import wait_for
 from slider import Slider
 from websockets.asyncio.client import connect
@@ -104,7 +103,7 @@ async def others_are_served(server, figure, name):
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-def test_slow_senders_are_closed(server, figure, part):
+async def test_slow_senders_are_closed(server, figure, part):
     idle, plural = server.descriptors, {"head": "heads", "body": "bodies"}[part]
     if part == "head":
         first, drip = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"X: y\r\n"
@@ -113,64 +112,52 @@ def test_slow_senders_are_closed(server, figure, part):
             server.port, "/api/v1/trace", "POST", Content_Type="application/json", Content_Length="60000"
         )
         first, drip = head + b"{", b" "
-
-    async def main():
-        async with others_are_served(server, figure, f"slow {plural}"):
-            return await asyncio.gather(*(closed_after(server.port, first, drip, 0.5) for _ in range(SLOW)))
-
-    figure(f"{SLOW} slow {plural}: last closed after", max(asyncio.run(main())), "s", "<= 12")
+    async with others_are_served(server, figure, f"slow {plural}"):
+        closed = await asyncio.gather(*(closed_after(server.port, first, drip, 0.5) for _ in range(SLOW)))
+    figure(f"{SLOW} slow {plural}: last closed after", max(closed), "s", "<= 12")
     wait_for(lambda: server.descriptors <= idle, 10, f"the descriptors of slow {plural}")
 
 
 @pytest.mark.parametrize("takes", ["nothing", "a little"])
-def test_readers_hold_no_memory(server, figure, takes):
+async def test_readers_hold_no_memory(server, figure, takes):
     """Readers that take nothing of an answer, or a few bytes of it every second."""
     idle, before, kernel_before = server.descriptors, server.rss_bytes, server.kernel_bytes
     name = f"{READERS} readers that take {takes}"
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    connections, sips, held = [], [], []
 
-    async def sip(connection, stop):
+    async def sip(connection):
         with contextlib.suppress(OSError):
-            while not stop.is_set() and await asyncio.get_running_loop().sock_recv(connection, SIP):
+            while not stop.is_set() and await loop.sock_recv(connection, SIP):
                 await asyncio.sleep(1)
 
-    async def main():
-        loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
-        connections, sips, held = [], [], []
-        try:
-            async with others_are_served(server, figure, name):
-                for _ in range(READERS):
-                    connection = socket.socket()
-                    connections.append(connection)
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                    connection.setblocking(False)
-                    await loop.sock_connect(connection, ("127.0.0.1", server.port))
-                    # The same answer many times over, none of it read.
-                    await loop.sock_sendall(
-                        connection, READERS * request_head(server.port, path("trace.html", **FIFTY))
-                    )
-                    if takes == "a little":
-                        sips.append(asyncio.create_task(sip(connection, stop)))
-                    held.append((server.rss_bytes, server.kernel_bytes))
-                    await asyncio.sleep(0.25)
-                open_once = server.descriptors - idle
-                start = time.monotonic()
-                # The live client, the plain one and the slow ones are connected; in the end the slow ones are not.
-                while server.descriptors > idle + 2:
-                    assert time.monotonic() - start < 60, f"{server.descriptors - idle} connections are still open"
-                    held.append((server.rss_bytes, server.kernel_bytes))
-                    await asyncio.sleep(0.1)
-                return time.monotonic() - start, open_once, *map(max, zip(*held, strict=True))
-        finally:
-            stop.set()
-            for each in sips:
-                each.cancel()
-            await asyncio.gather(*sips, return_exceptions=True)
-            for connection in connections:
-                connection.close()
-
-    took, open_once, resident, kernel = asyncio.run(main())
-    assert open_once >= READERS // 2
+    try:
+        async with others_are_served(server, figure, name):
+            for _ in range(READERS):
+                connections.append(await slow_reader(server.port))
+                # The same answer many times over, none of it read.
+                request = request_head(server.port, path("trace.html", **FIFTY))
+                await loop.sock_sendall(connections[-1], READERS * request)
+                if takes == "a little":
+                    sips.append(asyncio.create_task(sip(connections[-1])))
+                held.append((server.rss_bytes, server.kernel_bytes))
+                await asyncio.sleep(0.25)
+            assert server.descriptors - idle >= READERS // 2
+            start = time.monotonic()
+            # The live client, the plain one and the slow ones are connected; in the end the slow ones are not.
+            while server.descriptors > idle + 2:
+                assert time.monotonic() - start < 60, f"{server.descriptors - idle} connections are still open"
+                held.append((server.rss_bytes, server.kernel_bytes))
+                await asyncio.sleep(0.1)
+            took = time.monotonic() - start
+    finally:
+        stop.set()
+        for each in sips:
+            each.cancel()
+        await asyncio.gather(*sips, return_exceptions=True)
+        for connection in connections:
+            connection.close()
+    resident, kernel = map(max, zip(*held, strict=True))
     # Every answer has its turn at the device before nobody takes it: the time is that of the last one.
     figure(f"{name}: last closed after", took, "s", "<= 30")
     # Together with what others are served meanwhile, and what an allocator keeps of it.
@@ -180,35 +167,22 @@ def test_readers_hold_no_memory(server, figure, takes):
     figure(f"{name}: memory kept", (server.rss_bytes - before) / MEBIBYTE, "MiB", "<= 48")
 
 
-def test_silent_connections_leave_room_for_others(server, figure):
+async def test_silent_connections_leave_room_for_others(server, figure):
     limit, idle = Settings.model_fields["max_connections"].default, server.descriptors
-
-    async def main():
-        most, writers, stop = 0, [], asyncio.Event()
-
-        async def count():
-            nonlocal most
-            while not stop.is_set():
-                most = max(most, server.descriptors - idle)
-                await asyncio.sleep(0.05)
-
+    most, writers = 0, []
+    with Probe(server.port).running() as probe:
         try:
-            counting = asyncio.create_task(count())
-            for _ in range(SILENT):
+            for number in range(SILENT):
                 writers.append((await asyncio.open_connection("127.0.0.1", server.port))[1])
+                if number % 50 == 0:
+                    most = max(most, server.descriptors - idle)
             await asyncio.sleep(1)
-            stop.set()
-            await counting
             rest = server.descriptors - idle
             # A new client is admitted.
             assert (await asyncio.to_thread(httpx.get, f"{server.url}/healthz", timeout=10)).status_code == 200
         finally:
             for writer in writers:
                 writer.transport.abort()
-        return most, rest
-
-    with Probe(server.port).running() as probe:
-        most, rest = asyncio.run(main())
     assert probe.statuses == {200}
     figure(f"{SILENT} silent connections: slowest health", 1e3 * max(probe.seconds), "ms", f"<= {1000 * OTHERS}")
     # Those that are taken in one turn of the event loop are there together for a moment, until the oldest are closed.
@@ -217,24 +191,14 @@ def test_silent_connections_leave_room_for_others(server, figure):
     wait_for(lambda: server.descriptors <= idle, 15, "the descriptors of silent connections")
 
 
-def test_live_clients_that_take_no_frames_are_closed(server, figure):
+async def test_live_clients_that_take_no_frames_are_closed(server, figure):
     idle, before = server.descriptors, server.rss_bytes
+    options = {"compression": None, "max_size": None, "max_queue": 1, "close_timeout": 0.1}
 
     async def deaf(until):
         """Sends what a slider sends and reads nothing."""
-        connection = socket.socket()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", server.port))
-        start = time.monotonic()
-        async with connect(
-            f"ws://{server.address}/api/v1/live",
-            sock=connection,
-            compression=None,
-            max_size=None,
-            max_queue=1,
-            close_timeout=0.1,
-        ) as websocket:
+        connection, start = await slow_reader(server.port), time.monotonic()
+        async with connect(f"ws://{server.address}/api/v1/live", sock=connection, **options) as websocket:
             seq = 0
             async for now in every(1 / 20, until):
                 seq += 1
@@ -245,11 +209,9 @@ def test_live_clients_that_take_no_frames_are_closed(server, figure):
                     return time.monotonic() - start
         raise AssertionError("a client that takes nothing was served to the end")
 
-    async def main():
-        async with others_are_served(server, figure, "deaf live clients"):
-            return await asyncio.gather(*(deaf(time.monotonic() + 40) for _ in range(4)))
-
-    figure("4 live clients that take nothing: last closed after", max(asyncio.run(main())), "s", "<= 30")
+    async with others_are_served(server, figure, "deaf live clients"):
+        closed = await asyncio.gather(*(deaf(time.monotonic() + 40) for _ in range(4)))
+    figure("4 live clients that take nothing: last closed after", max(closed), "s", "<= 30")
     wait_for(lambda: server.descriptors <= idle, 10, "the descriptors of deaf clients")
     server.wait_idle(10)
     figure("4 live clients that take nothing: memory kept", (server.rss_bytes - before) / MEBIBYTE, "MiB", "<= 48")

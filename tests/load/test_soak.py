@@ -3,43 +3,23 @@
 import asyncio
 import contextlib
 import random
-import socket
 import time
 from collections import Counter
 
 import httpx
-from loads import DEFAULT, FIFTY, SECOND, path, percentile, request_head
+from loads import DEFAULT, FIFTY, SECOND, path, percentile, request_head, slow_reader
 from served import wait_for
 from slider import Slider
 
+from chainrule.export.formats import FORMATS
 from chainrule.web.compute import GIVE_BACK_SECONDS
 
 PLANNED = {200, 304, 400, 404, 405, 413, 415, 422, 501, 503, 504, 507}
 
-FORMS = (
-    "trace.json",
-    "trace.dot",
-    "trace.svg",
-    "trace.html",
-    "trace.py",
-    "trace.model-explorer.json",
-    "node-data.json",
-    "profile.json",
-)
+FORMS = [*(form.file for form in FORMATS.values()), "profile.json"]
 
-PAGES = (
-    "/",
-    "/healthz",
-    "/readyz",
-    "/metrics",
-    "/openapi.json",
-    "/foundations/matmul.json?m=5&k=20&n=10",
-    "/foundations/einsum.json",
-    "/foundations/gradcheck.json",
-    "/foundations/styles",
-    "/api/v1/presets.json",
-    "/static/explorer.js",
-)
+PAGES = """/ /healthz /readyz /metrics /openapi.json /foundations/matmul.json?m=5&k=20&n=10 /foundations/einsum.json
+/foundations/gradcheck.json /foundations/styles /api/v1/presets.json /static/explorer.js""".split()
 
 BAD = (
     ("GET", "/api/v1/trace.json?widths=no", b""),
@@ -137,29 +117,20 @@ class Mix:
     async def dawdles(self, rng):
         """Readers that take nothing of a large answer until they are closed, or go."""
         loop = asyncio.get_running_loop()
+        request = request_head(self.server.port, path("trace.html", **FIFTY))
         while not self.over():
-            connection = socket.socket()
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.setblocking(False)
+            connection = await self.timed(slow_reader(self.server.port))
             with contextlib.suppress(OSError):
-                await self.timed(loop.sock_connect(connection, ("127.0.0.1", self.server.port)))
-                await self.timed(
-                    loop.sock_sendall(connection, 2 * request_head(self.server.port, path("trace.html", **FIFTY)))
-                )
+                await self.timed(loop.sock_sendall(connection, 2 * request))
                 await asyncio.sleep(rng.uniform(1, 15))
             connection.close()
 
     async def run(self):
         rngs = [random.Random(seed) for seed in range(9)]
+        clients = [*[self.asks] * 3, self.errs, *[self.slides] * 2, self.gives_up, *[self.dawdles] * 2]
         async with asyncio.TaskGroup() as group:
-            for rng in rngs[:3]:
-                group.create_task(self.asks(rng))
-            group.create_task(self.errs(rngs[3]))
-            for rng in rngs[4:6]:
-                group.create_task(self.slides(rng))
-            group.create_task(self.gives_up(rngs[6]))
-            for rng in rngs[7:]:
-                group.create_task(self.dawdles(rng))
+            for client, rng in zip(clients, rngs, strict=True):
+                group.create_task(client(rng))
 
 
 async def watch(server, seen, until):

@@ -103,11 +103,8 @@ def fit(callbacks, fails_at=None):
         enable_model_summary=False,
         callbacks=callbacks,
     )
-    try:
-        trainer.fit(module, torch.utils.data.DataLoader(batches, batch_size=None))
-    finally:
-        trained = parameters_of(module)
-    return trained
+    trainer.fit(module, torch.utils.data.DataLoader(batches, batch_size=None))
+    return parameters_of(module)
 
 
 LIGHTNINGS_OWN = "ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning:lightning"
@@ -138,10 +135,7 @@ def test_lightning_step_that_fails():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         fit([callback], fails_at=0)
     assert left_behind() == before
-    trace = callback.recording.trace
-    assert "shapes cannot be multiplied" in trace.error.message
-    (failed,) = [op for op in trace.ops if op.id == trace.error.op]
-    assert trace.module_by_id[failed.module].path == "net.0"
+    assert "shapes cannot be multiplied" in callback.recording.trace.error.message
 
 
 def train_gpt2(kind):

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from statistics_reference import summarize_reference
 
 from chainrule.stats import BINS, COLUMNS, StatisticsSlab
 
@@ -59,7 +58,7 @@ def assert_agrees(tensor):
     low, high = float(finite.min()), float(finite.max())
     assert (got["min"], got["max"]) == (low, high)
 
-    # Moments: numpy's, of the values brought near 1, and those of the reference.
+    # Moments: numpy's, of the values brought near 1.
     near_one, exponent = scaled(finite)
     largest = float(np.abs(near_one).max())
     width = float(near_one.max() - near_one.min())
@@ -69,53 +68,28 @@ def assert_agrees(tensor):
         "std": (near_one.std(), rounding * largest),
         "norm": (np.linalg.norm(near_one), 4 * rounding * np.linalg.norm(near_one)),
     }
-    with np.errstate(over="ignore"):
-        reference = summarize_reference(x)
     for name, (value, tolerance) in expected.items():
-        there = math.ldexp(got[name], -exponent) if math.isfinite(got[name]) else got[name]
-        if math.isinf(there):
+        if math.isinf(got[name]):
             # The norm of numbers can be larger than any number, or come so near the largest that rounding decides.
             assert name == "norm"
             assert math.frexp(value * (1 + 1e-9))[1] + exponent > 1024
-            assert reference.norm > 1.797e308
             continue
-        if name == "norm" and math.isinf(reference.norm):
-            assert got[name] > 1.797e308
-            assert there == pytest.approx(value, rel=1e-9)
-            continue
-        denormal = math.ldexp(5e-324, -exponent)
+        there, denormal = math.ldexp(got[name], -exponent), math.ldexp(5e-324, -exponent)
         assert there == pytest.approx(value, rel=1e-9 if name == "std" else 0, abs=tolerance + denormal), name
-        assert got[name] == pytest.approx(
-            getattr(reference, name),
-            rel=1e-9,
-            abs=math.ldexp(tolerance, exponent) + 5e-324,
-        ), name
     if low < high:
         assert got["std"] > 0 or high - low < 1e-300
-    assert_histogram_agrees(counts, near_one, np.array(reference.counts))
+    assert_histogram_agrees(counts, near_one)
 
 
-def assert_histogram_agrees(counts, values, reference_counts):
-    """Equal to the reference's and to numpy's, but for values that lie on an edge to within a rounding."""
+def assert_histogram_agrees(counts, values):
+    """Equal to numpy's count per bin, but for values that lie on an edge to within a rounding."""
     low, high = values.min(), values.max()
-    if low == high:
-        assert counts.tolist() == [values.size] + [0] * (BINS - 1)
-        assert reference_counts.tolist() == counts.tolist()
-        return
-    position = (values - low) / (high - low) * BINS
-    distance = np.abs(position - np.round(position))
-    inner = (np.round(position) > 0) & (np.round(position) < BINS)
-    # numpy computes the edges and compares: its edges are off by a rounding of the larger end.
-    off = 2 * BINS * np.spacing(max(-low, high)) / (high - low)
-    numpys = np.histogram(values, bins=BINS, range=(low, high))[0] if off < 2e-3 else reference_counts
-    for expected, rounding in ((reference_counts, 64e-12), (numpys, max(off, 64e-12))):
-        on_an_edge = int(np.count_nonzero((distance <= rounding) & inner))
-        # A value that changes bins makes a difference of one in two of them, and shifts nothing else.
-        assert np.abs(np.cumsum(counts.astype(int)) - np.cumsum(expected)).max() <= on_an_edge
-    on_an_edge = int(np.count_nonzero((distance <= 64e-12) & inner))
-    # If no value is near an edge, the answer is unique.
-    if not on_an_edge:
-        assert counts.tolist() == np.bincount(np.minimum(position.astype(int), BINS - 1), minlength=BINS).tolist()
+    position = (values - low) / (high - low) * BINS if low < high else np.zeros(values.size)
+    expected = np.bincount(np.minimum(position.astype(int), BINS - 1), minlength=BINS)
+    edge = np.round(position)
+    on_an_edge = np.count_nonzero((np.abs(position - edge) <= 64e-12) & (edge > 0) & (edge < BINS))
+    # A value that changes bins makes a difference of one in two of them, and shifts nothing else.
+    assert np.abs(np.cumsum(counts.astype(int)) - np.cumsum(expected)).max() <= on_an_edge
 
 
 # ------------------------------------------------------------------------------------------------------------ tensors

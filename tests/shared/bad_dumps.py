@@ -48,67 +48,48 @@ def again(part: str) -> Callable[[Body], None]:
     return lambda body: body[part].append(body[part][0])
 
 
+def made_by(body: Body, op: int) -> dict[str, Any]:
+    return next(tensor for tensor in body["tensors"] if tensor["producer"] == body["ops"][op]["id"])
+
+
 def circle(body: Body) -> None:
-    """Makes the first op read what the third one makes."""
-    third = body["ops"][2]
-    made = next(tensor for tensor in body["tensors"] if tensor["producer"] == third["id"])
-    body["ops"][0]["inputs"].append(made["id"])
-    # Whatever lies between: the second reads from the first, the third from the second.
-    for earlier, later in ((0, 1), (1, 2)):
-        link = next(tensor for tensor in body["tensors"] if tensor["producer"] == body["ops"][earlier]["id"])
-        body["ops"][later]["inputs"].append(link["id"])
-
-
-def self_reader(body: Body) -> None:
-    """Makes an op read its own output."""
-    op = body["ops"][1]
-    made = next(tensor for tensor in body["tensors"] if tensor["producer"] == op["id"])
-    op["inputs"].append(made["id"])
+    """The first op reads from the third, which reads from the second, which reads from the first."""
+    for maker, reader in ((2, 0), (0, 1), (1, 2)):
+        body["ops"][reader]["inputs"].append(made_by(body, maker)["id"])
 
 
 def fault(**fields: Any) -> Callable[[Body], None]:
-    """Adds a fault, of which some fields are as given and the others as they should be."""
-    good = {
-        "kind": "dead",
-        "message": "all dead",
-        "source": None,
-        "remedy": None,
-        "module": "",
-        "op": None,
-        "tensor": None,
-    }
+    """Adds a fault that is good but for some fields."""
+    good = {"kind": "dead", "message": "all dead", "module": ""}
+    good |= dict.fromkeys(("source", "remedy", "op", "tensor"))
     return lambda body: body["faults"].append(good | fields)
 
 
 def row_twice(body: Body) -> None:
-    """Gives a tensor two rows."""
     body["statistics"]["tensor"][1] = body["statistics"]["tensor"][0]
 
 
 def maker_unnamed(body: Body) -> None:
-    """Takes from a tensor the op that makes it."""
     made = body["ops"][0]["outputs"][0]
     next(tensor for tensor in body["tensors"] if tensor["id"] == made)["producer"] = None
 
 
 def two_makers(body: Body) -> None:
-    """Gives the second op the first one's output as well."""
     body["ops"][1]["outputs"].append(body["ops"][0]["outputs"][0])
 
 
+def reader_too_many(body: Body) -> None:
+    body["tensors"][0]["consumers"].insert(0, body["ops"][-1]["id"])
+
+
 def reader_unknown(body: Body) -> None:
-    """Makes the last op read a tensor that knows nothing of it."""
+    """The last op reads a tensor that does not name it."""
     stranger = next(tensor for tensor in body["tensors"] if body["ops"][-1]["id"] not in tensor["consumers"])
     body["ops"][-1]["inputs"].insert(0, stranger["id"])
 
 
-def reader_too_many(body: Body) -> None:
-    """Names the last op as a reader of the first tensor, which it does not read."""
-    body["tensors"][0]["consumers"].insert(0, body["ops"][-1]["id"])
-
-
 def deep(body: Body) -> None:
-    """Nests an op's attribute deeper than anybody has to walk."""
+    """Nests an op's attribute deeper than the readers go."""
     value: Any = 0
     for _ in range(150):
         value = [value]
@@ -163,7 +144,7 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "a fault with a surplus field": (fault(colour="red"), "faults[0].colour"),
     "faults that are none": (put("faults", to={}), "faults"),
     "a cycle of ops": (circle, "ops[0]"),
-    "an op that reads its own output": (self_reader, "ops[1]"),
+    "an op that reads its own output": (lambda body: body["ops"][1]["inputs"].append(made_by(body, 1)["id"]), "ops[1]"),
     "a module inside itself": (put("modules", 0, "parent", to="m1"), "modules[0]"),
     "an op that is its own twin": (put("ops", 0, "twin", to="n0"), "ops[0]"),
     "a gradient of itself": (put("tensors", 0, "gradient_of", to="t0"), "tensors[0]"),
@@ -185,10 +166,7 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "other bins": (put("statistics", "histogram", "bins", to=32), "statistics.histogram.bins"),
     "a long low": (lambda body: body["statistics"]["histogram"]["low"].append(0.0), "statistics.histogram.low"),
     "a row twice": (row_twice, "statistics.tensor[1]"),
-    "a negative count": (
-        put("statistics", "histogram", "counts", 0, 0, to=-1),
-        "statistics.histogram.counts[0][0]",
-    ),
+    "a negative count": (put("statistics", "histogram", "counts", 0, 0, to=-1), "statistics.histogram.counts[0][0]"),
     "a count beyond uint32": (
         put("statistics", "histogram", "counts", 0, 0, to=2**40),
         "statistics.histogram.counts[0][0]",

@@ -1,6 +1,7 @@
 """A TCP proxy with the faults of a network: delay, throttle, silence, broken and half-closed connections, failover.
 
-    with FaultProxy([("127.0.0.1", 8000), ("127.0.0.1", 8001)], latency=0.2) as proxy:
+    with FaultProxy([("127.0.0.1", 8000), ("127.0.0.1", 8001)]) as proxy:
+        proxy.latency = 0.2
         httpx.get(f"http://{proxy.address}/healthz")
         proxy.latency = 0.0
         proxy.drop_all()
@@ -49,30 +50,20 @@ class FaultProxy:
         drop_chance: how likely a connection is to break, per chunk that passes.
         blackhole: nothing passes, without an error; afterwards everything goes on, as in TCP.
         refuse: new connections are reset at once.
-        accepted: connections that were made to the proxy so far.
         dropped: connections that the proxy broke so far.
         refused: connections that an upstream did not take so far.
     """
 
-    def __init__(
-        self,
-        upstreams: Iterable[tuple[str, int]],
-        *,
-        latency: float = 0.0,
-        bytes_per_second: float | None = None,
-        drop_chance: float = 0.0,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, upstreams: Iterable[tuple[str, int]]) -> None:
         self.upstreams = list(upstreams)
-        self.latency = latency
-        self.bytes_per_second = bytes_per_second
-        self.drop_chance = drop_chance
+        self.latency = 0.0
+        self.bytes_per_second: float | None = None
+        self.drop_chance = 0.0
         self.blackhole = False
         self.refuse = False
-        self.accepted = 0
         self.dropped = 0
         self.refused = 0
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._turn = 0
         self._links: set[_Link] = set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -80,16 +71,8 @@ class FaultProxy:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="fault-proxy", daemon=True)
 
     @property
-    def port(self) -> int:
-        return self._port
-
-    @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
-
-    @property
-    def connections(self) -> int:
-        return len(self._links)
 
     def drop_all(self) -> int:
         """Reset every connection on both sides; returns their number."""
@@ -122,7 +105,6 @@ class FaultProxy:
         tasks: set[asyncio.Task[None]] = set()
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.accepted += 1
             task = asyncio.create_task(self._carry(reader, writer))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -177,9 +159,6 @@ class FaultProxy:
         while self.blackhole:
             await asyncio.sleep(BLINK)
 
-    def _breaks(self) -> bool:
-        return self.drop_chance > 0 and self._random.random() < self.drop_chance
-
 
 class _Link:
     """One connection through the proxy: a pump for each direction."""
@@ -202,7 +181,7 @@ class _Link:
                 if not chunk:
                     self.end(towards)
                     return
-                if self.proxy._breaks():
+                if self.proxy._random.random() < self.proxy.drop_chance:
                     self.drop()
                     raise ConnectionResetError
                 if towards not in self.ended:
@@ -230,10 +209,9 @@ class _Link:
         if towards in self.ended:
             return False
         self.ended.add(towards)
-        writer = self.writers[towards]
         with contextlib.suppress(OSError):
-            if not writer.transport.is_closing():
-                writer.write_eof()
+            if not self.writers[towards].transport.is_closing():
+                self.writers[towards].write_eof()
         return True
 
     def drop(self) -> bool:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,8 +26,7 @@ NONE = "not measured"
 MISSED = " (**missed**)"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row.
 
     Attributes:
@@ -110,14 +108,6 @@ ROWS: dict[str, Row] = {
         ),
         "`CHAINRULE_DEADLINE_SECONDS=3`; default deadline: `CHAINRULE_MAX_FLOPS=10000000000000`",
     ),
-    "origins": Row(
-        "Host × Origin of pages, requests, posts and sockets, and paths that try to leave the folder",
-        (
-            "{0:Host × Origin, .*: wrongly answered} of 4 × {0:Host × Origin, .*: cases} wrongly answered",
-            "{0:of them, any that did} of {0:paths that try to leave the folder} left",
-        ),
-        "`CHAINRULE_ALLOWED_HOSTS=class.example`",
-    ),
     "overload": Row(
         "100 heavy requests at once",
         (
@@ -170,11 +160,9 @@ def table(figures: Sequence[Mapping[str, Any]]) -> str:
         }
         return "; ".join([PLACE.sub(place, says), *(f"{each}{MISSED}" for each in sorted(missed - said))])
 
-    return HEAD + "".join(line(name, cell(name)) for name in ROWS)
-
-
-def line(name: str, cell: str) -> str:
-    return f"| {ROWS[name].what} | `make load ONLY={name}` | {ROWS[name].settings} | {cell} |\n"
+    return HEAD + "".join(
+        f"| {row.what} | `make load ONLY={name}` | {row.settings} | {cell(name)} |\n" for name, row in ROWS.items()
+    )
 
 
 def write() -> str:

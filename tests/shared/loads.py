@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import math
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,15 @@ def request_head(port: int, target: str, method: str = "GET", **headers: str) ->
     fields = {"Host": f"127.0.0.1:{port}", **{name.replace("_", "-"): value for name, value in headers.items()}}
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+async def slow_reader(port: int) -> socket.socket:
+    """A connection whose kernel keeps little of what is not read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+    return connection
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -29,7 +28,6 @@ class Served:
         self.log = log
         self.port = port
         self.settings = settings
-        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -38,15 +36,6 @@ class Served:
     @property
     def url(self) -> str:
         return f"http://{self.address}"
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, "it was not started"
-        return self.process.pid
-
-    @property
-    def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
 
     def start(self) -> Self:
         """Start and wait until it is ready; a second start takes the port of the first."""
@@ -61,7 +50,11 @@ class Served:
                 stderr=subprocess.STDOUT,
             )
         said = re.compile(r"is at http://[^:]+:(\d+)")
-        wait_for(lambda: not self.running or said.search(self._said(before)), START_SECONDS, "the server to start")
+        wait_for(
+            lambda: self.process.poll() is not None or said.search(self._said(before)),
+            START_SECONDS,
+            "the server to start",
+        )
         match = said.search(self._said(before))
         assert match, f"the server did not start:\n{self._said(before)}"
         self.port = int(match[1])
@@ -71,22 +64,20 @@ class Served:
         return self
 
     def kill(self) -> None:
-        assert self.process is not None, "it was not started"
         self.process.kill()
         self.process.wait(10)
 
     def terminate(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
+        self.process.terminate()
 
     def wait(self, seconds: float) -> int:
-        assert self.process is not None, "it was not started"
         return self.process.wait(seconds)
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self.running:
+        if self.process.poll() is None:
             self.terminate()
             try:
                 self.wait(20)
@@ -117,7 +108,7 @@ class Served:
         return self._status("VmHWM")
 
     def forget_peak(self) -> None:
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     @property
     def kernel_bytes(self) -> int:
@@ -128,14 +119,14 @@ class Served:
 
     @property
     def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     @property
     def threads(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/task"))
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))
 
     def _status(self, name: str) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text()
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
         match = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
         assert match, status
         return int(match[1]) << 10
@@ -146,15 +137,12 @@ class Served:
 
 class Metrics:
     def __init__(self, text: str) -> None:
-        self.samples: dict[str, list[tuple[dict[str, str], float]]] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                self.samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+        self.samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def total(self, name: str, **labels: str) -> float:
         """The sum of `chainrule_NAME` over all samples with these labels; 0 without samples."""
-        samples = self.samples.get(f"chainrule_{name}", [])
-        return sum(value for given, value in samples if labels.items() <= given.items())
+        found = (each for each in self.samples if each.name == f"chainrule_{name}")
+        return sum(each.value for each in found if labels.items() <= each.labels.items())
 
     @property
     def in_hand(self) -> float:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
@@ -42,6 +43,7 @@ class Slider:
     errors: list[dict[str, Any]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     connections: int = 0
+    answered_seq: int = -1
     seq: int = 0
     spec: dict[str, Any] | None = None
     socket: ClientConnection | None = None
@@ -66,26 +68,24 @@ class Slider:
         """Wait for the picture of the last `set`; an error answer fails."""
 
         def is_there() -> bool:
-            if self._task.done():
-                self._task.result()
             assert not self.errors, self.errors
             return bool(self.frames) and self.frames[-1].seq == self.seq
 
-        async with asyncio.timeout(seconds), self._changed:
-            await self._changed.wait_for(is_there)
+        await self._wait(is_there, seconds)
         return self.frames[-1]
 
     async def answered(self, seq: int, seconds: float) -> None:
         """Wait until message `seq` or a later one is answered."""
+        await self._wait(lambda: self.answered_seq >= seq, seconds)
 
-        def is_there() -> bool:
+    async def _wait(self, holds: Callable[[], bool], seconds: float) -> None:
+        def seen() -> bool:
             if self._task.done():
                 self._task.result()
-            seqs = [frame.seq for frame in self.frames[-1:]] + [error["seq"] for error in self.errors[-1:]]
-            return any(each is not None and each >= seq for each in seqs)
+            return holds()
 
         async with asyncio.timeout(seconds), self._changed:
-            await self._changed.wait_for(is_there)
+            await self._changed.wait_for(seen)
 
     async def _stay_connected(self) -> None:
         while True:
@@ -118,20 +118,15 @@ class Slider:
             if isinstance(message, bytes):
                 magic, seq, *_, loss, _, _, _ = HEADER.unpack_from(message)
                 assert magic == b"CRF1"
-                shown = Shown(time.monotonic(), seq, loss)
-            else:
-                answer = json.loads(message)
-                if answer["type"] != "error":
-                    continue
+                self.frames.append(Shown(time.monotonic(), seq, loss))
+            elif (answer := json.loads(message))["type"] == "error":
                 seq = answer["seq"]
-                shown = None
+                self.errors.append(answer)
+            else:
+                continue
             assert seq is None or last < seq <= self.seq, f"{seq} is answered after {last}, {self.seq} was the last"
-            last = last if seq is None else seq
+            self.answered_seq = last = last if seq is None else seq
             async with self._changed:
-                if shown is None:
-                    self.errors.append(answer)
-                else:
-                    self.frames.append(shown)
                 self._changed.notify_all()
 
 

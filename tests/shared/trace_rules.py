@@ -89,11 +89,7 @@ def assert_statistics(trace: Trace, tensor: str, values: torch.Tensor) -> None:
     x = values.detach().double().numpy().ravel()
     finite = x[np.isfinite(x)]
     assert row.n == x.size
-    assert (row.nan, row.posinf, row.neginf) == (
-        np.isnan(x).sum(),
-        np.isposinf(x).sum(),
-        np.isneginf(x).sum(),
-    )
+    assert (row.nan, row.posinf, row.neginf) == (np.isnan(x).sum(), np.isposinf(x).sum(), np.isneginf(x).sum())
     assert sum(row.counts) == finite.size
     assert row.zero_fraction == pytest.approx(np.mean(x == 0), rel=1e-12)
     if not finite.size:

@@ -27,12 +27,6 @@ class Client:
     def get(self, path, **options):
         return self.request("GET", path, **options)
 
-    def gather(self, *paths):
-        async def all_of_them():
-            return await asyncio.gather(*(self.client.get(path) for path in paths))
-
-        return self.runner.run(all_of_them())
-
     def close(self):
         self.runner.run(self.client.aclose())
         self.runner.close()
@@ -59,8 +53,7 @@ def client(open_client, settings):
 @pytest.fixture(scope="module")
 def shared_client(settings):
     """A client of one app for all tests of a file; nothing reaches its deadline."""
-    app = create_app(settings.model_copy(update={"deadline_seconds": 3600}))
-    with contextlib.closing(Client(app)) as client:
+    with contextlib.closing(Client(create_app(settings.model_copy(update={"deadline_seconds": 3600})))) as client:
         yield client
 
 
@@ -72,17 +65,15 @@ def settings():
 
 @pytest.fixture
 def serve(settings):
-    """A function that serves an app on a free port and returns `host:port`; all servers end in the end.
+    """A function that serves an app on a free port as `chainrule serve` does, and returns `host:port`.
 
-    They run as `chainrule serve` runs its own.
+    `serve.server` is the last server and `serve.stop` ends it; all servers end with the test.
     """
     with contextlib.ExitStack() as stack:
 
         def start(app, **changes):
-            listener = socket.socket()
-            listener.bind(("127.0.0.1", 0))
-            changed = settings.model_copy(update={"shutdown_seconds": 1, **changes})
-            server = Server(ServerConfig(app, changed))
+            listener = socket.create_server(("127.0.0.1", 0))
+            server = Server(ServerConfig(app, settings.model_copy(update={"shutdown_seconds": 1, **changes})))
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
             thread.start()
 
@@ -91,6 +82,7 @@ def serve(settings):
                 thread.join(10)
                 assert not thread.is_alive()
 
+            start.server, start.stop = server, stop
             stack.callback(stop)
             wait_for(lambda: server.started, what="the server to start")
             return f"127.0.0.1:{listener.getsockname()[1]}"

@@ -8,9 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 from accounts import accounts, closed
 from served import wait_for
+from starlette.datastructures import Headers
 
 from chainrule.build import build_model
 from chainrule.chapter import page
@@ -18,8 +18,10 @@ from chainrule.dump.wire import load
 from chainrule.export import formats
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.stopping import check
 from chainrule.web import api, compute
+from chainrule.web.answers import is_fresh
 from chainrule.web.main import create_app
 
 
@@ -35,11 +37,6 @@ def forbid_computing(monkeypatch):
     for name in ("trace_spec", "tensor_values", "layer_theory"):
         monkeypatch.setattr(api, name, fail)
     monkeypatch.setattr(formats, "trace_spec", fail)
-
-
-@pytest.fixture
-def no_compute(monkeypatch):
-    forbid_computing(monkeypatch)
 
 
 @pytest.fixture
@@ -69,15 +66,6 @@ def test_the_values_of_a_tensor_are_the_models(client):
 
 # Theory --------------------------------------------------------------------------------------------------------------
 
-# At q = 1, to the four digits of the published tables: E φ, E φ², std φ, E φ'², gain, χ₁ at that gain.
-AT_Q1 = {
-    "linear": (0, 1, 1, 1, 1, 1),
-    "relu": (0.3989, 0.5000, 0.5838, 0.5000, 1.4142, 1),
-    "leaky_relu": (0.3950, 0.5001, 0.5866, 0.5001, 1.4141, 1),
-    "tanh": (0, 0.3943, 0.6279, 0.4644, 1.5925, 1.1778),
-    "gelu": (0.2821, 0.4252, 0.5879, 0.4559, 1.5335, 1.0720),
-    "selu": (0, 1, 1, 1.0716, 1, 1.0716),
-}
 FIGURES = ("mean", "second_moment", "std", "derivative_second_moment", "gain", "chi1_at_gain")
 
 
@@ -88,68 +76,73 @@ def theory(client, query):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(("activation", "expected"), AT_Q1.items(), ids=AT_Q1)
-def test_theory_has_the_published_moments(client, activation, expected):
-    body = theory(client, f"activation={activation}&weight_variance=1.3&bias_variance=0.05")
+def test_theory_has_the_published_moments(client):
+    body = theory(client, "activation=tanh&weight_variance=1.3&bias_variance=0.05")
     assert list(body) == ["schema", "activation", "weight_variance", "bias_variance", "at_q1", "fixed_point"]
     assert body["schema"] == "chainrule.theory/1"
-    assert (body["activation"], body["weight_variance"], body["bias_variance"]) == (activation, 1.3, 0.05)
+    assert (body["activation"], body["weight_variance"], body["bias_variance"]) == ("tanh", 1.3, 0.05)
     assert tuple(body["at_q1"]) == FIGURES
+    # At q = 1, to the four digits of the published tables.
+    expected = (0, 0.3943, 0.6279, 0.4644, 1.5925, 1.1778)
     assert [body["at_q1"][name] for name in FIGURES] == pytest.approx(expected, abs=1e-4)
 
 
 def test_theory_without_a_fixed_point_and_at_criticality(client):
     assert theory(client, "activation=relu&weight_variance=2.1")["fixed_point"] is None
-    assert theory(client, "activation=gelu&weight_variance=2")["fixed_point"] is None
     critical = theory(client, "activation=relu&weight_variance=2")["fixed_point"]
     assert (critical["q"], critical["c"], critical["chi1"]) == pytest.approx((2, 1, 1))
     assert list(critical) == ["q", "c", "chi1", "depth_scale_gradient", "depth_scale_correlation"]
     assert critical["depth_scale_gradient"] == critical["depth_scale_correlation"] == "Infinity"
-
-
-def test_theory_defaults_to_the_gain_that_preserves_the_variance(client):
-    body = theory(client, "")
-    assert (body["activation"], body["weight_variance"], body["bias_variance"]) == ("relu", 2.0, 0.0)
+    # The default is the gain that preserves the variance.
     tanh = theory(client, "activation=tanh")
     assert tanh["weight_variance"] == pytest.approx(1.5925**2, abs=1e-3)
     assert tanh["fixed_point"]["q"] == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("activation", [*AT_Q1, "sigmoid", "silu", "elu"])
-def test_theory_at_the_ends_of_its_range(client, activation):
-    for weight, bias in (("0", "1e12"), ("1e12", "0"), ("1e-300", "1e-300")):
-        body = theory(client, f"activation={activation}&weight_variance={weight}&bias_variance={bias}")
-        fixed = body["fixed_point"]
-        assert fixed is None or all(value == "Infinity" or value >= 0 for value in fixed.values())
+def test_theory_at_the_ends_of_its_range(client):
+    for activation in KEY_BY_NAME["activation"].choices:
+        for weight, bias in (("0", "1e12"), ("1e12", "0"), ("1e-300", "1e-300")):
+            body = theory(client, f"activation={activation}&weight_variance={weight}&bias_variance={bias}")
+            fixed = body["fixed_point"]
+            assert fixed is None or all(value == "Infinity" or value >= 0 for value in fixed.values())
 
 
 # Entity tags ---------------------------------------------------------------------------------------------------------
 
 TAGGED = [
     "/api/v1/trace.json?widths=9,5,1",
-    "/api/v1/trace.dot?widths=9,5,1",
-    "/api/v1/trace.model-explorer.json?widths=9,5,1",
     "/api/v1/profile.json?widths=9,5,1",
     "/api/v1/theory.json?activation=tanh&weight_variance=1.3",
     "/api/v1/tensor.json?name=l1&widths=9,5,1",
-    "/api/v1/presets.json",
-    "/api/v1/devices.json",
-    "/api/v1/schema/trace.json",
 ]
 
 
 @pytest.mark.parametrize("path", TAGGED)
 def test_a_known_tag_is_answered_304_without_computing(client, path, monkeypatch):
     first = client.get(path)
-    assert first.status_code == 200
     tag = first.headers["etag"]
     assert tag.startswith('W/"')
     forbid_computing(monkeypatch)
     again = client.get(path, headers={"if-none-match": tag})
-    assert again.status_code == 304
-    assert again.content == b""
-    assert again.headers["etag"] == tag
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
     assert again.headers["cache-control"] == first.headers["cache-control"]
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, False),
+        ('"abc"', True),
+        ('"x", W/"abc" , "y"', True),
+        ("*", True),
+        ('W/"abcd"', False),
+        ("abc", False),
+        ("", False),
+    ],
+)
+def test_tags_are_compared_weakly(header, expected):
+    headers = Headers({} if header is None else {"if-none-match": header})
+    assert is_fresh(headers, 'W/"abc"') is expected
 
 
 @pytest.mark.parametrize(
@@ -196,30 +189,24 @@ def test_a_tag_depends_on_the_environment(client, monkeypatch):
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 BAD = [
-    ("/api/v1/trace.json?name=l2", 422, "invalid_spec", "name"),
-    ("/api/v1/trace.dot?seed=1&seed=1", 422, "invalid_spec", "seed"),
-    ("/api/v1/profile.json?batch=1025", 422, "over_limit", "batch"),
-    ("/api/v1/theory.json?activation=", 422, "invalid_parameter", "activation"),
-    ("/api/v1/theory.json?scale=2", 422, "invalid_parameter", "scale"),
-    ("/api/v1/theory.json?weight_variance=1e13", 422, "invalid_parameter", "weight_variance"),
-    ("/api/v1/theory.json?weight_variance=9e9999", 422, "invalid_parameter", "weight_variance"),
-    ("/api/v1/theory.json?bias_variance=inf", 422, "invalid_parameter", "bias_variance"),
-    ("/api/v1/theory.json?bias_variance=1&bias_variance=1", 422, "invalid_spec", "bias_variance"),
-    ("/api/v1/tensor.json", 422, "bad_request", "name"),
-    ("/api/v1/tensor.json?name=l2&rows=5", 422, "invalid_range", "rows"),
-    ("/api/v1/tensor.json?name=l2&cols=0:65", 422, "invalid_range", "cols"),
+    ("/api/v1/trace.dot?seed=1&seed=1", "invalid_spec", "seed"),
+    ("/api/v1/profile.json?batch=1025", "over_limit", "batch"),
+    ("/api/v1/theory.json?weight_variance=1e13", "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?weight_variance=9e9999", "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?bias_variance=1&bias_variance=1", "invalid_spec", "bias_variance"),
+    ("/api/v1/tensor.json", "bad_request", "name"),
+    ("/api/v1/tensor.json?name=l2&rows=5", "invalid_range", "rows"),
+    ("/api/v1/tensor.json?name=l2&cols=0:65", "invalid_range", "cols"),
 ]
 
 
-@pytest.mark.parametrize(("path", "status", "code", "field"), BAD, ids=[path for path, *_ in BAD])
-@pytest.mark.usefixtures("no_compute")
-def test_bad_input_is_refused_before_anything_is_computed(client, path, status, code, field):
+@pytest.mark.parametrize(("path", "code", "field"), BAD, ids=[path for path, *_ in BAD])
+def test_bad_input_is_refused_before_anything_is_computed(client, monkeypatch, path, code, field):
+    forbid_computing(monkeypatch)
     answer = client.get(path)
-    assert answer.status_code == status
     error = answer.json()["error"]
-    assert (error["code"], error["field"]) == (code, field)
+    assert (answer.status_code, error["code"], error["field"]) == (422, code, field)
     assert error["message"].startswith(field)
-    assert answer.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(
@@ -228,16 +215,12 @@ def test_bad_input_is_refused_before_anything_is_computed(client, path, status, 
         (b"\xff\xfe", {}, 400, "malformed_json"),
         (b"[" * 5000, {}, 400, "malformed_json"),
         (b'{"scale": NaN}', {}, 400, "malformed_json"),
-        (b"[]", {}, 422, "invalid_body"),
-        (b'{"scale": {}}', {}, 422, "invalid_spec"),
-        (b"{}", {"content-type": "text/plain"}, 415, "unsupported_media_type"),
         (b"scale=2", {"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
         (b"{}", {"content-type": ""}, 415, "unsupported_media_type"),
-        (b" " * 70_000 + b"{}", {}, 413, "body_too_large"),
     ],
 )
-@pytest.mark.usefixtures("no_compute")
-def test_a_bad_body_is_refused(client, body, headers, status, code):
+def test_a_bad_body_is_refused(client, monkeypatch, body, headers, status, code):
+    forbid_computing(monkeypatch)
     answer = client.request(
         "POST", "/api/v1/trace", content=body, headers={"content-type": "application/json", **headers}
     )
@@ -350,28 +333,7 @@ def test_closing_the_connection_stops_the_computation(serve, settings, monkeypat
     assert endless.stopped.get(timeout=10).reason == "disconnected"
     wait_for(lambda: not app.state.service.compute.slots["cpu"].busy)
     assert not endless.began.acquire(blocking=False)
-    assert closed(app.state.service.metrics) == {
-        ("request", "accepted"): 2,
-        ("request", "cancelled disconnected"): 2,
-    }
-
-
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")], ids=["host", "device"])
-def test_out_of_memory_is_a_507_and_the_next_request_works(app, client, monkeypatch, error):
-    def fail(_):
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(api, "_profile_bytes", fail)
-        answer = client.get("/api/v1/profile.json")
-    assert answer.status_code == 507
-    assert answer.json()["error"]["code"] == "out_of_memory"
-    assert client.get("/api/v1/profile.json?widths=9,5,1").status_code == 200
-    assert closed(app.state.service.metrics) == {
-        ("request", "accepted"): 2,
-        ("request", "done"): 1,
-        ("request", "failed out_of_memory"): 1,
-    }
+    assert closed(app.state.service.metrics) == {("request", "accepted"): 2, ("request", "cancelled disconnected"): 2}
 
 
 def test_openapi_lists_the_errors_of_computing_routes(client):
@@ -389,21 +351,6 @@ def test_pages_compute_nothing(open_client, settings, monkeypatch):
     for path in ("/?widths=1024x65&batch=1024&activation=gelu", "/?preset=deep-exploding", "/foundations/matmul?m=300"):
         client.get(path)
     assert accounts(app.state.service.metrics) == {}
-
-
-def test_torch_never_runs_in_the_event_loop(client, monkeypatch):
-    threads = []
-
-    def spy(spec):
-        threads.append(threading.current_thread())
-        return trace_spec(spec)
-
-    monkeypatch.setattr(api, "trace_spec", spy)
-    monkeypatch.setattr(formats, "trace_spec", spy)
-    for path in ("/api/v1/trace.json", "/api/v1/trace.dot", "/api/v1/profile.json"):
-        assert client.get(f"{path}?widths=9,5,1").status_code == 200
-    assert len(threads) == 3
-    assert {thread.name for thread in threads} == {"compute-cpu_0"}
 
 
 def test_limits_come_from_the_settings(open_client, settings):

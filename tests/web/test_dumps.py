@@ -1,14 +1,18 @@
-"""A server's open dumps: their addresses, tags and late reading."""
+"""A server's open dumps: their addresses, tags, theory and late reading."""
 
 import json
 import re
 
 import pytest
+import torch
+from torch import nn
 
+from chainrule.diagnose.profile import theory
 from chainrule.dump.opened import DumpFile, OpenDump
-from chainrule.dump.wire import dump_trace
+from chainrule.dump.wire import dump_json, dump_trace, theory_dump
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.trace import trace_model
 from chainrule.web.main import create_app
 
 
@@ -47,8 +51,10 @@ def test_the_page_data_lists_every_dump(client, folder):
 
 
 def test_one_dump_is_a_list_of_one_and_none_is_empty(open_client, settings):
-    one = open_client(create_app(settings, OpenDump.check("<i>net</i>.json", content(1))))
-    assert data_of(one.get("/"))["dumps"] == [{"name": "<i>net</i>.json", "url": "/api/v1/dump.json"}]
+    one = data_of(open_client(create_app(settings, OpenDump.check("<i>net</i>.json", content(1)))).get("/"))
+    assert one["dumps"] == [{"name": "<i>net</i>.json", "url": "/api/v1/dump.json"}]
+    assert one["rules"]["expected"].keys() == one["local_rules"]["expected"].keys()
+    assert one["rules"]["expected"] != one["local_rules"]["expected"]
     none = data_of(open_client(create_app(settings)).get("/"))
     assert (none["dump"], none["dumps"]) == (None, [])
 
@@ -85,3 +91,21 @@ def test_a_file_is_read_on_request(open_client, settings, tmp_path):
     answer = client.get("/api/v1/dump.json?index=1")
     assert answer.status_code == 422
     assert answer.json()["error"] == {"code": "invalid_dump", "message": "step1.json: No such file or directory"}
+
+
+def test_theory_of_a_dump_equals_theory_of_its_trace(open_client, settings):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 4))
+    trace = trace_model(model, torch.randn(9, 8), loss=lambda out: out.square().mean())
+    client = open_client(create_app(settings, OpenDump.check("own.json", dump_trace(trace))))
+    answer = client.get("/api/v1/dump.json?what=theory")
+    told = answer.json()
+    assert told == json.loads(dump_json(theory_dump(theory(trace))))
+    assert [layer.get("reason") for layer in told["layers"]] == [None, "LayerNorm: no theory of it here", None]
+    assert set(told["layers"][0]["expected"]) >= {"preactivation_std", "activation_std"}
+    assert answer.headers["etag"] != client.get("/api/v1/dump.json").headers["etag"]
+    known = {"if-none-match": answer.headers["etag"]}
+    assert client.get("/api/v1/dump.json?what=theory", headers=known).status_code == 304
+    error = client.get("/api/v1/dump.json?what=profile").json()["error"]
+    assert error["field"] == "what"
+    assert "is not dump or theory" in error["message"]

@@ -122,34 +122,19 @@ def test_every_answer_carries_the_security_headers(guarded, open_client, method,
 
 
 # Host ----------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("localhost:9", True),
-        ("[::1]:8000", True),
-        ("class.example:8000", True),
-        ("elsewhere.example", False),
-        ("localhost.elsewhere.example", False),
-        ("192.168.1.4:8000", False),
-        ("", False),
-        ("localhost@elsewhere.example", False),
-        ("elsewhere.example/localhost", False),
-        ("[::1", False),
-        ("127.0.0.1:65535", True),
-        ("127.0.0.1:65536", False),
-        ("127.0.0.1:evil.example", False),
-        ("127.0.0.1:80:80", False),
-        ("127.0.0.1:\N{SUPERSCRIPT TWO}", False),
-        ("127.0.0.1\n", False),
-        ("[::1]evil.example", False),
-        ("[::1%25evil]", False),
-        ("[127.0.0.1]", False),
-        ("::1", False),
-    ],
+LOOPBACK = ("127.0.0.1", "localhost:9", "[::1]:8000", "class.example:8000", "CLASS.example", "127.0.0.1:65535")
+FOREIGN = (
+    *("elsewhere.example", "localhost.elsewhere.example", "127.0.0.1.elsewhere.example", "192.168.1.4:8000", ""),
+    *("0.0.0.0", "class.example.", "localhost@elsewhere.example", "elsewhere.example/localhost", "[::1", "0x7f.1"),
+    *("127.0.0.1:65536", "127.0.0.1:evil.example", "127.0.0.1:80:80", "127.0.0.1:\N{SUPERSCRIPT TWO}"),
+    *("127.0.0.1\n", "[::1]evil.example", "[::1%25evil]", "[127.0.0.1]", "::1"),
 )
-def test_hosts_of_a_loopback_server(settings, host, expected):
-    assert host_allowed(host, settings.model_copy(update={"allowed_hosts": ("class.example",)})) is expected
+
+
+def test_hosts_of_a_loopback_server(settings):
+    named = settings.model_copy(update={"allowed_hosts": ("class.example",)})
+    assert [host for host in LOOPBACK if not host_allowed(host, named)] == []
+    assert [host for host in FOREIGN if host_allowed(host, named)] == []
 
 
 def test_hosts_of_a_public_server(settings):
@@ -164,63 +149,38 @@ def test_hosts_of_a_public_server(settings):
 
 
 # Origin --------------------------------------------------------------------------------------------------------------
-
-
-ORIGINS = {
-    None: True,
-    "http://{host}": True,
-    "https://{host}": True,
-    "http://{host}/": False,
-    "http://{host}:1": False,
-    "http://user@{host}": False,
-    "http://{host}.elsewhere.example": False,
-    "http://elsewhere.example": False,
-    "http://elsewhere.example/{host}": False,
-    "ws://{host}": False,
-    "file://": False,
-    "chrome-extension://{host}": False,
-    "{host}": False,
-    "null": False,
-    "": False,
-    " ": False,
-}
-
-HOSTS = {
-    "127.0.0.1:8000": True,
-    "localhost": True,
-    "[::1]:8000": True,
-    "class.example": True,
-    "CLASS.example:8000": True,
-    "class.example.": False,
-    "elsewhere.example": False,
-    "127.0.0.1.elsewhere.example": False,
-    "10.1.2.3": False,
-    "0.0.0.0": False,
-    "class.example@elsewhere.example": False,
-}
+SAME = (None, "http://{host}", "https://{host}")
+OTHER = (
+    *("http://{host}/", "http://{host}:1", "http://user@{host}", "http://{host}.elsewhere.example"),
+    *("http://elsewhere.example", "http://elsewhere.example/{host}", "http://elsewhere.example@{host}", "//{host}"),
+    *("ws://{host}", "file://", "chrome-extension://{host}", "{host}", "null", "", " "),
+)
+HOSTS = {"127.0.0.1:8000": True, "[::1]:8000": True, "class.example": True, "elsewhere.example": False}
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_requests_need_an_allowed_host_and_its_origin(guarded, open_client, host):
     """Every method checks Host; methods that write check Origin too."""
     client = open_client(guarded(allowed_hosts=("class.example",)))
-    for origin, same in ORIGINS.items():
+    for origin in SAME + OTHER:
         headers = {"host": host} if origin is None else {"host": host, "origin": origin.format(host=host)}
         for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
             answer = client.request(method, "/echo", headers=headers)
-            if HOSTS[host] and same:
+            if HOSTS[host] and origin in SAME:
                 assert answer.status_code == (200 if method == "POST" else 405)
             else:
                 code = "origin_not_allowed" if HOSTS[host] else "host_not_allowed"
                 assert answer.json()["error"]["code"] == code, (method, origin)
         for method in ("GET", "HEAD"):
-            assert client.request(method, "/echo", headers=headers).status_code == (200 if HOSTS[host] else 400)
+            answer = client.request(method, "/echo", headers=headers)
+            assert answer.status_code == (200 if HOSTS[host] else 400)
+            assert "access-control-allow-origin" not in answer.headers
 
 
 def test_handshakes_need_an_allowed_host_and_its_origin(guarded, serve):
     name, port = serve(guarded(allowed_hosts=("class.example",))).split(":")
-    for host in HOSTS:
-        for origin, same in ORIGINS.items():
+    for host in ("class.example", "elsewhere.example"):
+        for origin in SAME + OTHER:
             given = "" if origin is None else f"Origin: {origin.format(host=host)}\r\n"
             with create_connection((name, int(port)), 10) as client:
                 client.sendall(
@@ -228,68 +188,54 @@ def test_handshakes_need_an_allowed_host_and_its_origin(guarded, serve):
                     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
                 )
                 status = int(client.recv(1 << 16).split()[1])
-            assert status == (400 if not HOSTS[host] else 101 if same else 403), (host, origin)
+            assert status == (400 if not HOSTS[host] else 101 if origin in SAME else 403), (host, origin)
 
 
-def test_each_of_two_origins_must_be_allowed(guarded, open_client):
-    client = open_client(guarded())
-    mine = ("origin", "http://127.0.0.1:8000")
-    assert client.request("POST", "/echo", headers=[mine]).status_code == 200
-    for headers in ([mine, ("origin", "null")], [("origin", "null"), mine]):
-        assert client.request("POST", "/echo", headers=headers).status_code == 403
-
-
-def test_the_scheme_of_an_origin_must_match(guarded, open_client):
+def test_each_of_two_origins_and_the_scheme_must_be_allowed(guarded, open_client):
     client = open_client(guarded(), base_url="https://127.0.0.1:8000")
-    for scheme, status in (("https", 200), ("http", 403)):
-        headers = {"origin": f"{scheme}://127.0.0.1:8000"}
+    mine, foreign = ("origin", "https://127.0.0.1:8000"), ("origin", "null")
+    for headers, status in (
+        ([mine], 200),
+        ([mine, foreign], 403),
+        ([foreign, mine], 403),
+        ([("origin", "http://127.0.0.1:8000")], 403),
+    ):
         assert client.request("POST", "/echo", headers=headers).status_code == status
 
 
 # Mode and destination as Chromium sends them.
 LOADS = {
     "link": ("navigate", "document", True),
+    "no destination": ("navigate", None, True),
     "frame": ("navigate", "iframe", False),
     "object": ("navigate", "object", False),
     "picture": ("no-cors", "image", False),
-    "script": ("no-cors", "script", False),
     "prefetch": ("no-cors", "empty", False),
-    "fetch": ("cors", "empty", False),
     "module": ("cors", "script", False),
 }
 
 
 @pytest.mark.parametrize("path", ["/", "/echo", "/echo?token=anything", "/static/icon.svg", "/healthz"])
-@pytest.mark.parametrize("load", LOADS)
-def test_pages_elsewhere_may_link_here_and_load_nothing(guarded, open_client, load, path):
+def test_pages_elsewhere_may_link_here_and_load_nothing(guarded, open_client, path):
     client = open_client(guarded())
-    mode, destination, visits = LOADS[load]
-    for site in ("none", "same-origin", "same-site", "cross-site"):
-        headers = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": destination}
-        answer = client.get(path, headers=headers)
-        if visits or site in ("none", "same-origin") or path in ("/static/icon.svg", "/healthz"):
-            assert answer.status_code == (303 if "token" in path else 200), site
-        else:
-            assert answer.status_code == 403, site
-            assert secured(answer)
-            if path == "/echo":
-                assert answer.json()["error"]["code"] == "origin_not_allowed"
-
-
-def test_a_navigation_without_a_destination_is_allowed(guarded, open_client):
-    client = open_client(guarded())
-    for mode, status in (("navigate", 200), ("no-cors", 403)):
-        headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode}
-        assert client.get("/echo", headers=headers).status_code == status
+    for mode, destination, visits in LOADS.values():
+        for site in ("none", "same-origin", "same-site", "cross-site"):
+            headers = {"sec-fetch-site": site, "sec-fetch-mode": mode}
+            headers |= {"sec-fetch-dest": destination} if destination else {}
+            answer = client.get(path, headers=headers)
+            if visits or site in ("none", "same-origin") or path in ("/static/icon.svg", "/healthz"):
+                assert answer.status_code == (303 if "token" in path else 200), (mode, destination, site)
+            else:
+                assert answer.status_code == 403, (mode, destination, site)
+                assert secured(answer)
 
 
 def test_a_foreign_origin_may_not_post_by_navigation(guarded, open_client):
     client = open_client(guarded())
-    for mode in ("navigate", "cors"):
-        headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode, "sec-fetch-dest": "document"}
-        for origin in ({"origin": "http://elsewhere.example"}, {"origin": "null"}):
-            answer = client.request("POST", "/echo", headers=headers | origin)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "origin_not_allowed")
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for origin in ("http://elsewhere.example", "null"):
+        answer = client.request("POST", "/echo", headers=headers | {"origin": origin})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "origin_not_allowed")
 
 
 def test_a_websocket_needs_host_token_and_a_route(guarded, serve):
@@ -324,6 +270,8 @@ def test_a_link_becomes_a_cookie_and_leaves_the_address(guarded, open_client):
     assert secured(answer)
     # The client kept the cookie: it is in.
     assert client.get("/echo").status_code == 200
+    secure = open_client(guarded(token=with_token()), base_url="https://127.0.0.1:8000")
+    assert "Secure" in secure.get(f"/?token={TOKEN}").headers["set-cookie"]
 
 
 def test_servers_on_one_host_have_separate_cookies(guarded, open_client):
@@ -340,16 +288,6 @@ def test_servers_on_one_host_have_separate_cookies(guarded, open_client):
         assert client.get("/echo", headers={"cookie": cookies}).status_code == 200
 
 
-def test_the_cookie_name_is_a_hash_of_the_token():
-    assert cookie_name(TOKEN) == "chainrule_61105c51"
-    assert cookie_name("another-long-token") != cookie_name(TOKEN)
-
-
-def test_the_cookie_of_a_secure_server_is_secure(guarded, open_client):
-    client = open_client(guarded(token=with_token()), base_url="https://127.0.0.1:8000")
-    assert "Secure" in client.get(f"/?token={TOKEN}").headers["set-cookie"]
-
-
 @pytest.mark.parametrize("path", ["//elsewhere.example/", "/\\elsewhere.example", "/%5Celsewhere.example", "///x"])
 def test_a_link_never_leads_to_another_host(guarded, open_client, path):
     location = (
@@ -359,9 +297,9 @@ def test_a_link_never_leads_to_another_host(guarded, open_client, path):
     assert location[1:2] not in ("/", "\\")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_requests_without_the_token_are_refused(guarded, open_client):
+    client = open_client(guarded(token=with_token()))
+    for headers in (
         {},
         {"authorization": "Bearer wrong"},
         {"authorization": f"Basic {TOKEN}"},
@@ -370,15 +308,14 @@ def test_a_link_never_leads_to_another_host(guarded, open_client, path):
         {"cookie": f"{COOKIE}=wrong"},
         {"cookie": f"other={TOKEN}"},
         {"cookie": "\x01;;=,"},
-    ],
-)
-def test_requests_without_the_token_are_refused(guarded, open_client, headers):
-    answer = open_client(guarded(token=with_token())).get("/echo", headers=headers)
-    assert answer.status_code == 401
-    assert answer.json()["error"]["code"] == "unauthorized"
-    assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert TOKEN not in answer.text
-    assert secured(answer)
+    ):
+        answer = client.get("/echo", headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert TOKEN not in answer.text
+        assert secured(answer)
+    for scheme in ("Bearer", "bearer"):
+        assert client.get("/echo", headers={"authorization": f"{scheme} {TOKEN}"}).status_code == 200
 
 
 @pytest.mark.parametrize("neighbour", ["weird[1]=x", 'quote="', "=;;", "a b=c"])
@@ -394,12 +331,6 @@ def test_a_wrong_link_sets_no_cookie(guarded, open_client):
         answer = client.get(f"/echo?{query}")
         assert answer.status_code == 401
         assert "set-cookie" not in answer.headers
-
-
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
-def test_a_bearer_token_admits(guarded, open_client, scheme):
-    client = open_client(guarded(token=with_token()))
-    assert client.get("/echo", headers={"authorization": f"{scheme} {TOKEN}"}).status_code == 200
 
 
 def test_a_browser_without_the_token_gets_a_page(guarded, open_client):
@@ -447,19 +378,15 @@ def count(metrics, name, **labels):
 
 
 @pytest.mark.parametrize("path", ["/busy", "/stream"])
-def test_a_request_too_many_is_answered_503(guarded, open_client, busy, metrics, path):
+async def test_a_request_too_many_is_answered_503(guarded, open_client, busy, metrics, path):
     client = open_client(guarded(max_requests=3))
-
-    async def crowd():
-        waiting = [asyncio.create_task(client.client.get(path)) for _ in range(3)]
-        while busy.open < 3:
-            await asyncio.sleep(0)
-        refused, alive, ready = [await client.client.get(each) for each in ("/echo", "/healthz", "/readyz")]
-        busy.go.set()
-        answers = await asyncio.gather(*waiting)
-        return refused, alive, ready, answers, await client.client.get("/echo")
-
-    refused, alive, ready, answers, after = client.runner.run(crowd())
+    waiting = [asyncio.create_task(client.client.get(path)) for _ in range(3)]
+    while busy.open < 3:
+        await asyncio.sleep(0)
+    refused, alive, ready = [await client.client.get(each) for each in ("/echo", "/healthz", "/readyz")]
+    busy.go.set()
+    answers = await asyncio.gather(*waiting)
+    after = await client.client.get("/echo")
     assert refused.status_code == 503
     assert refused.json()["error"] == {
         "code": "busy",
@@ -473,23 +400,19 @@ def test_a_request_too_many_is_answered_503(guarded, open_client, busy, metrics,
     assert count(metrics, "rejected_total", code="busy") == 1
 
 
-def test_refused_failed_and_cancelled_requests_free_their_place(guarded, open_client, busy):
+async def test_refused_failed_and_cancelled_requests_free_their_place(guarded, open_client, busy):
     client = open_client(guarded(max_requests=1, token=with_token()))
     authorized = {"authorization": f"Bearer {TOKEN}"}
-
-    async def crowd():
-        for _ in range(3):
-            assert (await client.client.get("/echo")).status_code == 401
-            assert (await client.client.get("/broken", headers=authorized)).status_code == 500
-            assert (await client.client.get("/nowhere", headers=authorized)).status_code == 404
-            task = asyncio.create_task(client.client.get("/busy", headers=authorized))
-            while not busy.open:
-                await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-        return await client.client.get("/echo", headers=authorized)
-
-    assert client.runner.run(crowd()).status_code == 200
+    for _ in range(3):
+        assert (await client.client.get("/echo")).status_code == 401
+        assert (await client.client.get("/broken", headers=authorized)).status_code == 500
+        assert (await client.client.get("/nowhere", headers=authorized)).status_code == 404
+        task = asyncio.create_task(client.client.get("/busy", headers=authorized))
+        while not busy.open:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    assert (await client.client.get("/echo", headers=authorized)).status_code == 200
 
 
 def test_a_socket_too_many_is_answered_503(guarded, serve, metrics):
@@ -510,19 +433,16 @@ def test_a_socket_too_many_is_answered_503(guarded, serve, metrics):
     assert count(metrics, "rejected_total", code="busy") == 1
 
 
-def test_refusals_are_counted_by_code(guarded, open_client, serve, metrics):
+def test_refusals_are_counted_by_code(guarded, open_client, metrics):
     client = open_client(guarded(token=with_token()))
-    client.get("/echo")
     client.get("/echo")
     client.get("/echo", headers={"host": "elsewhere.example"})
     client.request("POST", "/echo", headers={"origin": "null"})
     client.get("/healthz")
     client.get(f"/echo?token={TOKEN}")
-    with pytest.raises(InvalidStatus):
-        connect(f"ws://{serve(guarded())}/nowhere")
-    counted = {"unauthorized": 2, "host_not_allowed": 1, "origin_not_allowed": 1, "not_found": 1}
-    assert {code: count(metrics, "rejected_total", code=code) for code in counted} == counted
-    assert sum(each.value for each in next(iter(metrics.rejected.collect())).samples if "total" in each.name) == 5
+    for code in ("unauthorized", "host_not_allowed", "origin_not_allowed"):
+        assert count(metrics, "rejected_total", code=code) == 1
+    assert sum(each.value for each in next(iter(metrics.rejected.collect())).samples if "total" in each.name) == 3
 
 
 def test_a_client_that_leaves_before_its_body_is_not_logged(settings, caplog):

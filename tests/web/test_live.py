@@ -8,9 +8,9 @@ import httpx
 import numpy as np
 import pytest
 from live_client import COUNTS, FLOATS, Socket
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from chainrule.diagnose.profile import theory
 from chainrule.dump.wire import dump_topology
 from chainrule.errors import TraceError
 from chainrule.run import trace_spec
@@ -29,32 +29,6 @@ def address(serve, settings):
 def socket(address):
     with connect(f"ws://{address}/api/v1/live", compression=None) as websocket:
         yield Socket(websocket)
-
-
-@pytest.fixture
-def gate(monkeypatch):
-    """Traces wait for the gate, which counts simultaneous ones."""
-
-    class Gate:
-        def __init__(self):
-            self.open = threading.Event()
-            self.entered = threading.Semaphore(0)
-            self.running = self.most = 0
-            self.threads = set()
-
-        def trace(self, spec):
-            self.running += 1
-            self.most = max(self.most, self.running)
-            self.threads.add(threading.current_thread().name)
-            self.entered.release()
-            assert self.open.wait(20)
-            self.running -= 1
-            return trace_spec(spec)
-
-    gate = Gate()
-    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: gate.trace(spec))
-    yield gate
-    gate.open.set()
 
 
 @pytest.mark.smoke
@@ -104,64 +78,25 @@ def test_a_nan_loss_is_sent_as_nan(socket):
     socket.ask(1, preset="deep-exploding")
     frame = socket.next()
     assert math.isnan(frame.loss)
-    assert frame.flags == 0
     assert frame.columns["nan"][socket.row("out")] == 200 * 100
     assert math.isnan(frame.columns["mean"][socket.row("out")])
 
 
-def test_newer_messages_replace_waiting_ones(socket, gate):
-    socket.ask(1, scale=1)
-    assert gate.entered.acquire(timeout=10)
-    for seq in range(2, 200):
-        socket.ask(seq, scale=seq / 100)
-    socket.ask(200, scale=3)
-    # A ping is answered in order: by now the server has read every message.
-    assert socket.websocket.ping().wait(10)
-    gate.open.set()
-    frames = [socket.next()]
-    while frames[-1].seq < 200:
-        frames.append(socket.next())
-    seqs = [frame.seq for frame in frames]
-    assert seqs[0] == 1
-    assert seqs == sorted(set(seqs))
-    assert len(seqs) <= 4
-    assert gate.most == 1
-    assert gate.threads == {"compute-cpu_0"}
-    expected = trace_spec(ModelSpec(scale=3))
-    assert frames[-1].loss == expected.loss
-
-
-def test_a_bad_spec_replaces_a_waiting_message_and_is_answered_in_order(socket, gate):
-    socket.ask(1)
-    assert gate.entered.acquire(timeout=10)
-    socket.ask(2, scale=2)
-    socket.ask(3, scale="much")
-    assert socket.websocket.ping().wait(10)
-    gate.open.set()
-    assert socket.next().seq == 1
-    error = socket.next()
-    assert (error["seq"], error["error"]["field"]) == (3, "scale")
-    socket.ask(4)
-    assert socket.next().seq == 4
-
-
-@pytest.mark.parametrize(
-    ("spec", "code", "field"),
-    [
-        ({"scale": "x"}, "invalid_spec", "scale"),
-        ({"widht": "3"}, "invalid_spec", "widht"),
-        ({"widths": "100x999999999"}, "invalid_spec", "widths"),
-        ({"widths": "100x66"}, "over_limit", "widths"),
-        ({"batch": 10**9}, "over_limit", "batch"),
-        ({"preset": "none"}, "invalid_spec", "preset"),
-    ],
-)
-def test_a_bad_spec_is_answered_with_its_number(socket, spec, code, field):
-    socket.ask(5, **spec)
-    error = socket.next()
-    assert error["seq"] == 5
-    assert (error["error"]["code"], error["error"]["field"]) == (code, field)
-    assert error["error"]["message"].startswith(field)
+def test_a_bad_spec_is_answered_with_its_number(socket):
+    for seq, (name, value, code) in enumerate(
+        (
+            ("scale", "x", "invalid_spec"),
+            ("widht", "3", "invalid_spec"),
+            ("widths", "100x66", "over_limit"),
+            ("batch", 10**9, "over_limit"),
+            ("preset", "none", "invalid_spec"),
+        )
+    ):
+        socket.ask(seq, **{name: value})
+        error = socket.next()
+        assert error["seq"] == seq
+        assert (error["error"]["code"], error["error"]["field"]) == (code, name)
+        assert error["error"]["message"].startswith(name)
     socket.ask(6)
     assert socket.next().seq == 6
 
@@ -173,13 +108,11 @@ NO_MESSAGES = (
 )
 
 
-@pytest.mark.parametrize("message", NO_MESSAGES, ids=lambda message: str(message[:40]))
-def test_malformed_messages_are_answered_without_a_number(socket, message):
-    socket.websocket.send(message)
-    error = socket.next()
-    assert error["type"] == "error"
-    assert error["seq"] is None
-    assert error["error"]["code"] == "bad_message"
+def test_malformed_messages_are_answered_without_a_number(socket):
+    for message in NO_MESSAGES:
+        socket.websocket.send(message)
+        error = socket.next()
+        assert (error["type"], error["seq"], error["error"]["code"]) == ("error", None, "bad_message"), message
     socket.ask(1)
     assert socket.next().seq == 1
 
@@ -217,10 +150,6 @@ def test_a_crash_is_answered_without_its_message(socket, monkeypatch):
 
 
 # Theory -----------------------------------------------------------------------------------------------------
-@pytest.fixture
-def never_at_once(monkeypatch):
-    """Theory has used up its share: it comes when the client rests."""
-    monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
 
 
 @pytest.mark.smoke
@@ -240,62 +169,7 @@ def test_theory_follows_its_frame_and_equals_the_profile(address, socket):
         assert told["layers"][0]["expected"]["preactivation_std"]["value"] > 0
 
 
-def test_a_frame_waits_for_at_most_one_theory(socket, monkeypatch):
-    entered, opened = threading.Semaphore(0), threading.Event()
-    threads = []
-
-    def slow(trace):
-        threads.append(threading.current_thread().name)
-        entered.release()
-        assert opened.wait(20)
-        return theory(trace)
-
-    monkeypatch.setattr(live, "theory", slow)
-    socket.ask(1)
-    assert socket.any().seq == 1  # while theory is still at it
-    assert entered.acquire(timeout=10)
-    for seq in range(2, 50):
-        socket.ask(seq, scale=seq)
-    assert socket.websocket.ping().wait(10)
-    opened.set()
-    assert socket.until_theory_of(49) == [("theory", 1), ("frame", 49), ("theory", 49)]
-    assert set(threads) == {"compute-cpu_0"}
-
-
-@pytest.mark.usefixtures("never_at_once")
-def test_theory_is_skipped_when_a_newer_frame_follows(socket, monkeypatch):
-    entered, permitted = threading.Semaphore(0), threading.Semaphore(0)
-
-    def held(spec):
-        entered.release()
-        assert permitted.acquire(timeout=20)
-        return trace_spec(spec)
-
-    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: held(spec))
-    socket.ask(1)
-    for seq in range(2, 20):
-        assert entered.acquire(timeout=10)
-        socket.ask(seq, scale=seq)
-        assert socket.websocket.ping().wait(10)
-        permitted.release()
-        assert socket.any().seq == seq - 1
-    # Only now does the client rest.
-    permitted.release()
-    assert socket.until_theory_of(19) == [("frame", 19), ("theory", 19)]
-
-
-@pytest.mark.usefixtures("never_at_once")
-@pytest.mark.parametrize("mistake", [{"scale": "much"}, {"widths": "100x66"}])
-def test_theory_is_sent_after_a_bad_spec(socket, gate, mistake):
-    socket.ask(1)
-    assert gate.entered.acquire(timeout=10)
-    socket.ask(2, **mistake)
-    assert socket.websocket.ping().wait(10)
-    gate.open.set()
-    assert socket.until_theory_of(1) == [("frame", 1), ("error", 2), ("theory", 1)]
-
-
-@pytest.mark.parametrize("share", [-1.0, live.THEORY_SHARE, 1.0])
+@pytest.mark.parametrize("share", [-1.0, 1.0])
 def test_the_last_of_many_messages_gets_frame_and_theory(socket, monkeypatch, share):
     monkeypatch.setattr(live, "THEORY_SHARE", share)
     for seq in range(500):
@@ -304,11 +178,9 @@ def test_the_last_of_many_messages_gets_frame_and_theory(socket, monkeypatch, sh
     frames, theories = ([seq for kind, seq in seen if kind == each] for each in ("frame", "theory"))
     assert frames == sorted(set(frames))
     assert theories == sorted(set(theories))
-    assert set(theories) <= set(frames)
     assert frames[-1] == theories[-1] == 499
     for seq in theories:
         assert seen.index(("frame", seq)) < seen.index(("theory", seq))
-    assert len(seen) == len(frames) + len(theories)
 
 
 def test_theory_takes_at_most_its_share_of_the_time():
@@ -338,17 +210,11 @@ def test_failing_theory_is_logged_and_frames_go_on(socket, monkeypatch, caplog):
     assert "theory of a live trace failed" in caplog.text
 
 
-# Many sockets --------------------------------------------------------------------------------------------------------
-def test_a_message_too_long_closes_only_its_socket(address):
-    from websockets.exceptions import ConnectionClosed
-
-    url = f"ws://{address}/api/v1/live"
-    with connect(url, compression=None) as websocket:
+def test_a_message_too_long_closes_only_its_socket(address, socket):
+    with connect(f"ws://{address}/api/v1/live", compression=None) as websocket:
         websocket.send(json.dumps({"seq": 1, "spec": {"widths": "1," * 40_000}}))
         with pytest.raises(ConnectionClosed) as caught:
             websocket.recv(timeout=10)
         assert caught.value.rcvd.code == 1009
-    with connect(url, compression=None) as websocket:
-        socket = Socket(websocket)
-        socket.ask(1)
-        assert socket.next().seq == 1
+    socket.ask(1)
+    assert socket.next().seq == 1

@@ -5,18 +5,17 @@ The sockets are made here, without a network, so that a test decides when a clie
 
 import asyncio
 import contextlib
-import gc
 import json
 import random
 import struct
 import threading
 import time
-import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from accounts import closed
+from gate import Gate
 from starlette.websockets import WebSocket
 
 from chainrule.diagnose.profile import theory
@@ -43,7 +42,6 @@ class Peer:
         self.frames = []
         self.takes = asyncio.Event()
         self.takes.set()
-        self.changed = asyncio.Condition()
         self.close_code = None
         self.session = None
         self.task = asyncio.create_task(self._serve())
@@ -59,10 +57,7 @@ class Peer:
         if message["type"] == "websocket.close":
             self.close_code = message["code"]
         elif message.get("bytes") is not None:
-            seq, loss = (
-                struct.unpack_from("<I", message["bytes"], 4)[0],
-                struct.unpack_from("<d", message["bytes"], 24)[0],
-            )
+            seq, loss = struct.unpack_from("<4xI16xd", message["bytes"])
             self.got.append(("frame", seq))
             self.frames.append((seq, loss))
         elif message.get("text") is not None:
@@ -70,8 +65,6 @@ class Peer:
             if body["type"] != "topology":
                 code = [body["error"]["code"]] if body["type"] == "error" else []
                 self.got.append((body["type"], body["seq"], *code))
-        async with self.changed:
-            self.changed.notify_all()
 
     def ask(self, seq, **spec):
         self.inbox.put_nowait({"type": "websocket.receive", "text": json.dumps({"seq": seq, "spec": {**TINY, **spec}})})
@@ -80,77 +73,48 @@ class Peer:
         self.session.source = replace(self.session.source, deadline_seconds=3600)
 
     async def until(self, *wanted):
-        async with asyncio.timeout(20), self.changed:
-            await self.changed.wait_for(lambda: wanted in self.got)
+        await until(lambda: wanted in self.got)
 
     async def leave(self):
         self.inbox.put_nowait({"type": "websocket.disconnect", "code": 1001})
         await asyncio.wait_for(self.task, 20)
 
 
-class Gate:
-    """A computation that waits for `open` and can be stopped."""
-
-    def __init__(self):
-        self.open = threading.Event()
-        self.began = []
-        self.stopped = []
-        self.stubborn = False
-
-    def pass_through(self, name):
-        began = time.perf_counter()
-        self.began.append(name)
-        try:
-            while not self.open.wait(0.001):
-                if not self.stubborn:
-                    check()
-        except Exception as error:
-            self.stopped.append((name, getattr(error, "reason", error.code), time.perf_counter() - began))
-            raise
-
-    def trace(self, spec):
-        self.pass_through(spec.seed)
-        return trace_spec(spec)
-
-
 @pytest.fixture
 def gate(monkeypatch):
     gate = Gate()
-    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: gate.trace(spec))
+    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: gate.work(spec.seed) and trace_spec(spec))
     yield gate
     gate.open.set()
 
 
 @pytest.fixture
 def run(settings):
-    """Run a scenario in a server with changed settings; all work has ended afterwards."""
+    """A server with changed settings, and a function that makes its clients; all work has ended afterwards."""
 
-    def run(scenario, **changes):
+    @contextlib.asynccontextmanager
+    async def run(**changes):
         # Only tests that change these settings supersede work or reach a deadline.
         changes = {"live_grace_seconds": 3600, "live_deadline_seconds": 3600} | changes
         service = create_app(settings.model_copy(update=changes)).state.service
+        peers = []
 
-        async def whole():
-            peers = []
+        def peer():
+            peers.append(Peer(service))
+            return peers[-1]
 
-            def peer():
-                peers.append(Peer(service))
-                return peers[-1]
-
-            service.compute.open()
-            try:
-                async with asyncio.timeout(60):
-                    return await scenario(service, peer)
-            finally:
-                for each in peers:
-                    each.inbox.put_nowait({"type": "websocket.disconnect", "code": 1001})
-                await asyncio.gather(*(each.task for each in peers))
-                await service.compute.close()
-                books = closed(service.metrics)
-                assert not any(count for (_, end), count in books.items() if end == "in_hand")
-                assert service.compute.kept.bytes == 0
-
-        return asyncio.run(whole())
+        service.compute.open()
+        try:
+            async with asyncio.timeout(60):
+                yield service, peer
+        finally:
+            for each in peers:
+                each.inbox.put_nowait({"type": "websocket.disconnect", "code": 1001})
+            await asyncio.gather(*(each.task for each in peers))
+            await service.compute.close()
+            books = closed(service.metrics)
+            assert not any(count for (_, end), count in books.items() if end == "in_hand")
+            assert service.compute.kept.bytes == 0
 
     return run
 
@@ -174,8 +138,8 @@ def count(service, name):
 
 
 # Giving way ----------------------------------------------------------------------------------------------------------
-def test_an_old_computation_is_superseded_and_the_next_finishes(run, gate):
-    async def scenario(service, peer):
+async def test_an_old_computation_is_superseded_and_the_next_finishes(run, gate):
+    async with run(live_grace_seconds=0) as (service, peer):
         client = peer()
         for seq in (1, 2):
             client.ask(seq, seed=seq)
@@ -196,37 +160,32 @@ def test_an_old_computation_is_superseded_and_the_next_finishes(run, gate):
         await until(lambda: gate.began[-1] == 4)
         client.ask(5, seed=5)
         await until(lambda: gate.began[-1] == 5)
-
-    run(scenario, live_grace_seconds=0)
     assert [name for name, *_ in gate.stopped] == [1, 4, 5]  # 5 because its client left
 
 
-def test_a_computation_is_superseded_after_the_grace(run, gate):
-    async def scenario(_, peer):
+async def test_a_computation_is_superseded_after_the_grace(run, gate):
+    async with run(live_grace_seconds=0.2) as (_, peer):
         client = await begun(peer, gate)
         client.ask(2, seed=2)
         await until(lambda: gate.began == [1, 2])
-
-    run(scenario, live_grace_seconds=0.2)
     name, reason, seconds = gate.stopped[0]
     assert (name, reason) == (1, "superseded")
     assert seconds >= 0.15  # the grace is counted from a moment before the gate's clock starts
 
 
-def test_a_bad_spec_supersedes_nothing(run, gate):
-    async def scenario(service, peer):
+async def test_a_bad_spec_supersedes_nothing(run, gate):
+    async with run(live_grace_seconds=0) as (service, peer):
         client = await begun(peer, gate)
         client.ask(2, scale="much")
         await until(lambda: count(service, "live_messages") == 2)
         gate.open.set()
         await client.until("error", 2, "invalid_spec")
+        await client.until("theory", 1)
         assert client.frames[0][0] == 1
-
-    run(scenario, live_grace_seconds=0)
     assert gate.stopped == []
 
 
-def test_a_new_device_while_in_line_is_used(run, monkeypatch):
+async def test_a_new_device_while_in_line_is_used(run, monkeypatch):
     monkeypatch.setattr(main, "list_devices", lambda: [Device("cpu", "one"), Device("cuda", "another")])
     gate, threads = Gate(), []
 
@@ -235,10 +194,9 @@ def test_a_new_device_while_in_line_is_used(run, monkeypatch):
         return trace_spec(spec.replace(device="cpu"))
 
     monkeypatch.setattr(live.Retracer, "trace", trace)
-
-    async def scenario(service, peer):
+    async with run() as (service, peer):
         client, slot = peer(), service.compute.slots["cpu"]
-        busy = asyncio.create_task(slot.run(lambda: gate.pass_through("request")))
+        busy = asyncio.create_task(slot.run(lambda: gate.work("request")))
         await until(lambda: gate.began)
         client.ask(1, device="cpu")
         await until(lambda: slot.in_line == 1)
@@ -247,46 +205,13 @@ def test_a_new_device_while_in_line_is_used(run, monkeypatch):
         gate.open.set()
         await client.until("theory", 2)
         await busy
-
-    run(scenario)
     assert threads == [("cuda", "compute-cuda_0")]
 
 
-def test_a_pending_grace_holds_no_session(run, gate):
-    async def scenario(_, peer):
-        client = await begun(peer, gate)
-        client.ask(2, seed=2)
-        await until(lambda: client.session.grace is not None)
-        gate.open.set()
-        await client.until("theory", 2)
-        await client.leave()
-        session, client.session = weakref.ref(client.session), None
-        gc.collect()
-        assert session() is None
-
-    run(scenario)
-
-
-def test_a_deadline_is_answered_with_its_number(run, gate):
-    async def scenario(service, peer):
-        client = peer()
-        client.ask(1, seed=1)
-        await client.until("error", 1, "deadline_exceeded")
-        client.allow_time()
-        gate.open.set()
-        client.ask(2, seed=2)
-        await client.until("theory", 2)
-        assert client.got == [("error", 1, "deadline_exceeded"), ("frame", 2), ("theory", 2)]
-        assert closed(service.metrics)["picture", "timed_out"] == 1
-
-    run(scenario, live_deadline_seconds=0.1)
-
-
-def test_after_a_computation_that_does_not_stop_another_tracer_is_used(run, gate, monkeypatch):
+async def test_after_a_computation_that_does_not_stop_another_tracer_is_used(run, gate, monkeypatch):
     monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 0.05)
     gate.stubborn = True
-
-    async def scenario(_, peer):
+    async with run(live_deadline_seconds=0.1) as (service, peer):
         client = await begun(peer, gate)
         retracer = client.session.retracer
         await client.until("error", 1, "deadline_exceeded")
@@ -299,20 +224,18 @@ def test_after_a_computation_that_does_not_stop_another_tracer_is_used(run, gate
         await client.until("frame", 2)
         # The first result is dropped, because the client already has an error for it.
         assert [seq for seq, _ in client.frames] == [2]
+        assert closed(service.metrics)["picture", "timed_out"] == 1
 
-    run(scenario, live_deadline_seconds=0.1)
 
-
-def test_theory_is_superseded_and_ends_with_its_socket(run, monkeypatch):
+async def test_theory_is_superseded_and_ends_with_its_socket(run, monkeypatch):
     gate = Gate()
 
     def held(trace):
-        gate.pass_through(trace.spec["seed"])
+        gate.work(trace.spec["seed"])
         return theory(trace)
 
     monkeypatch.setattr(live, "theory", held)
-
-    async def scenario(service, peer):
+    async with run(live_grace_seconds=0) as (service, peer):
         client = await begun(peer, gate)
         client.ask(2, seed=2)
         await until(lambda: gate.began == [1, 2])
@@ -323,19 +246,16 @@ def test_theory_is_superseded_and_ends_with_its_socket(run, monkeypatch):
         books = closed(service.metrics)
         assert (books["theory", "cancelled superseded"], books["theory", "cancelled disconnected"]) == (1, 1)
 
-    run(scenario, live_grace_seconds=0)
 
-
-def test_theory_that_starts_after_a_newer_message_is_superseded(run, gate, monkeypatch):
+async def test_theory_that_starts_after_a_newer_message_is_superseded(run, gate, monkeypatch):
     """Theory waits behind a request; the message arrives meanwhile."""
     said, request = Gate(), Gate()
-    monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(trace.spec["seed"]) or theory(trace))
-
-    async def scenario(service, peer):
+    monkeypatch.setattr(live, "theory", lambda trace: said.work(trace.spec["seed"]) and theory(trace))
+    async with run(live_grace_seconds=0) as (service, peer):
         client, slot = peer(), service.compute.slots["cpu"]
         client.ask(1, seed=1)
         await until(lambda: gate.began == [1])
-        between = asyncio.create_task(slot.run(lambda: request.pass_through("request")))
+        between = asyncio.create_task(slot.run(lambda: request.work("request")))
         await until(lambda: slot.waiting == 1)
         gate.open.set()
         await until(lambda: request.began and slot.in_line == 1)
@@ -349,14 +269,11 @@ def test_theory_that_starts_after_a_newer_message_is_superseded(run, gate, monke
         await between
         assert client.got == [("frame", 1), ("frame", 2), ("theory", 2)]
 
-    run(scenario, live_grace_seconds=0)
 
-
-def test_theory_past_its_deadline_is_skipped(run, monkeypatch):
+async def test_theory_past_its_deadline_is_skipped(run, monkeypatch):
     gate = Gate()
-    monkeypatch.setattr(live, "theory", lambda trace: gate.pass_through(trace.spec["seed"]) or theory(trace))
-
-    async def scenario(service, peer):
+    monkeypatch.setattr(live, "theory", lambda trace: gate.work(trace.spec["seed"]) and theory(trace))
+    async with run(live_deadline_seconds=0.1) as (service, peer):
         client = peer()
         client.ask(1, seed=1)
         await until(lambda: gate.stopped)
@@ -367,17 +284,14 @@ def test_theory_past_its_deadline_is_skipped(run, monkeypatch):
         assert client.got == [("frame", 1), ("frame", 2), ("theory", 2)]
         assert closed(service.metrics)["theory", "timed_out"] == 1
 
-    run(scenario, live_deadline_seconds=0.1)
-
 
 @pytest.mark.parametrize(
     "style", ["module", *(pytest.param(each, marks=pytest.mark.long) for each in ("functions", "autograd_function"))]
 )
-def test_numbers_are_right_after_superseded_passes(run, style, monkeypatch):
+async def test_numbers_are_right_after_superseded_passes(run, style, monkeypatch):
     spec = {"widths": "100x9", "batch": 100, "style": style}
     monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 60)
-
-    async def scenario(service, peer):
+    async with run(live_grace_seconds=0) as (service, peer):
         client = peer()
         dice, seq = random.Random(1), 0
         while closed(service.metrics)["picture", "cancelled superseded"] < 10 or len(client.frames) < 10:
@@ -386,15 +300,13 @@ def test_numbers_are_right_after_superseded_passes(run, style, monkeypatch):
             await asyncio.sleep(dice.random() * 0.01)
         client.ask(seq + 1, **spec, scale=1 + (seq + 1) % 100 / 100)
         await client.until("frame", seq + 1)
-        return client.frames
-
-    for seq, loss in run(scenario, live_grace_seconds=0):
+    for seq, loss in client.frames:
         expected = trace_spec(ModelSpec.parse({**spec, "scale": 1 + seq % 100 / 100})).loss
         np.testing.assert_equal(loss, expected)
 
 
 # Many clients --------------------------------------------------------------------------------------------------------
-def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkeypatch):
+async def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkeypatch):
     clients, rounds = 30, 5
     order, trace, slots = [], Retracer.trace, []
 
@@ -412,7 +324,7 @@ def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkey
     # Theory of a frame takes a separate turn.
     monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
 
-    async def scenario(service, peer):
+    async with run() as (service, peer):
         slots.append(service.compute.slots["cpu"])
         peers = [peer() for _ in range(clients)]
         seqs = [0] * clients
@@ -427,16 +339,15 @@ def test_thirty_busy_clients_take_turns_and_end_on_their_last_values(run, monkey
         await until(lambda: not service.compute.slots["cpu"].busy)
         accepted = closed(service.metrics)["picture", "accepted"]
         assert count(service, "live_messages") == sum(seqs) == count(service, "live_coalesced") + accepted
-        return [client.frames[-1] for client in peers]
-
-    for index, (seq, loss) in enumerate(run(scenario)):
+    for index, client in enumerate(peers):
+        seq, loss = client.frames[-1]
         assert loss == trace_spec(ModelSpec(**TINY, seed=index, scale=seq)).loss
     for turn in range(clients * (rounds - 1)):
         assert sorted(order[turn : turn + clients]) == list(range(clients))
 
 
-def test_a_client_that_reads_nothing_delays_nobody(run):
-    async def scenario(service, peer):
+async def test_a_client_that_reads_nothing_delays_nobody(run):
+    async with run() as (service, peer):
         slow, quick = peer(), peer()
         slow.ask(1)
         await slow.until("theory", 1)
@@ -459,11 +370,9 @@ def test_a_client_that_reads_nothing_delays_nobody(run):
         # Its last message is in the accounts.
         assert closed(service.metrics)["picture", "cancelled disconnected"] == 1
 
-    run(scenario)
 
-
-def test_a_client_that_leaves_frees_the_device(run, gate):
-    async def scenario(service, peer):
+async def test_a_client_that_leaves_frees_the_device(run, gate):
+    async with run() as (service, peer):
         first, second, third = peer(), peer(), peer()
         first.ask(1, seed=1)
         await until(lambda: gate.began == [1])
@@ -478,57 +387,11 @@ def test_a_client_that_leaves_frees_the_device(run, gate):
         gate.open.set()
         await third.until("frame", 1)
         assert closed(service.metrics)["picture", "cancelled disconnected"] == 2
-
-    run(scenario)
     assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "disconnected")]
 
 
-def test_clients_that_ask_and_leave_at_once_keep_nothing(run):
-    async def scenario(service, peer):
-        for breaths in range(40):
-            client = peer()
-            client.ask(1)
-            await client.until("theory", 1)
-            client.ask(2)
-            for _ in range(breaths % 10):
-                await asyncio.sleep(0)
-            await client.leave()
-        assert service.compute.kept.bytes == 0
-
-    run(scenario)
-
-
-def test_a_socket_keeps_no_trace_beyond_the_limit(run, monkeypatch):
-    trace, seen, said = Retracer.trace, [], Gate()
-    monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(len(seen)) or theory(trace))
-
-    def noted(self, spec):
-        found = trace(self, spec)
-        seen.append(weakref.ref(found))
-        return found
-
-    monkeypatch.setattr(live.Retracer, "trace", noted)
-
-    async def scenario(service, peer):
-        client = peer()
-        for seq, scale in enumerate((1, 2, 2)):
-            client.ask(seq, scale=scale)
-            # A frame that waits for its theory holds no trace either.
-            await until(lambda: said.began[-1:] == [seq + 1])  # noqa: B023 (awaited at once)
-            gc.collect()
-            assert [each() for each in seen] == [None] * (seq + 1)
-            said.open.set()
-            await client.until("theory", seq)
-            said.open.clear()
-            assert client.session.retracer.kept_bytes == service.compute.kept.bytes == 0
-        # The graph is sent once although it is not kept.
-        assert client.session.shown.number == 1
-
-    run(scenario, max_kept_bytes=0)
-
-
 # The end of things ---------------------------------------------------------------------------------------------------
-def test_out_of_memory_is_answered_and_frees_kept_memory(run, monkeypatch):
+async def test_out_of_memory_is_answered_and_frees_kept_memory(run, monkeypatch):
     trace, greedy = Retracer.trace, []
 
     def fail_once(self, spec):
@@ -538,8 +401,7 @@ def test_out_of_memory_is_answered_and_frees_kept_memory(run, monkeypatch):
         return trace(self, spec)
 
     monkeypatch.setattr(live.Retracer, "trace", fail_once)
-
-    async def scenario(service, peer):
+    async with run() as (service, peer):
         client, idle = peer(), peer()
         for each in (client, idle):
             each.ask(1, widths="50,50,1")
@@ -555,13 +417,10 @@ def test_out_of_memory_is_answered_and_frees_kept_memory(run, monkeypatch):
             await each.until("theory", 3)
         assert closed(service.metrics)["picture", "failed out_of_memory"] == 1
 
-    run(scenario)
 
-
-def test_shutdown_closes_sockets_and_stops_computing(run, gate, monkeypatch):
+async def test_shutdown_closes_sockets_and_stops_computing(run, gate, monkeypatch):
     monkeypatch.setattr(live, "CLOSE_SECONDS", 0.1)
-
-    async def scenario(service, peer):
+    async with run(shutdown_seconds=3600) as (service, peer):
         busy, waiting, idle, dead = (peer() for _ in range(4))
         busy.ask(1, seed=1)
         await until(lambda: gate.began == [1])
@@ -573,14 +432,12 @@ def test_shutdown_closes_sockets_and_stops_computing(run, gate, monkeypatch):
         assert [each.close_code for each in (busy, waiting, idle, dead)] == [1012, 1012, 1012, None]
         await until(lambda: not service.compute.slots["cpu"].busy)
         assert closed(service.metrics)["picture", "cancelled shutdown"] == 2
-
-    run(scenario, shutdown_seconds=3600)
     assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "shutdown")]
 
 
 # Accounts ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(2))
-def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
+async def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
     dice = random.Random(seed)
 
     def trace(_, spec):
@@ -594,8 +451,8 @@ def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
         return trace_spec(spec)
 
     monkeypatch.setattr(live.Retracer, "trace", trace)
+    async with run(live_grace_seconds=0.002, live_deadline_seconds=5) as (service, peer):
 
-    async def scenario(service, peer):
         async def client():
             for _ in range(3):
                 one, last = peer(), -1
@@ -610,7 +467,7 @@ def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
                     closed(service.metrics)
                 if dice.random() < 0.5:
                     # Each ends on an answer to its last message.
-                    await until(lambda: any(each[1] == last for each in one.got))  # noqa: B023 (awaited at once)
+                    await until(lambda: any(each[1] == last for each in one.got))  # noqa: B023
                 seqs = [each[1] for each in one.got if each[0] != "theory"]
                 assert seqs == sorted(set(seqs))
                 await one.leave()
@@ -627,9 +484,6 @@ def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
         await until(lambda: not service.compute.slots["cpu"].busy)
         books = closed(service.metrics)
         mistakes = int(service.metrics.registry.get_sample_value("chainrule_rejected_total", {"code": "invalid_spec"}))
-        assert count(service, "live_messages") == (
-            count(service, "live_coalesced") + mistakes + books["picture", "accepted"]
-        )
-        assert books["picture", "accepted"] > 0
-
-    run(scenario, live_grace_seconds=0.002, live_deadline_seconds=5)
+        accepted = books["picture", "accepted"]
+        assert count(service, "live_messages") == count(service, "live_coalesced") + mistakes + accepted
+        assert accepted > 0

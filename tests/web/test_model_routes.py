@@ -1,5 +1,6 @@
 """A user's model over HTTP and the live socket: what-ifs instead of specs, and reloads."""
 
+import contextlib
 import json
 import threading
 import time
@@ -15,7 +16,8 @@ from torch import nn
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from chainrule.dump.wire import dump_topology, load
+from chainrule.diagnose.profile import profile
+from chainrule.dump.wire import dump_profile, dump_topology, load
 from chainrule.errors import ExploreError
 from chainrule.settings import Settings
 from chainrule.user_model.model import UserModel
@@ -26,6 +28,7 @@ from chainrule.web import model as web_model
 from chainrule.web.main import create_app
 
 BASE = "/api/v1/model"
+BROKEN = "net.py:3: it does not import: SyntaxError: invalid syntax"
 
 FILES = {
     "trace.json": "application/json",
@@ -140,16 +143,10 @@ def test_a_what_if_changes_only_its_group(client):
     assert std(drawn, "layers.0.weight") == std(plain, "layers.0.weight")
 
 
-def test_the_profile_has_the_models_layers(client):
-    profile = client.get(f"{BASE}/profile.json?scale=2").json()
-    assert profile["schema"] == "chainrule.profile/1"
-    trace = traced(scale=2.0)
-    assert [layer["name"] for layer in profile["layers"]] == [layer.name for layer in trace.layers]
-    weights = {tensor.id: tensor for tensor in trace.tensors if tensor.role == "parameter"}
-    stds = dict(zip(trace.statistics.tensors, trace.statistics.column("std"), strict=True))
-    assert any(layer.weight in weights for layer in trace.layers)
-    for layer, row in zip(trace.layers, profile["layers"], strict=True):
-        assert (row["weight"] and row["weight"]["std"]) == (None if layer.weight is None else stds[layer.weight])
+def test_the_profile_is_of_the_models_layers(client):
+    answer = client.get(f"{BASE}/profile.json?scale=2").json()
+    assert [layer["name"] for layer in answer["layers"]] == ["layers.0", "layers.2", "Double", "head"]
+    assert answer == json.loads(dump_profile(profile(traced(scale=2.0))))
 
 
 def test_a_tensors_values(client):
@@ -183,40 +180,36 @@ def test_an_error_has_the_one_shape(client, address, status, code, field):
     assert error["message"]
 
 
-def test_a_model_without_a_loss_is_refused(open_client, settings):
-    def no_loss():
-        return make_subject((nn.Linear(3, 2), torch.randn(4, 3)), "linear")
-
-    client = open_client(create_app(settings, own=UserModel("linear", no_loss)))
-    answer = client.get(f"{BASE}/trace.json")
-    assert answer.status_code == 422
+def test_a_model_without_a_loss_is_refused(settings, serve):
+    own = UserModel("linear", lambda: make_subject((nn.Linear(3, 2), torch.randn(4, 3)), "linear"))
+    address = serve(create_app(settings, own=own))
+    answer = httpx.get(f"http://{address}{BASE}/trace.json")
     error = answer.json()["error"]
-    assert error["code"] == "invalid_model"
+    assert (answer.status_code, error["code"]) == (422, "invalid_model")
     assert "no scalar loss" in error["message"]
     assert "(4, 2)" in error["message"]
+    with connect(f"ws://{address}{BASE}/live", compression=None) as websocket:
+        socket = Socket(websocket)
+        socket.ask(1)
+        answer = socket.next()
+    assert (answer["type"], answer["seq"], answer["error"]) == ("error", 1, error)
 
 
-def test_tags_change_with_the_model(client, own, making):
+def test_tags_change_with_the_model(client, own, making, open_client, settings):
     first = client.get(f"{BASE}/trace.json?scale=2")
     known = {"if-none-match": first.headers["etag"]}
     assert client.get(f"{BASE}/trace.json?scale=2", headers=known).status_code == 304
     assert client.get(f"{BASE}/trace.json?scale=2&group=", headers=known).status_code == 304
     for other in ("trace.json", "trace.dot?scale=2", "profile.json?scale=2"):
         assert client.get(f"{BASE}/{other}", headers=known).status_code == 200
+    # Another server may have another model of this name.
+    again = open_client(create_app(settings, own=UserModel("net.py:make", made)))
+    assert again.get(f"{BASE}/trace.json?scale=2", headers=known).status_code == 200
     making.depth = 3
     own.reload()
-    assert "layers.4" in own.groups
     again = client.get(f"{BASE}/trace.json?scale=2", headers=known)
     assert again.status_code == 200
     assert len(again.json()["layers"]) == len(first.json()["layers"]) + 1
-
-
-def test_models_of_two_servers_have_different_tags(open_client, settings):
-    tags = set()
-    for depth in (1, 2):
-        client = open_client(create_app(settings, own=UserModel("net", lambda depth=depth: made(depth))))
-        tags.add(client.get(f"{BASE}/trace.json").headers["etag"])
-    assert len(tags) == 2
 
 
 def test_passes_of_a_model_have_no_deadline(open_client, settings):
@@ -348,8 +341,7 @@ def test_openapi_describes_the_routes(app, client, open_client, settings):
 
 
 def page_data(answer):
-    text = answer.text.split('id="page-data">')[1].split("</script>")[0]
-    return json.loads(text)
+    return json.loads(answer.text.split('id="page-data">')[1].split("</script>")[0])
 
 
 def test_the_page_data_of_a_model(client):
@@ -372,48 +364,15 @@ def test_the_page_data_of_a_model(client):
     assert data["error"] is None
 
 
-def test_a_bad_address_shows_the_unchanged_model(client):
+def test_the_page_shows_the_unchanged_model_after_a_bad_address_or_reload(client, own, making):
     answer = client.get("/?scale=2&group=tail")
-    assert answer.status_code == 422
     data = page_data(answer)
-    assert data["error"]["field"] == "group"
-    assert data["spec"] == WhatIf().as_dict()
-    assert data["query"] == ""
-
-
-def test_the_page_data_has_the_error_of_a_failed_reload(client, own, making):
-    making.problem = "net.py:7: it does not import: NameError: name 'x' is not defined"
+    assert (answer.status_code, data["error"]["field"]) == (422, "group")
+    assert (data["spec"], data["query"]) == (WhatIf().as_dict(), "")
+    making.problem = BROKEN
     own.reload()
     model = page_data(client.get("/"))["model"]
-    assert model["error"] == {"code": "invalid_model", "message": making.problem}
-    assert model["version"] == 1
-
-
-# -------------------------------------------------------------------------------------------------------------- token
-@pytest.fixture
-def locked(own, settings):
-    return create_app(Settings(**settings.model_dump() | {"token": "a-secret-token"}), own=own)
-
-
-@pytest.mark.parametrize(("method", "address"), [("GET", "trace.json"), ("GET", "tensor.json"), ("POST", "gradcheck")])
-def test_requests_without_the_token_are_refused(locked, open_client, method, address):
-    client = open_client(locked)
-    answer = client.request(method, f"{BASE}/{address}")
-    assert answer.status_code == 401
-    assert answer.json()["error"]["code"] == "unauthorized"
-    with_token = client.get(f"{BASE}/trace.json", headers={"authorization": "Bearer a-secret-token"})
-    assert with_token.status_code == 200
-
-
-def test_sockets_without_the_token_are_refused(locked, serve):
-    address = serve(locked)
-    with pytest.raises(InvalidStatus) as refused, connect(f"ws://{address}{BASE}/live"):
-        pass
-    assert refused.value.response.status_code == 401
-    headers = {"authorization": "Bearer a-secret-token"}
-    with connect(f"ws://{address}{BASE}/live", compression=None, additional_headers=headers, max_size=None) as socket:
-        socket.send(json.dumps({"seq": 1, "spec": {}}))
-        assert json.loads(socket.recv(timeout=20))["type"] == "topology"
+    assert (model["error"], model["version"]) == ({"code": "invalid_model", "message": BROKEN}, 1)
 
 
 # -------------------------------------------------------------------------------------------------------- live socket
@@ -422,14 +381,35 @@ def address(app, serve):
     return serve(app)
 
 
-@pytest.fixture
-def socket(address):
-    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
+@contextlib.contextmanager
+def live(address, **options):
+    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None, **options) as websocket:
         yield Socket(websocket)
 
 
+@pytest.fixture
+def socket(address):
+    with live(address) as socket:
+        yield socket
+
+
+def test_requests_and_sockets_without_the_token_are_refused(own, settings, serve):
+    address = serve(create_app(Settings(**settings.model_dump() | {"token": "a-secret-token"}), own=own))
+    authorized = {"authorization": "Bearer a-secret-token"}
+    for method, name in (("GET", "trace.json"), ("GET", "tensor.json"), ("POST", "gradcheck")):
+        answer = httpx.request(method, f"http://{address}{BASE}/{name}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+    assert httpx.get(f"http://{address}{BASE}/trace.json", headers=authorized).status_code == 200
+    with pytest.raises(InvalidStatus) as refused, live(address):
+        pass
+    assert refused.value.response.status_code == 401
+    with live(address, additional_headers=authorized) as socket:
+        socket.ask(1)
+        assert socket.next().seq == 1
+
+
 @pytest.mark.smoke
-def test_frames_of_what_ifs_equal_traces(socket):
+def test_frames_of_what_ifs_equal_traces(socket, app):
     socket.ask(1)
     frame = socket.next()
     trace = traced()
@@ -439,10 +419,13 @@ def test_frames_of_what_ifs_equal_traces(socket):
     sent = socket.topologies[0]["trace"]
     expected = json.loads(orjson.dumps(dump_topology(trace) | {"op_us": sent["op_us"]}))
     assert sent == expected
-    socket.ask(2, scale=2, group="layers.0")
+    _, last = app.state.model.tracer._last
+    socket.ask(2)
+    assert socket.next().compute_ms >= last.timing["total_ms"] > 0, "a repeated frame has the time of its pass"
+    socket.ask(3, scale=2, group="layers.0")
     frame = socket.next()
     trace = traced(scale=2.0, group="layers.0")
-    assert (frame.seq, frame.topology, frame.loss) == (2, 1, trace.loss)
+    assert (frame.seq, frame.topology, frame.loss) == (3, 1, trace.loss)
     np.testing.assert_array_equal(frame.histogram, trace.statistics.counts)
     assert len(socket.topologies) == 1, "the graph is the same"
 
@@ -451,10 +434,9 @@ def test_two_sockets_get_their_own_what_ifs(address, socket):
     # Before they ask, because a pass beside the server's would share torch's generator.
     socket.ask(0)
     socket.next()
-    loss = {scale: traced(scale=scale).loss for scale in (1.0, 2.0, 3.0, 10.0, 20.0, 30.0)}
-    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
-        other = Socket(websocket)
-        for seq in (1, 2, 3):
+    loss = {scale: traced(scale=scale).loss for scale in (1.0, 2.0, 10.0, 20.0)}
+    with live(address) as other:
+        for seq in (1, 2):
             socket.ask(seq, scale=seq)
             other.ask(seq, scale=10 * seq)
             assert socket.next().loss == loss[float(seq)]
@@ -462,96 +444,52 @@ def test_two_sockets_get_their_own_what_ifs(address, socket):
     assert len(socket.topologies) == len(other.topologies) == 1
 
 
-@pytest.mark.long
-def test_superseded_passes_leave_nothing_behind(settings, serve):
-    own = UserModel("deep", lambda: made(60), seed=5)
-    address = serve(create_app(settings.model_copy(update={"live_grace_seconds": 0.0}), own=own))
-    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
-        socket = Socket(websocket)
-        for seq in range(1, 60):
-            socket.ask(
-                seq, scale=1 + seq / 8, group="layers" if seq % 3 else "", init="xavier_normal" if seq % 2 else ""
-            )
-            time.sleep(0.01)
-        frame = socket.next()
-        while frame.seq != 59:
-            frame = socket.next()
-        expected = Tracer(made(60), seed=5).trace(WhatIf(scale=1 + 59 / 8, group="layers", init="xavier_normal"))
-        assert frame.loss == expected.loss
-        socket.ask(60)
-        assert socket.next().loss == Tracer(made(60), seed=5).trace().loss
-
-
 def test_a_reload_is_announced_and_the_next_frame_is_of_the_new_model(socket, own, making):
     socket.ask(1, scale=2)
-    socket.next()
-    making.depth = 3
-    own.reload()
-    assert "layers.4" in own.groups
-    news = {"type": "model", "version": 2, "groups": list(own.groups), "tied": {}, "error": None}
-    assert socket.next("model") == news
+    first = socket.next()
+
+    def reload(version, error=None):
+        own.reload()
+        groups = list(own.groups)
+        news = {"type": "model", "version": version, "groups": groups, "tied": {}, "error": error}
+        assert socket.next("model") == news
+
+    making.problem = BROKEN
+    reload(1, {"code": "invalid_model", "message": BROKEN})
     socket.ask(2, scale=2)
-    frame = socket.next()
-    assert (frame.seq, frame.topology) == (2, 2)
-    paths = {module["path"] for module in socket.topologies[1]["trace"]["modules"]}
-    assert "layers.4" in paths
-    assert "layers.4" not in {module["path"] for module in socket.topologies[0]["trace"]["modules"]}
-
-
-def test_a_repeated_frame_has_the_time_of_its_pass(socket, app):
-    socket.ask(1)
-    socket.next()
-    (_, trace) = app.state.model.tracer._last
-    socket.ask(2)
-    assert socket.next().compute_ms >= trace.timing["total_ms"] > 0
-
-
-def test_a_reload_of_the_same_graph_sends_no_topology(socket, own):
-    socket.ask(1)
-    first = socket.next()
-    own.reload()
-    assert socket.next("model")["version"] == 2
-    socket.ask(2)
-    second = socket.next()
-    assert (second.seq, second.topology, second.loss) == (2, 1, first.loss)
-    assert len(socket.topologies) == 1
-
-
-def test_a_failed_reload_is_announced_and_keeps_the_model(socket, own, making):
-    socket.ask(1)
-    first = socket.next()
-    making.problem = "net.py:3: it does not import: SyntaxError: invalid syntax"
-    own.reload()
-    told = socket.next("model")
-    assert told["error"] == {"code": "invalid_model", "message": making.problem}
-    assert told["version"] == 1
-    socket.ask(2)
     assert socket.next().loss == first.loss
     making.problem = None
+    reload(2)
+    socket.ask(3, scale=2)
+    frame = socket.next()
+    assert (frame.seq, frame.topology, frame.loss) == (3, 1, first.loss)
+    assert len(socket.topologies) == 1, "the graph is the same"
+    making.depth = 3
+    reload(3)
+    assert "layers.4" in own.groups
+    socket.ask(4, scale=2)
+    frame = socket.next()
+    assert (frame.seq, frame.topology) == (4, 2)
+    paths = [{module["path"] for module in each["trace"]["modules"]} for each in socket.topologies]
+    assert ["layers.4" in each for each in paths] == [False, True]
+
+
+def test_every_open_socket_hears_of_a_reload(address, own, making):
+    making.problem = BROKEN
     own.reload()
-    news = {"type": "model", "version": 2, "groups": list(own.groups), "tied": {}, "error": None}
-    assert socket.next("model") == news
-
-
-def test_every_open_socket_hears_of_a_reload(address, own):
-    with connect(f"ws://{address}{BASE}/live", compression=None) as first:
-        with connect(f"ws://{address}{BASE}/live", compression=None) as second:
-            for websocket in (first, second):
-                websocket.send('{"type":"ping"}')
-                assert json.loads(websocket.recv(timeout=20)) == {"type": "pong"}
+    with live(address) as first:
+        with live(address) as second:
+            for each in (first, second):
+                # Its page may be older than the reload.
+                assert each.next("model")["error"]["message"] == BROKEN
+                each.websocket.send('{"type":"ping"}')
+                each.next("pong")
+            making.problem = None
             own.reload()
-            assert [json.loads(each.recv(timeout=20))["version"] for each in (first, second)] == [2, 2]
+            assert [each.next("model")["version"] for each in (first, second)] == [2, 2]
         wait_for(lambda: len(own._listeners) == 1)
         own.reload()
-        assert json.loads(first.recv(timeout=20))["version"] == 3
-
-
-def test_a_new_socket_hears_of_an_earlier_failed_reload(address, own, making):
-    making.problem = "net.py:3: it does not import: SyntaxError: invalid syntax"
-    own.reload()
-    with connect(f"ws://{address}{BASE}/live", compression=None) as websocket:
-        # Its page may be older than the reload.
-        assert json.loads(websocket.recv(timeout=20))["error"]["message"] == making.problem
+        assert first.next("model")["version"] == 3
 
 
 def test_the_first_trace_is_computed_at_startup(own, settings, serve, monkeypatch):
@@ -568,15 +506,6 @@ def test_the_first_trace_is_computed_at_startup(own, settings, serve, monkeypatc
     assert passed.wait(20)
     monkeypatch.setattr(Tracer, "trace", lambda *_: pytest.fail("it is there already"))
     assert httpx.get(f"http://{address}{BASE}/trace.json").json()["loss"] == expected
-
-
-def test_the_socket_reports_a_model_without_a_loss(settings, serve):
-    own = UserModel("linear", lambda: make_subject((nn.Linear(3, 2), torch.randn(4, 3)), "linear"))
-    address = serve(create_app(settings, own=own))
-    with connect(f"ws://{address}{BASE}/live", compression=None) as websocket:
-        websocket.send(json.dumps({"seq": 1, "spec": {}}))
-        error = json.loads(websocket.recv(timeout=20))
-    assert (error["type"], error["seq"], error["error"]["code"]) == ("error", 1, "invalid_model")
 
 
 def test_out_of_memory_frees_the_copy(client, app, monkeypatch):

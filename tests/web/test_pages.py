@@ -147,17 +147,6 @@ def test_a_page_loads_local_files_only_and_they_are_there(client, path):
         assert client.get(address).status_code == 200, address
 
 
-@pytest.mark.parametrize("path", ["/", "/foundations/neuron.json", "/metrics", "/api/v1/trace.json?widths=2,1"])
-def test_pages_elsewhere_may_link_here_and_load_nothing(client, path):
-    image = {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
-    visit = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-    for site in ("cross-site", "same-site"):
-        assert client.get(path, headers={"sec-fetch-site": site, **image}).status_code == 403
-        assert client.get(path, headers={"sec-fetch-site": site, **visit}).status_code == 200
-    for site in ("same-origin", "none"):
-        assert client.get(path, headers={"sec-fetch-site": site, **image}).status_code == 200
-
-
 def test_third_party_files_are_served_by_name_only(client):
     assert client.get("/static/vendor/plotly.min.js").headers["content-type"].startswith("text/javascript")
     assert client.get("/static/vendor/swagger-ui/swagger-ui.css").headers["content-type"].startswith("text/css")
@@ -238,7 +227,7 @@ def test_the_digest_holds_all_files_and_no_others(client):
     again = client.get(f"/static/{digest}/explorer.js", headers={"if-none-match": head.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert again.headers["cache-control"] == "public, max-age=31536000, immutable"
-    for name in ("", "core", "nowhere.js", f"{digest}/explorer.js", "%2e%2e/pyproject.toml", "..%2fpyproject.toml"):
+    for name in ("", "core", "nowhere.js", f"{digest}/explorer.js"):
         answer = client.get(f"/static/{digest}/{name}")
         assert answer.status_code == 404, name
         assert answer.headers["cache-control"] == "no-store"

@@ -1,6 +1,7 @@
 """Probes: alive and ready; neither waits for a device."""
 
 import asyncio
+import re
 import threading
 import time
 
@@ -8,7 +9,7 @@ import pytest
 
 from chainrule import __version__
 from chainrule.settings import Settings
-from chainrule.stats import kernel_name, native
+from chainrule.stats import kernel_name
 from chainrule.web import api
 from chainrule.web.main import create_app
 from chainrule.web.metrics import MEDIA_TYPE
@@ -55,90 +56,62 @@ def test_an_idle_server_is_alive_and_ready(client):
     assert health.headers["cache-control"] == ready.headers["cache-control"] == "no-store"
 
 
-def test_probes_answer_while_a_device_computes(client, gate):
-    async def scenario():
-        task = asyncio.create_task(client.client.get("/api/v1/profile.json"))
-        first = await until(client.client, "/readyz", lambda said: said["devices"][0]["running_seconds"] > 0)
-        later = await until(
-            client.client,
-            "/readyz",
-            lambda said: said["devices"][0]["running_seconds"] > first.json()["devices"][0]["running_seconds"],
-        )
-        health = await client.client.get("/healthz")
-        assert not task.done()
-        gate.set()
-        return later, health, await task
-
-    later, health, answer = client.runner.run(scenario())
-    assert health.json()["status"] == "ok"
-    # One more would find a place in line.
-    assert later.status_code == 200
-    assert later.json()["ready"] is True
-    assert later.json()["devices"][0]["busy"] is True
-    assert answer.status_code == 200
-
-
-def test_a_full_queue_is_not_ready(open_client, settings, gate):
+async def test_a_full_queue_is_not_ready(open_client, settings, gate):
     client = open_client(create_app(settings.model_copy(update={"queue": 2})))
 
-    async def scenario():
-        tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(2)]
-        half = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 1)
-        tasks.append(asyncio.create_task(client.client.get("/api/v1/profile.json")))
-        full = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 2)
-        gate.set()
-        answers = await asyncio.gather(*tasks)
-        return half, full, answers, await until(client.client, "/readyz", lambda said: said["status"] == "ready")
+    def gauges(text):
+        names = ("queue_length", "queue_limit", "device_busy")
+        return [float(re.search(rf'^chainrule_{name}{{device="cpu"}} (.*)$', text, re.MULTILINE)[1]) for name in names]
 
-    half, full, answers, after = client.runner.run(scenario())
+    ask = client.client.get
+    tasks = [asyncio.create_task(ask("/api/v1/profile.json")) for _ in range(2)]
+    half = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 1)
+    # The probes answer while the device computes.
+    assert half.json()["devices"][0]["busy"] is True
+    assert (await ask("/healthz")).json()["status"] == "ok"
+    assert not any(task.done() for task in tasks)
+    tasks.append(asyncio.create_task(ask("/api/v1/profile.json")))
+    full = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 2)
+    refused, during = await ask("/api/v1/profile.json"), await ask("/metrics")
+    gate.set()
+    answers = await asyncio.gather(*tasks)
+    after = await until(client.client, "/readyz", lambda said: said["status"] == "ready")
+    idle = await ask("/metrics")
     assert (half.status_code, half.json()["status"]) == (200, "ready")
     assert (full.status_code, full.json()["status"], full.json()["ready"]) == (503, "busy", False)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+    assert int(refused.headers["retry-after"]) >= 1
     assert [answer.status_code for answer in answers] == [200, 200, 200]
     assert after.status_code == 200
+    assert (gauges(during.text), gauges(idle.text)) == ([2, 2, 1], [0, 2, 0])
 
 
-def test_a_device_past_its_deadline_hangs(open_client, settings, gate):
+async def test_a_device_past_its_deadline_hangs(open_client, settings, gate):
     limits = {"deadline_seconds": 0.1, "live_deadline_seconds": 0.1}
-    client = open_client(create_app(settings.model_copy(update=limits)))
-
-    async def scenario():
-        task = asyncio.create_task(client.client.get("/api/v1/profile.json"))
-        hanging = await until(client.client, "/readyz", lambda said: said["status"] == "hanging")
-        health = await client.client.get("/healthz")
-        gate.set()
-        await task
-        return hanging, health, await until(client.client, "/readyz", lambda said: said["status"] == "ready")
-
-    hanging, health, after = client.runner.run(scenario())
+    client = open_client(create_app(settings.model_copy(update=limits))).client
+    task = asyncio.create_task(client.get("/api/v1/profile.json"))
+    hanging = await until(client, "/readyz", lambda said: said["status"] == "hanging")
     assert (hanging.status_code, hanging.json()["ready"]) == (503, False)
     assert hanging.json()["devices"][0]["running_seconds"] >= 0.3
-    assert health.status_code == 200
-    assert after.status_code == 200
+    assert (await client.get("/healthz")).status_code == 200
+    gate.set()
+    await task
+    assert (await until(client, "/readyz", lambda said: said["status"] == "ready")).status_code == 200
 
 
-def test_a_server_in_shutdown_is_alive_and_not_ready(open_client, settings):
+async def test_a_server_in_shutdown_is_alive_and_not_ready(open_client, settings):
     app = create_app(settings)
     client = open_client(app)
-
-    async def scenario():
-        async with app.router.lifespan_context(app):
-            before = await client.client.get("/readyz")
-            app.state.service.compute.begin_shutdown()
-            told = await client.client.get("/readyz"), await client.client.get("/healthz")
-        return before, [*told, await client.client.get("/readyz")]
-
-    before, (told, health, ended) = client.runner.run(scenario())
+    async with app.router.lifespan_context(app):
+        before = await client.client.get("/readyz")
+        app.state.service.compute.begin_shutdown()
+        told, health = await client.client.get("/readyz"), await client.client.get("/healthz")
+    ended = await client.client.get("/readyz")
     assert (before.status_code, before.json()["shutting_down"]) == (200, False)
     for after in (told, ended):
         assert (after.status_code, after.json()["status"]) == (503, "shutting down")
         assert (after.json()["ready"], after.json()["shutting_down"]) == (False, True)
     assert health.status_code == 200
-
-
-def test_readiness_names_the_statistics_kernel(client, monkeypatch):
-    for kernel, name in ((object(), "native"), (None, "torch")):
-        monkeypatch.setattr(native, "kernel", kernel)
-        assert client.get("/readyz").json()["kernel"] == name
 
 
 def test_probes_need_no_token_and_metrics_do(open_client, settings):
