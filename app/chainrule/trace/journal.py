@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -29,15 +30,11 @@ NO_ROW = -1
 
 _STRIDED = torch.strided
 
-_dtype_names: dict[torch.dtype, str] = {}
 
-
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """`float32` for torch.float32."""
-    name = _dtype_names.get(dtype)
-    if name is None:
-        name = _dtype_names[dtype] = str(dtype).removeprefix("torch.")
-    return name
+    return str(dtype).removeprefix("torch.")
 
 
 def address(tensor: torch.Tensor) -> int | None:
@@ -59,10 +56,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 def out_of_sight() -> AbstractContextManager[Any]:
     """Switches the program's dispatch modes (a FLOP counter, a logger) off, while statistics are taken."""
-    return _disable_current_modes() if _len_torch_dispatch_stack() else _IN_SIGHT
-
-
-_IN_SIGHT: AbstractContextManager[Any] = nullcontext()
+    return _disable_current_modes() if _len_torch_dispatch_stack() else nullcontext()
 
 
 @dataclass(slots=True)
@@ -230,12 +224,8 @@ class Journal:
 
     def live(self) -> list[tuple[torch.Tensor, int]]:
         """The tensors that are still alive, with their rows."""
-        found = []
-        for key, reference in self._references.items():
-            tensor = reference()
-            if tensor is not None:
-                found.append((tensor, self._rows[key]))
-        return found
+        pairs = ((reference(), self._rows[key]) for key, reference in self._references.items())
+        return [(tensor, row) for tensor, row in pairs if tensor is not None]
 
     def changed_by(self, tensor: torch.Tensor, op: int) -> None:
         """`op` changed the memory of `tensor` in place: its other views have new values as well."""

@@ -51,10 +51,10 @@ _MAX_CALLERS = 64
 class Observer(TorchFunctionMode):
     """Watches one thread from `start()` to `stop()` and keeps the journal. Use through `record` or `trace_model`."""
 
-    def __init__(self, model: object = None, activations: Mapping[str, str] | None = None) -> None:
+    def __init__(self, model: object, activations: Mapping[str, str], journal: Journal) -> None:
         super().__init__()
-        self.journal = Journal()
-        self.activations = dict(activations or {})
+        self.journal = journal
+        self.activations = dict(activations)
         self.owners = Owners(model)
         self.root = self.journal.module("", self.owners.root_type)
         self.loss_row = NO_ROW
@@ -67,6 +67,7 @@ class Observer(TorchFunctionMode):
         self._thread = threading.get_ident()
         self._running = False
         self._handles: list[RemovableHandle] = []
+        # Each module with the number of open scopes, which shows later whether one was entered inside of it.
         self._stack: list[tuple[int, int]] = []
         self._module_rows: dict[int, int] = {}
         self._function_calls: dict[str, int] = {}
@@ -84,7 +85,7 @@ class Observer(TorchFunctionMode):
             TraceError: this thread is being recorded already.
         """
         self._thread = threading.get_ident()
-        custom_functions.active.add(self._thread, self)
+        custom_functions.watch(self._thread, self)
         # While the frames are held, their ids are not reused.
         self._held_frames = frames
         self._outer_frames = frozenset(map(id, frames))
@@ -101,16 +102,12 @@ class Observer(TorchFunctionMode):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        custom_functions.active.remove(self._thread)
+        custom_functions.unwatch(self._thread)
         self._gradients.finish()
         self._attributes.finish()
         self.owners.release()
 
     # ---------------------------------------------------------------- modules
-
-    def _enter_module(self, row: int) -> None:
-        # The number of open scopes shows later whether one was entered inside this module.
-        self._stack.append((row, len(current_scopes.get())))
 
     def _module_begins(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
@@ -124,7 +121,7 @@ class Observer(TorchFunctionMode):
                 # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
                 self.owners.name_inputs(args, keywords)
-        self._enter_module(row)
+        self._stack.append((row, len(current_scopes.get())))
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 (torch's signature)
         if threading.get_ident() == self._thread and self._stack:
@@ -248,20 +245,19 @@ class Observer(TorchFunctionMode):
     def _add_leaf(self, tensor: torch.Tensor) -> int:
         """A tensor made outside the recording: a parameter, a buffer, an input, a target, or a constant."""
         node = tensor.grad_fn
-        if node is not None:
-            same = self._gradients.row_of_output(node, tensor.output_nr)
-            if same != NO_ROW:
-                self.journal.remember(tensor, same)
-                return same
+        known = None if node is None else self._gradients.node_row(node)
+        if known is not None and tensor.output_nr in known.tensors:
+            # A custom Function gets its own saved output as another tensor object.
+            same = known.tensors[tensor.output_nr]
+            self.journal.remember(tensor, same)
+            return same
         described = self.owners.describe(tensor)
         if described is not None:
             name, role = described
         elif tensor.requires_grad:
             name, role = "", "parameter" if tensor.is_leaf else "input"
-        elif self._stack or not self.journal.ops or tensor.dim() == 0:
-            name, role = "", "constant"
         else:
-            name, role = "", "target"
+            name, role = "", "constant" if self._stack or not self.journal.ops or tensor.dim() == 0 else "target"
         row = self.journal.add_tensor(tensor, role, self.root, name=name)
         self.journal.remember(tensor, row)
         if node is not None:
@@ -363,15 +359,12 @@ class Observer(TorchFunctionMode):
                 self.owners.name_tensor(gradient, f"{name}.grad" if name else "", "gradient")
         return gradient
 
-    def failed_op(self, error: BaseException) -> int:
+    def failed_op(self, error: BaseException | None) -> int:
         """The op that raised this error, or NO_ROW if none did."""
-        while self._failure is not None:
+        while self._failure is not None and error is not None:
             if self._failure[1] is error:
                 return self._failure[0]
-            cause = error.__cause__ or error.__context__
-            if cause is None:
-                break
-            error = cause
+            error = error.__cause__ or error.__context__
         return NO_ROW
 
     def _record_failure(
@@ -442,7 +435,7 @@ class Observer(TorchFunctionMode):
             if journal.plan is not None:
                 journal.plan.end(args, kwargs, ())
         first_op = len(journal.ops)
-        self._enter_module(module)
+        self._stack.append((module, len(current_scopes.get())))
         began = perf_counter()
         try:
             output = run(*args, **kwargs)
@@ -482,8 +475,8 @@ class Observer(TorchFunctionMode):
             with DisableTorchFunction():
                 self._gradients.pass_begins()
         self._backward_depth += 1
-        depth = self._gradients.depth
-        self._gradients.start_clock()
+        depth = len(self._gradients.inside)
+        self._gradients.mark = perf_counter()
         try:
             if call is None:
                 return func(*args, **kwargs)

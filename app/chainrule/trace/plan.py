@@ -451,12 +451,12 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
     slab = StatisticsSlab(plan.size)
     repetition = _Repetition(plan, slab, known)
     thread = threading.get_ident()
-    custom_functions.active.add(thread, repetition)
+    custom_functions.watch(thread, repetition)
     try:
         with repetition:
             program()
     finally:
-        custom_functions.active.remove(thread)
+        custom_functions.unwatch(thread)
     if repetition.done != len(plan.steps):
         raise TraceError(f"{repetition.done} calls, where the plan has {len(plan.steps)}")
     return _table(plan, slab)
