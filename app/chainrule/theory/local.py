@@ -52,21 +52,12 @@ ZERO = Elements(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """A Linear or a convolution.
+    """A Linear or a convolution."""
 
-    Attributes:
-        fan_in: products that are summed per output element, on average: taps beyond a border do not count.
-        fan_out: products that an input element is part of, on average.
-        units_in: input features or channels.
-        units: output features or channels.
-        weight: the weight's elements.
-        bias: the bias's elements; ZERO without one.
-    """
-
-    fan_in: float
-    fan_out: float
-    units_in: int
-    units: int
+    fan_in: float  # products that are summed per output element, on average: taps beyond a border do not count
+    fan_out: float  # products that an input element is part of, on average
+    units_in: int  # input features or channels
+    units: int  # output features or channels
     weight: Elements
     bias: Elements = ZERO
 
@@ -106,14 +97,8 @@ def convolution(
         bias: its elements.
     """
     size_in, size_out, pairs = (math.prod(column) for column in zip(*taps, strict=True))
-    return Weighing(
-        fan_in=channels[0] / groups * pairs / size_out,
-        fan_out=channels[1] / groups * pairs / size_in,
-        units_in=channels[0],
-        units=channels[1],
-        weight=weight,
-        bias=bias,
-    )
+    fan_in, fan_out = channels[0] / groups * pairs / size_out, channels[1] / groups * pairs / size_in
+    return Weighing(fan_in, fan_out, *channels, weight, bias)
 
 
 def taps_on_input(size: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> int:

@@ -54,19 +54,12 @@ def marginal(activation: str, q: float) -> Marginal[float]:
     phi = activation_named(activation)
     halvings = halvings_for(math.sqrt(q))
     nodes, weights = _scored_rule(halvings)
-    figures = np.empty((3, nodes.size))
-    figures[0], derivative = phi.both(math.sqrt(q) * nodes)
-    np.multiply(figures[0], figures[0], out=figures[1])
-    np.multiply(derivative, derivative, out=figures[2])
+    value, derivative = phi.both(math.sqrt(q) * nodes)
+    figures = np.stack([value, value * value, derivative * derivative])
     moments, slopes = (weights @ figures.T).tolist()
     if moments[0] ** 2 < ROUNDING * moments[1]:
         moments[0] = 0.0
     return Marginal._make([*moments, *slopes, _saturation_slope(activation, q, halvings)])
-
-
-def marginal_columns(marginals: Sequence[Marginal[float]]) -> Marginal[Array]:
-    """The moments of all layers, in columns `(L,)`."""
-    return Marginal(*np.array(marginals).reshape(-1, len(Marginal._fields)).T)
 
 
 @cache
@@ -101,23 +94,14 @@ def _scored_tails(halvings: int) -> tuple[list[float], list[float]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """One layer's unit on the grid of s and e.
+    """One layer's unit on the grid of s and e."""
 
-    Attributes:
-        second: E φ², as the grid has it.
-        squares_variance: Var φ², of one input.
-        squares_shared: variance over s of the mean of φ² over e.
-        derivative_product: E[φ′(u₁) φ′(u₂)] of two inputs.
-        c_after: correlation of φ of two inputs, E[φ(u₁) φ(u₂)] / E φ²; 1 if φ is all 0.
-        rows: means over e for each s: `(ROWS, nodes)`; missing ones are NaN.
-    """
-
-    second: float
-    squares_variance: float
-    squares_shared: float
-    derivative_product: float
-    c_after: float
-    rows: Array
+    second: float  # E φ², as the grid has it
+    squares_variance: float  # Var φ², of one input
+    squares_shared: float  # variance over s of the mean of φ² over e
+    derivative_product: float  # E[φ′(u₁) φ′(u₂)] of two inputs
+    c_after: float  # correlation of φ of two inputs, E[φ(u₁) φ(u₂)] / E φ²; 1 if φ is all 0
+    rows: Array  # means over e for each s: `(ROWS, nodes)`; missing ones are NaN
 
 
 def unit(activation: str, q: float, c: float, banded: bool) -> Unit:

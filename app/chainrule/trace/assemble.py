@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import CodeType
 
 from chainrule.trace import ops
 from chainrule.trace.flops import backward_flops, flops
-from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
+from chainrule.trace.graph import Failure, Module, Op, Saved, Tensor, Trace
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, dtype_name, out_of_sight
 from chainrule.trace.records import Records
 from chainrule.trace.sources import describe_source, snippets
@@ -40,15 +39,11 @@ def assemble(
             if not of_tensor or of_tensor[-1] is not op_id:
                 of_tensor.append(op_id)
     costs = _costs(journal)
-    sources: dict[tuple[CodeType, int], Source] = {}
-    for op in journal.ops:
-        if op.source is not None and op.source not in sources:
-            sources[op.source] = describe_source(*op.source, model_folder)
-    with_statistics = [row for row, tensor in enumerate(journal.tensors) if tensor.statistics != NO_ROW]
+    places = dict.fromkeys(op.source for op in journal.ops if op.source is not None)
+    sources = {place: describe_source(*place, model_folder) for place in places}
+    with_statistics = journal.rows_with_statistics()
     with out_of_sight():  # fetches the statistics from the device
-        statistics = journal.slab.table(
-            [tensor_ids[row] for row in with_statistics], [journal.tensors[row].statistics for row in with_statistics]
-        )
+        statistics = journal.slab.table(list(with_statistics), list(with_statistics.values()))
 
     return Trace(
         modules=modules,
@@ -133,17 +128,13 @@ def _name_tensors(journal: Journal) -> None:
                 name = f"{path}.{op.name}" if path else op.name
             count = used[name] = used.get(name, -1) + 1
             tensor.name = f"{name}_{count}" if count else name
-    for tensor in gradients:
-        if tensor.gradient_of != NO_ROW:
-            base = journal.tensors[tensor.gradient_of].name + ".g"
-            # Two passes make two gradients of one tensor, if the first was dropped.
-            count = used[base] = used.get(base, 0) + 1
-            tensor.name = f"{base} {count}" if count > 1 else base
-    for tensor in gradients:
-        if tensor.gradient_of == NO_ROW:
-            base = journal.tensors[tensor.share_of].name + ".g share"
-            count = used[base] = used.get(base, 0) + 1
-            tensor.name = f"{base} {count}"
+    for tensor in sorted(gradients, key=lambda each: each.gradient_of == NO_ROW):  # shares can be of gradients
+        is_share = tensor.gradient_of == NO_ROW
+        of = tensor.share_of if is_share else tensor.gradient_of
+        base = journal.tensors[of].name + (".g share" if is_share else ".g")
+        # Two passes make two gradients of one tensor, if the first was dropped.
+        count = used[base] = used.get(base, 0) + 1
+        tensor.name = f"{base} {count}" if is_share or count > 1 else base
 
 
 def _find_preactivations(journal: Journal) -> None:
