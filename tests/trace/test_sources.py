@@ -65,16 +65,6 @@ def test_the_chapters_model_shows_its_textbook():
     assert trace_spec(ModelSpec(seed=1)).sources == trace.sources
 
 
-def test_the_first_of_two_files_with_one_name_counts(tmp_path):
-    places = []
-    for folder in ("a", "b"):
-        path = tmp_path / folder / "same.py"
-        path.parent.mkdir()
-        path.write_text(f"# {folder}\nx = 1\n")
-        places.append((compile(path.read_text(), str(path), "exec"), 2))
-    assert [each.text for each in snippets(places, None)["same.py"]] == ["# a\nx = 1"]
-
-
 def test_code_without_a_file_has_no_lines():
     assert snippets([(compile("x = 1", "<nowhere>", "exec"), 1)], None) == {}
 

@@ -130,10 +130,10 @@ class _Record:
     times: int
     is_scaled: bool
 
-    @staticmethod
-    def words_of(chunks: int) -> int:
-        """Length of a record."""
-        return 2 + 3 * chunks + 1 + CLASSES
+
+def _words_of(chunks: int) -> int:
+    """Length of a record."""
+    return 2 + 3 * chunks + 1 + CLASSES
 
 
 @dataclass(slots=True)
@@ -240,7 +240,15 @@ class DeviceRows:
                 return
             fetched = {id(words): words.to_host() for words in self._words.values()}
             for row, waiting in self._rows.items():
-                _write_row(waiting, fetched[id(waiting.words)][waiting.start :], *at(row))
+                moments, counts = at(row)
+                own = fetched[id(waiting.words)][waiting.start :]
+                if isinstance(waiting, _Record):
+                    _finish(waiting, own[: _words_of(waiting.chunks)], moments, counts)
+                else:
+                    of_bytes = torch.from_numpy(own).view(torch.uint8)[: waiting.size]
+                    summarize(of_bytes.view(waiting.dtype), moments, counts)
+                if waiting.times > 1:
+                    repeat(moments, counts, waiting.times)
             for (row, column), (of, start, whole) in self._fractions.items():
                 at(row)[0][column] = fetched[id(of)][start] / whole
             self._rows.clear()
@@ -250,24 +258,11 @@ class DeviceRows:
             self._staged = 0
 
 
-def _write_row(
-    waiting: _Staged | _Record, words: npt.NDArray[np.int64], moments: FloatArray, counts: CountArray
-) -> None:
-    """Finish a waiting row from `words`, which begin with its own."""
-    if isinstance(waiting, _Record):
-        _finish(waiting, words[: waiting.words_of(waiting.chunks)], moments, counts)
-    else:
-        of_bytes = torch.from_numpy(words).view(torch.uint8)[: waiting.size]
-        summarize(of_bytes.view(waiting.dtype), moments, counts)
-    if waiting.times > 1:
-        repeat(moments, counts, waiting.times)
-
-
 def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
     """Launch the computation of a record of `tensor`, which is not empty."""
     is_scaled = tensor.dtype == torch.float64
     parts = list(pieces(tensor, CHUNK))
-    start, room = words.reserve(_Record.words_of(len(parts)))
+    start, room = words.reserve(_words_of(len(parts)))
     floats = room.view(torch.float64)
     ends, zeros, classes = floats[:2], room[-CLASSES - 1], room[-CLASSES:]
 

@@ -36,10 +36,6 @@ class Activation:
         """φ(u)."""
         return self.both(u)[0]
 
-    def derivative(self, u: Array) -> Array:
-        """φ′(u)."""
-        return self.both(u)[1]
-
 
 def normal_cdf(u: Array) -> Array:
     """Φ(u), with an absolute error of 1e-16: the lower tail is inexact."""

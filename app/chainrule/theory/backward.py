@@ -56,9 +56,6 @@ def backward(net: Net, layers: Layers) -> Figures:
     return gradients.variances.expected(arriving, strays)
 
 
-# --------------------------------------------------------------------------------------------------------- the gradient
-
-
 class _Row(NamedTuple, Generic[Number]):
     """A layer's gradient: the factor of a, and the noise by its origin, with correlation and scatter."""
 
@@ -158,9 +155,6 @@ def _variances(coherent: Array, noise: Gaussians, layers: Layers, elements: int)
         own[-1] = (activations.own[-1] * out**2 + (4 * out + 2) / elements) / residual**2
         slope[-1], c_slope[-1] = (activations.slope[-1] * out / residual, activations.c_slope[-1] * out / residual)
     return Variances(value, own, slope, c_slope)
-
-
-# ------------------------------------------------------------------------------------------------------------ its noise
 
 
 def _mask_noise(layers: Layers, gradients: Gradients) -> Laws:

@@ -207,7 +207,23 @@ def forward(net: Net, typical: bool) -> Layers:
         walk_mean, walk_variance = response * walk_mean + noise_mean, response**2 * walk_variance + noise_variance
         unevenness = share * response * unevenness + bend
         c = c_after
-    return _layers(net, rows, marginals, unit_columns(units), walked)
+    columns = unit_columns(units)
+    column: _Row[Array] = _Row(*np.array(rows).reshape(-1, len(_Row._fields)).T)
+    return Layers(
+        activations=net.activations[: len(rows)],
+        preactivations=Gaussians(column.q, column.c, column.scatter, column.units, net.batch, column.freedom),
+        walk=Laws(column.walk_mean, column.walk_variance),
+        strays=_strays(rows, columns, net.batch),
+        share=column.share,
+        moments=Marginal(*np.array(marginals).reshape(-1, len(Marginal._fields)).T),
+        units=columns,
+        size=column.size,
+        noise=Laws(column.noise_mean, column.noise_variance),
+        second=column.second,
+        c_after=column.c_after,
+        unevenness=column.unevenness,
+        walked=walked,
+    )
 
 
 def scattered(scatter: float, slope: float, c_after: float, n: int, inputs: int, again: float = 0.0) -> float:
@@ -220,27 +236,6 @@ def scattered(scatter: float, slope: float, c_after: float, n: int, inputs: int,
         return 0.0
     sampled = (1 + 2 * again) * (1 - c_after**2) ** 2 * (1 + scatter - 2 * scatter**2) / n
     return min(1 - c_after**2, slope**2 * scatter + sampled)
-
-
-def _layers(
-    net: Net, rows: Sequence[_Row[float]], moments: Sequence[Marginal[float]], units: Units, walked: bool
-) -> Layers:
-    column: _Row[Array] = _Row(*np.array(rows).reshape(-1, len(_Row._fields)).T)
-    return Layers(
-        activations=net.activations[: len(rows)],
-        preactivations=Gaussians(column.q, column.c, column.scatter, column.units, net.batch, column.freedom),
-        walk=Laws(column.walk_mean, column.walk_variance),
-        strays=_strays(rows, units, net.batch),
-        share=column.share,
-        moments=Marginal(*np.array(moments).reshape(-1, len(Marginal._fields)).T),
-        units=units,
-        size=column.size,
-        noise=Laws(column.noise_mean, column.noise_variance),
-        second=column.second,
-        c_after=column.c_after,
-        unevenness=column.unevenness,
-        walked=walked,
-    )
 
 
 def _strays(rows: Sequence[_Row[float]], units: Units, inputs: int) -> Strays:

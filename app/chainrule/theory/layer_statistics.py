@@ -48,11 +48,7 @@ def by_layer(columns: Mapping[str, Figures]) -> tuple[Mapping[str, Expected], ..
 
 @lru_cache(maxsize=256)
 def statistics_columns(net: Net, mse: bool = True) -> Mapping[str, Figures]:
-    """The expected figures of every layer, in columns `(L,)`.
-
-    Args:
-        net: of any depth, widths, batch.
-        mse: the loss is the mean squared error, with gradient 2 (out − y) / numel(y). Other losses get no gradient.
+    """The expected figures of every layer, in columns `(L,)`; without `mse`, the loss's, none of the gradient.
 
     Returns:
         preactivation_std, activation_mean, activation_std; dead_fraction unless φ is linear or bounded, as long as the

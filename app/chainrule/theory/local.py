@@ -86,15 +86,10 @@ def convolution(
     weight: Elements,
     bias: Elements = ZERO,
 ) -> Weighing:
-    """A convolution.
+    """A convolution of channels (in, out).
 
-    Args:
-        channels: in and out.
-        groups: of channels.
-        taps: per dimension of space: input size, output size, and the number of pairs of an output and a tap that lie
-            on the input (`taps_on_input`).
-        weight: its elements.
-        bias: its elements.
+    `taps` has per dimension of space: input size, output size, and the number of pairs of an output and a tap that lie
+    on the input (`taps_on_input`).
     """
     size_in, size_out, pairs = (math.prod(column) for column in zip(*taps, strict=True))
     fan_in, fan_out = channels[0] / groups * pairs / size_out, channels[1] / groups * pairs / size_in
@@ -107,17 +102,8 @@ def taps_on_input(size: int, outputs: int, kernel: int, stride: int, padding: in
     return int(np.count_nonzero((places >= 0) & (places < size)))
 
 
-# ------------------------------------------------------------------------------------------------------------- forward
-
-
 def expected_forward(layer: Weighing, x: Elements, activation: str | None, inputs: int) -> Mapping[str, Expected]:
-    """The expected figures of a layer's preactivations and activations.
-
-    Args:
-        layer: a layer without `fault`.
-        x: the input's elements.
-        activation: φ; None if theory does not know it.
-        inputs: the batch size.
+    """The expected figures of a layer without `fault`; `activation` is None if theory does not know it.
 
     Returns:
         preactivation_std; and unless φ is unknown activation_mean and activation_std, dead_fraction if φ has units that
@@ -195,19 +181,11 @@ def _dead(shift: float, c: float, inputs: int) -> float:
         return float(normal_cdf(-(shift + math.sqrt(c) * z) / math.sqrt(1 - c)) ** inputs @ weights)
 
 
-# ------------------------------------------------------------------------------------------------------------ backward
-
-
 def expected_gradient(layer: Weighing, gradient: Elements) -> Expected | None:
-    """The standard deviation of the gradient with respect to a layer's input.
+    """The standard deviation of the gradient with respect to a layer's input, from that of its preactivation.
 
-    Args:
-        layer: a layer without `fault`.
-        gradient: the elements of the gradient with respect to its preactivation.
-
-    Returns:
-        The figure; its band has room for the part of the gradient that comes from the layer's own weights: (x W) Wᵀ
-        points along x. None for a single input unit, or a gradient that is all 0.
+    The band has room for the part of the gradient that comes from the layer's own weights: (x W) Wᵀ points along x.
+    None for a single input unit, or a gradient that is all 0.
     """
     n = layer.units_in
     second = layer.fan_out * layer.weight.variance * gradient.second_moment

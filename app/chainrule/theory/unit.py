@@ -33,8 +33,6 @@ REACH = 6.0
 RESOLVED_Q = 50.0
 """The grid resolves the flank of a saturated activation, 1/√q wide, up to this q; larger q have its noise."""
 
-# ---------------------------------------------------------------------------------------------------- one preactivation
-
 
 class Marginal(NamedTuple, Generic[Number]):
     """Moments of φ and φ′ of one preactivation √q z, and their slopes with respect to ln q."""
@@ -87,9 +85,6 @@ def _scored_tails(halvings: int) -> tuple[list[float], list[float]]:
     above = nodes > 0
     tails = np.append(np.cumsum(scored[above][::-1])[::-1], 0.0)
     return nodes[above].tolist(), tails.tolist()
-
-
-# ------------------------------------------------------------------------------------------------------- two dimensions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,9 +170,6 @@ def _grid(size: int) -> tuple[Array, Array]:
     return nodes, weights / weights.sum()
 
 
-# ----------------------------------------------------------------------------------------------------------- in columns
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
     """The units of all layers, in columns `(L,)`.
@@ -255,9 +247,6 @@ def _columns(rows: Array) -> Mapping[str, Array]:
         "correlation_noise": quotient(mean(off * off), second**2, second > 0),
         "correlation_and_squares": quotient(mean(off * a_centered), second**2, second > 0),
     }
-
-
-# ----------------------------------------------------------------------------------------------------------- saturation
 
 
 def saturated_shared(activation: str, q: Array, c: Array) -> Array:

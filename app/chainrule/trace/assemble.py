@@ -93,9 +93,6 @@ def assemble(
     )
 
 
-# -------------------------------------------------------------------- names
-
-
 def _name_outputs(journal: Journal, outputs: Mapping[str, str]) -> None:
     """Give the last forward output of each module in `outputs` (or of a module inside it, or an op) its name."""
     if not outputs:
@@ -148,9 +145,6 @@ def _find_preactivations(journal: Journal) -> None:
                     if maker.module == op.module and maker.name in ("matmul", "mm", "bmm"):
                         product.role = "intermediate"
                         journal.tensors[op.outputs[0]].role = "preactivation"
-
-
-# -------------------------------------------------------------------- twins
 
 
 def _find_twins(journal: Journal) -> None:
@@ -266,9 +260,6 @@ def _find_kept_by_hand(journal: Journal) -> None:
                     journal.save(row, op.twin)
 
 
-# -------------------------------------------------------------------- modules and costs
-
-
 def _modules(journal: Journal) -> tuple[tuple[Module, ...], dict[int, str]]:
     """All modules with their ancestors, ids in order of first use, every parent before its children."""
     rows = {module.path: row for row, module in enumerate(journal.modules)}
@@ -292,29 +283,13 @@ def _costs(journal: Journal) -> list[tuple[int, int]]:
     tensors = journal.tensors
     sizes = [math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors]
     costs: list[tuple[int, int]] = []
-    # The layers of a model are alike: the cost of an op with these shapes is computed once.
-    known: dict[tuple[object, ...], int] = {}
     for op in journal.ops:
         read = [tensors[row].shape for row in op.inputs]
         shapes = [tensors[row].shape for row in op.outputs if tensors[row].role != "saved"]
-        node = op.phase == "backward" and op.source is None and op.twin != NO_ROW and op.name != "accumulate"
-        key = (op.name, journal.ops[op.twin].name, costs[op.twin][0]) if node else (op.name,)
-        work = None
-        if not op.attributes:
-            key = (*key, *read, None, *shapes)
-            work = known.get(key)
-        if work is None:
-            if node:
-                work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
-            else:
-                work = flops(op.name, read, shapes, op.attributes)
-            if not op.attributes:
-                known[key] = work
-        moved_bytes = 0
-        if op.name not in ops.VIEWS:
-            for row in op.inputs:
-                moved_bytes += sizes[row]
-            for row in op.outputs:
-                moved_bytes += sizes[row]
-        costs.append((work, moved_bytes))
+        if op.phase == "backward" and op.source is None and op.twin != NO_ROW and op.name != "accumulate":
+            work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
+        else:
+            work = flops(op.name, read, shapes, op.attributes)
+        moves = op.name not in ops.VIEWS
+        costs.append((work, sum(sizes[row] for row in (*op.inputs, *op.outputs)) if moves else 0))
     return costs

@@ -11,29 +11,22 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.autograd.function import _SingleLevelFunction
 
 from chainrule.errors import TraceError
 
-
-class FunctionWatcher(Protocol):
-    """Runs `apply` in a thread that is being recorded."""
-
-    def run_function(
-        self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Return `run(*args, **kwargs)`, where `run` is the `apply` of a custom `function`."""
-
+Watcher = Callable[[type, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Of (function, run, args, kwargs): returns `run(*args, **kwargs)`, where `run` is the `apply` of a custom Function."""
 
 _lock = threading.Lock()
-_watchers: dict[int, FunctionWatcher] = {}
+_watchers: dict[int, Watcher] = {}
 _while_watched = contextlib.ExitStack()
 
 
-def watch(thread: int, watcher: FunctionWatcher) -> None:
+def watch(thread: int, watcher: Watcher) -> None:
     """Let `watcher` run the custom Functions of a thread; other threads' are not touched.
 
     Raises:
@@ -61,4 +54,4 @@ def unwatch(thread: int) -> None:
 def _observed_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
     run = super(_SingleLevelFunction, cls).apply  # type: ignore[misc]
     watcher = _watchers.get(threading.get_ident())
-    return run(*args, **kwargs) if watcher is None else watcher.run_function(cls, run, args, kwargs)
+    return run(*args, **kwargs) if watcher is None else watcher(cls, run, args, kwargs)

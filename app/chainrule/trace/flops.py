@@ -91,12 +91,7 @@ def flops(name: str, inputs: Shapes, outputs: Shapes, attributes: Attributes | N
 def backward_flops(node: str, twin_name: str, twin_flops: int, arrived: Shapes, gradients: Shapes) -> int:
     """Floating-point operations of an autograd node; a product's backward is one product per factor with a gradient.
 
-    Args:
-        node: the node's name.
-        twin_name: its forward op.
-        twin_flops: the cost of that op.
-        arrived: shapes of the gradients that it reads.
-        gradients: shapes of the gradients that it makes. A bias's is a sum, small beside the products.
+    `arrived` and `gradients` are the gradients that it reads and makes. A bias's is a sum, small beside the products.
     """
     if node in VIEWS:
         return 0
@@ -142,8 +137,6 @@ _SILENT_PARTS = frozenset(
     "Diagonal AsStrided".split()
 )
 
-
-# -------------------------------------------------------------------- formulas
 
 Formula = Callable[[Shapes, Shapes, Attributes], int]
 

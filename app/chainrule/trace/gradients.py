@@ -100,8 +100,6 @@ class GradientFlow:
         # Nodes that live on must not keep the recording alive.
         del self._leaf_row, self._journal, self.plan
 
-    # ---------------------------------------------------------------- nodes
-
     def mark_outside(self, node: Node, number: int, row: int) -> None:
         """`row` is output `number` of a node from before the recording: walks over the autograd graph end there."""
         if self.node_row(node) is None:
@@ -222,8 +220,6 @@ class GradientFlow:
                 if journal.plan is not None:
                     journal.plan.kept(tensor, node, place)
             journal.save(row, op)
-
-    # ---------------------------------------------------------------- gradients
 
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
         """`autograd.grad` returned the gradient of an edge, whose node it did not run."""

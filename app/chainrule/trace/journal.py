@@ -118,8 +118,6 @@ class Journal:
     _module_rows: dict[str, int] = field(default_factory=dict)
     _last_change: dict[int, int] = field(default_factory=dict)
 
-    # ---------------------------------------------------------------- modules
-
     def module(self, path: str, type_name: str) -> int:
         """The row of the module at `path`, made on first sight."""
         row = self._module_rows.get(path)
@@ -127,8 +125,6 @@ class Journal:
             row = self._module_rows[path] = len(self.modules)
             self.modules.append(ModuleRow(path, type_name))
         return row
-
-    # ---------------------------------------------------------------- tensors
 
     def find(self, tensor: torch.Tensor) -> int:
         """The row of a live tensor, or NO_ROW if it has not been seen."""
@@ -247,8 +243,6 @@ class Journal:
     def rows_with_statistics(self) -> dict[str, int]:
         """The slab's rows of the tensors with statistics, by id."""
         return {f"t{row}": tensor.statistics for row, tensor in enumerate(self.tensors) if tensor.statistics != NO_ROW}
-
-    # ---------------------------------------------------------------- ops
 
     def add_op(self, row: OpRow) -> int:
         """Record an op and return its row."""

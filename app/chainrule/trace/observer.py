@@ -76,8 +76,6 @@ class Observer(TorchFunctionMode):
         self._outer_frames: frozenset[int] = frozenset()
         self._held_frames: Sequence[FrameType] = ()
 
-    # ---------------------------------------------------------------- start and stop
-
     def start(self, frames: Sequence[FrameType]) -> None:
         """Begin to watch the calling thread; walks over frames end at any of `frames`.
 
@@ -85,7 +83,7 @@ class Observer(TorchFunctionMode):
             TraceError: this thread is being recorded already.
         """
         self._thread = threading.get_ident()
-        custom_functions.watch(self._thread, self)
+        custom_functions.watch(self._thread, self.run_function)
         # While the frames are held, their ids are not reused.
         self._held_frames = frames
         self._outer_frames = frozenset(map(id, frames))
@@ -106,8 +104,6 @@ class Observer(TorchFunctionMode):
         self._gradients.finish()
         self._attributes.finish()
         self.owners.release()
-
-    # ---------------------------------------------------------------- modules
 
     def _module_begins(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
@@ -154,8 +150,6 @@ class Observer(TorchFunctionMode):
                 return True
             frame = frame.f_back
         return False
-
-    # ---------------------------------------------------------------- ops
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -220,12 +214,12 @@ class Observer(TorchFunctionMode):
         with DisableTorchFunction():
             results = []
             for tensor in returned:
-                if not _is_among(tensor, inputs) and journal.find(tensor) == NO_ROW:
+                if _position(tensor, inputs) == NO_ROW and journal.find(tensor) == NO_ROW:
                     results.append(tensor)
             for tensor, version in zip(inputs, versions, strict=True):
                 if (version >= 0 and tensor._version != version) or (
                     # Inference tensors have no versions: an in-place op changed the inputs that it returns.
-                    version < 0 and may_change and _is_among(tensor, returned)
+                    version < 0 and may_change and _position(tensor, returned) != NO_ROW
                 ):
                     results.append(tensor)
             if kind.normalizes:
@@ -402,8 +396,6 @@ class Observer(TorchFunctionMode):
         if op != NO_ROW:
             self._failure = (op, error)
 
-    # ---------------------------------------------------------------- custom Functions
-
     @property
     def function_paths(self) -> set[str]:
         """The paths of the modules that are calls of custom Functions."""
@@ -457,8 +449,6 @@ class Observer(TorchFunctionMode):
                     journal.remember(tensor, row)
             self._gradients.own(op, module, results, [journal.find(tensor) for tensor in results], inputs, input_rows)
         return output
-
-    # ---------------------------------------------------------------- the entry points of backward
 
     def _run_backward(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the engine with the mode on, so that ops inside a custom Function's backward are seen."""
@@ -536,10 +526,6 @@ def _position(tensor: torch.Tensor, among: Sequence[torch.Tensor]) -> int:
         if other is tensor:
             return position
     return NO_ROW
-
-
-def _is_among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
-    return _position(tensor, others) != NO_ROW
 
 
 def _running_statistics(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
