@@ -18,6 +18,11 @@ from torch.utils.checkpoint import checkpoint
 import chainrule
 
 
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def source_line():
     """The real text of an op's source line, read from this test file or from the package."""

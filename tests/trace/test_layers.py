@@ -12,11 +12,6 @@ from chainrule.spec import ModelSpec
 from chainrule.trace import find_layers, record, trace_model
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def square_mean(out):
     return out.square().mean()
 
