@@ -100,12 +100,6 @@ def _limited(faults: Sequence[Fault]) -> list[Fault]:
     return kept
 
 
-OVERWRITTEN = "modified by an inplace operation"
-LEAF_OVERWRITTEN = "is being used in an in-place operation"
-NO_GRAPH = "does not require grad and does not have a grad_fn"
-TWICE = "backward through the graph a second time"
-
-
 def _failed(passes: Passes) -> list[Fault]:
     error = passes.trace.error
     if error is None:
@@ -113,7 +107,7 @@ def _failed(passes: Passes) -> list[Fault]:
     op = passes.op(error.op) if error.op is not None else None
     remedy = None
     more: list[Fault] = []
-    if OVERWRITTEN in error.message:
+    if "modified by an inplace operation" in error.message:
         culprits = _overwritten(passes)
         if culprits:
             # If there are several, autograd reached the last one first.
@@ -124,18 +118,18 @@ def _failed(passes: Passes) -> list[Fault]:
             remedies = f"Use {plain} in place of {writer.name} (of a module: inplace=False), or change a clone of it."
             remedies = "Write into a clone of it." if plain == "setitem" else remedies
             more.append(passes.fault("in_place", message, writer, tensor, remedies))
-    elif LEAF_OVERWRITTEN in error.message:
+    elif "is being used in an in-place operation" in error.message:
         remedy = "Write into it under torch.no_grad(), or make a new tensor of it."
         tensor_id = op.inputs[0] if op is not None and op.inputs else None
         message = f"{op.name if op is not None else 'an op'} writes into a tensor that requires grad, or a view of it"
         more.append(passes.fault("in_place", message, op, tensor_id, remedy))
-    elif NO_GRAPH in error.message:
+    elif "does not require grad and does not have a grad_fn" in error.message:
         remedy = "The loss comes of nothing that requires a gradient: it was detached, or made under torch.no_grad()."
         cut = next((each for each in reversed(passes.forward) if each.name in CUTS), None)
         if cut is not None:
             message = f"{cut.name} cuts the graph, and the loss has no other way back"
             more.append(passes.fault("detach", message, cut, cut.outputs[0], "Leave it out."))
-    elif op is None and TWICE not in error.message:
+    elif op is None and "backward through the graph a second time" not in error.message:
         op = _broken_off_at(passes)
     return [passes.fault("failed", error.message, op, None, remedy), *more]
 

@@ -186,38 +186,29 @@ class _Search:
         for op in steps:
             if not self._carrying.isdisjoint(op.inputs):
                 self._carrying.update(output for output in op.outputs if self._carries(op, output))
-        # Tensor → first end of its graph on the way to the loss: whether it is no cut, its place, and why.
-        self._ends: dict[str, tuple[bool, int, Why]] = {}
-        self._refused: dict[str, tuple[int, Why]] = {}
+        # Tensor → why its gradient is missing: 0 for a cut, 1 for another end, 2 for a backward that gave none; its
+        # place; and the reason. The least counts.
+        self._whys: dict[str, tuple[int, int, Why]] = {}
         for op in reversed(steps):
             if not self._carrying.isdisjoint(op.inputs):
                 self._go_back(op)
 
     def _go_back(self, op: Op) -> None:
-        """Hand the ends behind an op on to its inputs."""
-        passes = self.passes
-        place = passes.place[op.id]
-        ends, refused = [], []
+        """Hand the reasons behind an op on to its inputs."""
+        passes, place = self.passes, self.passes.place[op.id]
+        behind = [self._whys[output] for output in op.outputs if output in self._carrying and output in self._whys]
         for output in op.outputs:
-            if output in self._carrying:
-                ends += [self._ends[output]] if output in self._ends else []
-                refused += [self._refused[output]] if output in self._refused else []
-            elif output in passes.leads_to_gradient:
+            if output not in self._carrying and output in passes.leads_to_gradient:
                 why = self._stop(op, output)
                 # A cut comes first: it can be removed, while an integer has no derivative by nature.
-                ends.append((not why.cut, place, why))
-        for tensor in op.inputs:
-            if tensor not in self._carrying:
-                continue
-            known = [self._ends[tensor]] if tensor in self._ends else []
-            if ends or known:
-                self._ends[tensor] = min(ends + known, key=lambda each: each[:2])
-            mine = [self._refused[tensor]] if tensor in self._refused else []
-            went_back = op.id in passes.twins or not passes.reached.isdisjoint(op.outputs)
+                behind.append((0 if why.cut else 1, place, why))
+        went_back = op.id in passes.twins or not passes.reached.isdisjoint(op.outputs)
+        for tensor in self._carrying.intersection(op.inputs):
+            whys = [*behind, self._whys[tensor]] if tensor in self._whys else [*behind]
             if went_back and tensor not in passes.reached:
-                mine.append((place, Why(f"no path: the backward of {op.name} gave none for it", op.id)))
-            if refused or mine:
-                self._refused[tensor] = min(refused + mine, key=lambda each: each[0])
+                whys.append((2, place, Why(f"no path: the backward of {op.name} gave none for it", op.id)))
+            if whys:
+                self._whys[tensor] = min(whys, key=lambda each: each[:2])
 
     def why(self, ids: Sequence[str]) -> Why:
         """Why the tensors with these ids, all of one trainable parameter, have no gradient."""
@@ -227,12 +218,9 @@ class _Search:
             return Why("unused")
         if passes.leads_to_gradient.isdisjoint(ids):
             return Why("no path: nothing that is computed from it leads to the loss", readers[0].id)
-        ends = [self._ends[each] for each in ids if each in self._ends]
-        if ends:
-            return min(ends, key=lambda each: each[:2])[2]
-        refused = [self._refused[each] for each in ids if each in self._refused]
-        if refused:
-            return min(refused, key=lambda each: each[0])[1]
+        whys = [self._whys[each] for each in ids if each in self._whys]
+        if whys:
+            return min(whys, key=lambda each: each[:2])[2]
         return Why("no path: no op on its way to the loss has gone back to it", readers[0].id)
 
     def _carries(self, op: Op, output: str) -> bool:

@@ -257,7 +257,7 @@ def _find_kept_by_hand(journal: Journal) -> None:
                 tensor = journal.tensors[row]
                 made_forward = tensor.producer == NO_ROW or journal.ops[tensor.producer].phase == "forward"
                 if made_forward and tensor.role != "gradient":
-                    journal.save(row, op.twin)
+                    journal.saved[row, op.twin] = None
 
 
 def _modules(journal: Journal) -> tuple[tuple[Module, ...], dict[int, str]]:

@@ -219,7 +219,7 @@ class GradientFlow:
                 journal.remember(tensor, row)
                 if journal.plan is not None:
                     journal.plan.kept(tensor, node, place)
-            journal.save(row, op)
+            journal.saved[row, op] = None
 
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
         """`autograd.grad` returned the gradient of an edge, whose node it did not run."""

@@ -106,7 +106,7 @@ class Journal:
     ops: list[OpRow] = field(default_factory=list)
     tensors: list[TensorRow] = field(default_factory=list)
     modules: list[ModuleRow] = field(default_factory=list)
-    saved: dict[tuple[int, int], None] = field(default_factory=dict)
+    saved: dict[tuple[int, int], None] = field(default_factory=dict)  # (tensor, the op that keeps it)
     slab: StatisticsSlab = field(default_factory=StatisticsSlab)
     on_tensor: Callable[[str, torch.Tensor], None] | None = None
     plan: Plan | None = None
@@ -248,7 +248,3 @@ class Journal:
         """Record an op and return its row."""
         self.ops.append(row)
         return len(self.ops) - 1
-
-    def save(self, tensor: int, op: int) -> None:
-        """`op` keeps `tensor` for its backward."""
-        self.saved[(tensor, op)] = None
