@@ -111,7 +111,7 @@ def test_rows_of_several_blocks():
     rows.write(2, torch.full((4,), 20.0))
     rows.write_dead_fraction(4, torch.zeros(2, 3))
     rows.write_saturation(5, torch.ones(2, 3), 0.0)
-    rows.write_copy(5, rows.add())
+    rows.copy(5)
     means = [0, 1, 20, 3, 4, 5, 6, 1, 5]
     assert rows.rows == 9
     assert rows.moments[:9, COLUMNS.index("mean")].tolist() == means

@@ -99,12 +99,6 @@ def test_two_outputs_and_two_inputs(functions, asks):
     assert_gradient(trace, "input_1", b.grad)
 
 
-def test_two_calls_are_two_modules(functions):
-    cube = functions.cube.apply
-    trace = trace_model(lambda x: cube(cube(x)).sum(), torch.ones(2, requires_grad=True))
-    assert [module.path for module in trace.modules if module.type == "Cube"] == ["Cube", "Cube_1"]
-
-
 class SavesBoth(Function):
     """Saves its two outputs; autograd hands each back as another tensor object."""
 

@@ -175,19 +175,6 @@ def test_nothing_is_left_behind_when_the_block_raises(fails, error):
     assert left_behind() == before
 
 
-def test_a_graph_recorded_once_still_runs_when_the_recording_is_over():
-    weight = nn.Parameter(torch.randn(4, 3))
-    x = torch.randn(5, 4)
-    with record() as recording:
-        loss = torch.tanh(x @ weight).sum()
-        loss.backward(retain_graph=True)
-    ops, first = len(recording.trace.ops), weight.grad.clone()
-    weight.grad = None
-    loss.backward()
-    assert torch.equal(weight.grad, first)
-    assert len(recording.trace.ops) == ops
-
-
 def test_no_hook_is_left_on_a_graph_that_lives_on():
     weight = nn.Parameter(torch.randn(4, 4))
     with record():

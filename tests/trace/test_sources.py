@@ -7,7 +7,7 @@ import torch
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.trace import record
-from chainrule.trace.sources import CONTEXT, snippets
+from chainrule.trace.sources import CONTEXT
 
 CODE = """import torch
 
@@ -63,10 +63,6 @@ def test_the_chapters_model_shows_its_textbook():
     )
     assert not any(re.search(r"^/|\\", file) for file in trace.sources)
     assert trace_spec(ModelSpec(seed=1)).sources == trace.sources
-
-
-def test_code_without_a_file_has_no_lines():
-    assert snippets([(compile("x = 1", "<nowhere>", "exec"), 1)], None) == {}
 
 
 def test_a_file_of_an_installed_package_has_a_path_from_the_package(tmp_path):

@@ -156,7 +156,9 @@ def test_the_gradients_of_a_shared_layer_accumulate():
     for name, parameter in (("0.weight", layer.weight), ("0.bias", layer.bias)):
         assert_gradient(trace, name, parameter.grad)
         producer = producer_of(trace, gradients_of(trace, name)[0])
-        assert (producer.name, len(producer.inputs)) == ("accumulate", 2)
+        assert producer.name == "accumulate"
+        shares = [trace.tensor_by_id[each].name for each in producer.inputs]
+        assert shares == [f"{name}.g share 1", f"{name}.g share 2"]
     assert len({op.module for op in trace.ops if op.name == "linear"}) == 1
 
 
@@ -187,20 +189,6 @@ def test_parameters_may_change_and_gradients_go_during_the_backward_pass():
     trace = trace_model(model, torch.ones(1, 3), loss=torch.sum)
     assert trace.error is None
     assert torch.allclose(model.weight, before - 0.1)
-
-
-def test_the_fast_path_of_a_transformer_in_evaluation():
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-    x = torch.randn(2, 5, 8)
-    with torch.no_grad():
-        expected = encoder(x)
-        trace = trace_model(encoder, x)
-        with record(encoder):
-            recorded = encoder(x)
-    # torch takes another kernel while any torch function mode is on: the one exception to bit by bit.
-    assert torch.allclose(recorded, expected, atol=1e-6)
-    assert trace.error is None
 
 
 def test_batchnorm_buffers_are_new_values():

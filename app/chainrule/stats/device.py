@@ -266,8 +266,8 @@ def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
     floats = room.view(torch.float64)
     ends, zeros, classes = floats[:2], room[-CLASSES - 1], room[-CLASSES:]
 
-    # Padding makes rows of `lanes` elements of a chunk.
-    lanes = _lanes(min(tensor.numel(), CHUNK))
+    # Padding makes rows of `lanes` elements of a chunk, so that at most 4096 elements of it add to one word.
+    lanes = 32 if min(tensor.numel(), CHUNK) <= 1 << 17 else 1024
     padding = 0
     values = None
     for index, part in enumerate(parts):
@@ -295,11 +295,6 @@ def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
         _write_moments(values, floats[2 + 3 * index : 5 + 3 * index])
     torch.sum(histogram, dim=1, dtype=torch.int64, out=classes)
     return _Record(words, start, len(parts), tensor.numel(), padding, times, is_scaled)
-
-
-def _lanes(size: int) -> int:
-    """Number of lanes, so that at most 4096 elements of a chunk add to one word."""
-    return 32 if size <= 1 << 17 else 1024
 
 
 def _widen(piece: torch.Tensor, lanes: int) -> tuple[torch.Tensor, int]:

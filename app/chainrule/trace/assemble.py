@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from chainrule.trace import ops
 from chainrule.trace.flops import backward_flops, flops
@@ -155,11 +155,7 @@ def _find_twins(journal: Journal) -> None:
     module's first op.
     """
     _pair_recomputed(journal)
-    first: dict[int, int] = {}
-    for row in range(len(journal.ops) - 1, -1, -1):
-        op = journal.ops[row]
-        if op.phase == "forward":
-            first[op.module] = row
+    first = {op.module: row for row, op in _backwards(journal) if op.phase == "forward"}
     if any(op.twin == NO_ROW and op.phase == "backward" for op in journal.ops):
         _pair_by_what_they_read(journal, first)
     for op in journal.ops:
@@ -173,18 +169,20 @@ def _find_twins(journal: Journal) -> None:
             op.module = journal.ops[op.twin].module
 
 
+def _backwards(journal: Journal) -> Iterable[tuple[int, OpRow]]:
+    return zip(reversed(range(len(journal.ops))), reversed(journal.ops), strict=True)
+
+
 def _pair_by_what_they_read(journal: Journal, first: Mapping[int, int]) -> None:
     readers: dict[tuple[int, int], int] = {}
-    for row in range(len(journal.ops) - 1, -1, -1):
-        op = journal.ops[row]
+    for row, op in _backwards(journal):
         if op.phase == "forward":
             for tensor in op.inputs:
                 # The reader of a view reads the tensor: `x @ w.t()` reads w.
                 through = readers.get((op.module, op.outputs[0]), row) if op.name in ops.VIEWS and op.outputs else row
                 readers[op.module, tensor] = through
     working_for: dict[int, int] = {}
-    for row in range(len(journal.ops) - 1, -1, -1):
-        op = journal.ops[row]
+    for row, op in _backwards(journal):
         if op.phase == "forward":
             continue
         if op.twin == NO_ROW:

@@ -203,7 +203,7 @@ class Journal:
         with out_of_sight():
             summarize_units(op_name, tensor, self.slab, statistics)
         if self.plan is not None:
-            self.plan.units_summarized(op_name, tensor, statistics)
+            self.plan.summarized(tensor, statistics, op_name)
 
     def same_values(self, name: str, tensor: torch.Tensor, source: torch.Tensor, source_row: int) -> int:
         """`source_row` if `tensor`, made by op `name` from `source`, is a view of exactly the same elements."""

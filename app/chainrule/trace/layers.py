@@ -11,7 +11,7 @@ A module that is called twice has two rows; ops that a checkpoint recomputes hav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -77,9 +77,10 @@ class _Search:
         self.type = {module.path: module.type for module in trace.modules}
         self.functions = {path for path in functions if self.type.get(path) not in _TRANSPARENT}
         self.reads = {row: self._parameters(row) for row in self.forward}
-        self.leaves = _innermost(
-            {self._place(row) for row in self.forward if self.reads[row]} - self.functions, self.functions
-        )
+        paths = {self._place(row) for row in self.forward if self.reads[row]}
+        paths = {path for path in paths if self.functions.isdisjoint(_around(path))}
+        # The paths that contain no other and lie in no custom Function.
+        self.leaves = paths - {around for path in paths for around in _around(path) if around != path}
         if "" in self.leaves and not hasattr(nn, self.type.get("", "")) and any(map(self._weighs, self.forward)):
             # Code with several layers in one place: op by op.
             self.leaves.remove("")
@@ -295,12 +296,6 @@ def _around(path: str) -> Iterator[str]:
         yield path
         path = path.rpartition(".")[0]
     yield ""
-
-
-def _innermost(paths: Iterable[str], functions: Collection[str]) -> set[str]:
-    """The paths that contain no other and lie in no custom Function."""
-    found = {path for path in paths if not any(around in functions for around in _around(path))}
-    return found - {around for path in found for around in _around(path) if around != path}
 
 
 def _without_wrappers(rows: Sequence[tuple[int, _Call, str]]) -> list[tuple[int, _Call, str]]:

@@ -71,6 +71,7 @@ class Observer(TorchFunctionMode):
         self._stack: list[tuple[int, int]] = []
         self._module_rows: dict[int, int] = {}
         self._function_calls: dict[str, int] = {}
+        self.function_paths: set[str] = set()  # of the modules that are calls of custom Functions
         self._backward_depth = 0
         self._creates_graph = False
         self._outer_frames: frozenset[int] = frozenset()
@@ -396,15 +397,6 @@ class Observer(TorchFunctionMode):
         if op != NO_ROW:
             self._failure = (op, error)
 
-    @property
-    def function_paths(self) -> set[str]:
-        """The paths of the modules that are calls of custom Functions."""
-        return {
-            f"{path}_{call}" if call else path
-            for path, last in self._function_calls.items()
-            for call in range(last + 1)
-        }
-
     def run_function(
         self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -419,7 +411,9 @@ class Observer(TorchFunctionMode):
                 path = journal.modules[parent].path
                 path = f"{path}.{function.__name__}" if path else function.__name__
                 calls = self._function_calls[path] = self._function_calls.get(path, -1) + 1
-                module = journal.module(f"{path}_{calls}" if calls else path, function.__name__)
+                path = f"{path}_{calls}" if calls else path
+                self.function_paths.add(path)
+                module = journal.module(path, function.__name__)
             inputs = nested_tensors(args)
             if journal.plan is not None:
                 journal.plan.begin(function)

@@ -77,12 +77,8 @@ class Plan:
         self._before = 0  # the number of them taken before the call
         self._kept: list[tuple[torch.Tensor, Node, int]] = []
 
-    def summarized(self, tensor: torch.Tensor, row: int) -> None:
-        """The statistics of `tensor` were taken into `row`."""
-        self._taken.append((tensor, row, None))
-
-    def units_summarized(self, op_name: str, tensor: torch.Tensor, row: int) -> None:
-        """The dead units or the saturation of `tensor`, an output of `op_name`, were taken into `row`."""
+    def summarized(self, tensor: torch.Tensor, row: int, op_name: str | None = None) -> None:
+        """The statistics of `tensor`, or as an output of `op_name` those of its units, were taken into `row`."""
         self._taken.append((tensor, row, op_name))
 
     def copied(self, source: int, row: int) -> None:
