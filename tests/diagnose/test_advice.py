@@ -4,26 +4,17 @@ import pytest
 
 from chainrule.build import weight_variances
 from chainrule.diagnose.advice import advise
-from chainrule.diagnose.profile import drawn_stds, expectations
-from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME
-from chainrule.theory.mean_field import moments, variance_map
+from chainrule.theory.mean_field import moments
 
 ACTIVATIONS = KEY_BY_NAME["activation"].choices
 INITS = KEY_BY_NAME["init"].choices
 
+
 # 1/√E φ², to the four digits of the published tables; gelu leaves q = 1, and has another
-GAINS = {"linear": 1, "relu": 1.4142, "leaky_relu": 1.4141, "tanh": 1.5925, "selu": 1}
-
-
 def spec_of(**values):
     return ModelSpec.parse(values)
-
-
-@pytest.mark.parametrize(("activation", "gain"), GAINS.items(), ids=GAINS)
-def test_the_gain_is_the_published_one(activation, gain):
-    assert advise(spec_of(activation=activation)).gain == pytest.approx(gain, abs=1e-4)
 
 
 @pytest.mark.smoke
@@ -65,6 +56,24 @@ def test_where_no_scale_suits_all_layers_the_init_changes(values, change):
     assert advice.change == change
 
 
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"activation": "gelu"}, "unstable"),
+        ({"activation": "silu"}, "unstable"),
+        ({"bias_std": 0.3}, "biases"),
+        ({"init": "torch_default"}, "biases"),
+        ({"activation": "tanh"}, None),
+        ({"bias": False}, None),
+    ],
+)
+def test_limits_of_the_advice_are_noted(values, word):
+    advice = advise(spec_of(**values))
+    assert advice.note is None if word is None else word in advice.note
+    if word == "unstable":
+        assert moments(values["activation"], advice.gain**2).second_moment == pytest.approx(1, abs=1e-9)
+
+
 def test_only_hidden_layers_count():
     # The last layer, from 50, would want another scale than the two hidden ones, from 100.
     values = {"init": "standard_normal", "widths": "100,100,50,1", "activation": "tanh"}
@@ -89,47 +98,3 @@ def test_the_advice_can_be_followed_and_gives_the_gain(init, widths):
             assert math.sqrt(weight_variance) == pytest.approx(advice.gain, rel=1e-4)
         assert advise(changed).change["scale"] == pytest.approx(changed.scale, rel=1e-4)
         assert advice.source
-
-
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "linear", "tanh", "selu"])
-def test_the_advised_net_keeps_its_variance(activation):
-    advice = advise(spec_of(activation=activation, widths="200x31", init="standard_normal"))
-    spec = spec_of(activation=activation, widths="200x31", init="standard_normal", bias=False, **advice.change)
-    preactivations = [layer["preactivation_std"].value for layer in expectations(spec)]
-    if activation != "tanh":
-        # From x on, whose variance no activation has touched.
-        assert preactivations[-1] / preactivations[0] == pytest.approx(1, abs=0.1)
-    else:
-        assert preactivations[-1] == pytest.approx(1, abs=0.02)
-    assert moments(activation).second_moment * advice.gain**2 == pytest.approx(1)
-    trace = trace_spec(spec)
-    l1 = trace.statistics[trace.tensor_by_name["w1"].id]
-    assert l1.std == pytest.approx(drawn_stds(spec)[0], rel=0.02)
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_fifty_layers_keep_their_variance_with_it(activation):
-    base = {"widths": "100x51", "activation": activation}
-    advised = spec_of(**base, **advise(spec_of(**base)).change)
-    (weight_variance, _), *_ = weight_variances(advised)
-    q = [weight_variance]  # of the first layer: the input has second moment 1
-    for _ in range(49):
-        q.append(variance_map(activation, q[-1], weight_variance))
-    # Bounded activations and elu settle, from the first layer's σ_w to 1. For gelu and silu the balance is unstable:
-    # the rounding of the scale to five digits grows.
-    most = {"tanh": 4, "sigmoid": 4, "elu": 4, "gelu": 1.25, "silu": 1.25}
-    assert max(q) / min(q) < most.get(activation, 1.001)
-
-
-@pytest.mark.parametrize("activation", ["gelu", "silu"])
-def test_an_unstable_fixed_point_is_noted(activation):
-    advice = advise(spec_of(activation=activation))
-    assert moments(activation, advice.gain**2).second_moment == pytest.approx(1, abs=1e-9)
-    assert "unstable" in advice.note
-    assert advise(spec_of(activation="tanh")).note is None
-
-
-def test_biases_come_on_top():
-    for values in ({"bias_std": 0.3}, {"init": "torch_default"}):
-        assert "biases" in advise(spec_of(**values)).note
-    assert advise(spec_of(bias=False)).note is None

@@ -61,32 +61,6 @@ def test_a_healthy_net_of_the_chapter_has_no_faults(query):
     assert find_faults(trace_spec(ModelSpec.from_query(query)), Evidence()) == ()
 
 
-class ResNet(nn.Module):
-    """Two stages with BatchNorm, in-place relus, an average over 64 places at the end, and a head."""
-
-    class Block(nn.Module):
-        def __init__(self, before, after):
-            super().__init__()
-            self.conv1 = nn.Conv2d(before, after, 3, padding=1, bias=False)
-            self.norm1 = nn.BatchNorm2d(after)
-            self.conv2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
-            self.norm2 = nn.BatchNorm2d(after)
-            self.shortcut = nn.Conv2d(before, after, 1)
-            self.relu = nn.ReLU(inplace=True)
-
-        def forward(self, x):
-            out = self.relu(self.norm1(self.conv1(x)))
-            return self.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
-
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.Sequential(self.Block(3, 16), self.Block(16, 32), self.Block(32, 32))
-        self.head = nn.Linear(32, 10)
-
-    def forward(self, x):
-        return self.head(self.blocks(x).mean((2, 3)))
-
-
 class Gpt(nn.Module):
     """Two blocks with a causal mask of -Inf as a buffer; the head and the embedding share a weight."""
 
@@ -109,9 +83,10 @@ class Gpt(nn.Module):
 
 
 @WATCHED
-def test_a_resnet_and_a_gpt_have_no_faults(watched):
-    cross_entropy = lambda out: F.cross_entropy(out.flatten(0, -2), torch.zeros(out[..., 0].numel(), dtype=torch.long))  # noqa: E731
-    assert faults_of(ResNet(), torch.randn(8, 3, 16, 16), loss=cross_entropy, watched=watched) == ()
+def test_a_gpt_has_no_faults(watched):
+    def cross_entropy(out):
+        return F.cross_entropy(out.flatten(0, -2), torch.zeros(out[..., 0].numel(), dtype=torch.long))
+
     assert faults_of(Gpt(), torch.randint(50, (4, 12)), loss=cross_entropy, watched=watched) == ()
 
 
@@ -140,12 +115,6 @@ def test_an_unused_layer_is_one_and_needs_no_place_in_the_graph():
     assert "branch" in fault.remedy
 
 
-def test_one_parameter_of_a_layer_may_be_unused():
-    model = Parts(lambda self, x: x @ self.layer.weight.t(), layer=nn.Linear(4, 2))
-    (fault,) = faults_of(model, X)
-    assert (fault.module, fault.message.split(":")[0]) == ("layer", "layer.bias")
-
-
 @WATCHED
 @pytest.mark.parametrize("cut", [torch.Tensor.detach, lambda hidden: hidden.data], ids=["detach", "data"])
 def test_a_detached_layer_is_named_with_its_place(cut, watched):
@@ -161,29 +130,26 @@ def test_a_detached_layer_is_named_with_its_place(cut, watched):
     assert lost.module == "encoder"
 
 
-@WATCHED
-def test_a_layer_under_no_grad_is_named_with_its_place(watched):
+@pytest.mark.parametrize(
+    ("inside", "first", "watched"),
+    [
+        (lambda hidden: torch.tanh(hidden) * 2, "tanh", True),
+        (lambda hidden: torch.tanh(hidden) * 2, "tanh", False),
+        (lambda hidden: hidden + 1, "add", True),  # which saves nothing
+    ],
+)
+def test_a_layer_under_no_grad_is_named_with_its_place(inside, first, watched):
     def between(hidden):
         with torch.no_grad():
-            return torch.tanh(hidden) * 2
+            return inside(hidden)
 
     trace, faults = run(Two(between), X, watched=watched)
     detach, lost = faults
     # The first op of the block: what comes before it had a graph still.
-    assert trace.ops[int(detach.op[1:])].name == "tanh"
-    assert detach.message.startswith("from tanh on gradients were off, as under torch.no_grad(): 4 parameters")
+    assert trace.ops[int(detach.op[1:])].name == first
+    assert detach.message.startswith(f"from {first} on gradients were off, as under torch.no_grad(): 4 parameters")
     assert "torch.no_grad()" in lost.message
     assert lost.module == "encoder"
-
-
-def test_a_watched_pass_names_the_first_op_under_no_grad_even_if_it_saves_nothing():
-    def between(hidden):
-        with torch.no_grad():
-            return hidden + 1
-
-    trace, faults = run(Two(between), X)
-    assert trace.ops[int(faults[0].op[1:])].name == "add"
-    assert "from add on gradients were off" in faults[0].message
 
 
 @WATCHED
@@ -312,25 +278,6 @@ def test_a_backward_that_returns_none_for_its_only_input_is_named(watched):
 
 
 @WATCHED
-def test_a_backward_that_returns_none_for_a_parameter_is_named(watched):
-    class Scale(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, weight):
-            ctx.save_for_backward(weight)
-            return x * weight
-
-        @staticmethod
-        def backward(ctx, gradient):
-            (weight,) = ctx.saved_tensors
-            return gradient * weight, None
-
-    parts = {"layer": nn.Linear(4, 4), "weight": nn.Parameter(torch.ones(4))}
-    model = Parts(lambda self, x: Scale.apply(self.layer(x), self.weight), **parts)
-    (fault,) = faults_of(model, X, watched=watched)
-    assert fault.message.startswith("weight: no gradient, no path: the backward of mul gave none for it")
-
-
-@WATCHED
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_checkpoint_is_no_fault(reentrant, watched):
     from torch.utils.checkpoint import checkpoint
@@ -367,17 +314,10 @@ def test_a_pass_that_should_go_back_names_the_cut_that_kept_it_from_it(watched):
     recording = record(model, on_tensor=evidence.watch if watched else None)
     with recording:
         recording.set_loss(model(X).sum())
-    assert find_faults(recording.trace) == ()
+    assert find_faults(recording.trace, evidence_of(model)) == ()
     detach, lost, frozen = find_faults(recording.trace, evidence, goes_back=True)
     assert "detach cuts the graph: 4 parameters before it" in detach.message
     assert (lost.module, frozen.module) == ("encoder", "head")
-
-
-def test_a_pass_without_backward_has_no_gradient_faults():
-    model = Two()
-    with record(model) as recording, torch.no_grad():
-        model(X)
-    assert find_faults(recording.trace, evidence_of(model)) == ()
 
 
 class Growing(nn.Module):
@@ -455,15 +395,6 @@ def test_a_mask_of_infinity_is_no_fault_unless_it_leaves_nothing():
     assert "holds Inf on purpose" in fault.message
 
 
-def test_a_gradient_may_be_the_first_non_finite_tensor():
-    model = Parts(lambda self, x: self.layer(x).abs().sqrt(), layer=nn.Linear(4, 4, bias=False))
-    nn.init.zeros_(model.layer.weight)
-    trace, faults = run(model, X)
-    (fault,) = only(faults, "first_nonfinite")
-    assert trace.ops[int(fault.op[1:])].phase == "backward"
-    assert fault.source is not None  # of the forward op that it is the backward of
-
-
 def test_an_infinite_slope_is_named_with_its_remedy():
     def forward(self, x):
         hidden = self.layer(x).relu()
@@ -482,9 +413,13 @@ def test_uninitialized_memory_is_not_checked():
         out[8:] = x[8:]
         return out * x
 
-    x = X.clone().requires_grad_()
-    with record(on_tensor=None) as recording:
-        filled(x).sum().backward()
+    # torch then fills it with NaN.
+    torch.use_deterministic_algorithms(True)
+    try:
+        with record() as recording:
+            filled(X.clone().requires_grad_()).sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
     assert find_faults(recording.trace) == ()
 
 
@@ -526,6 +461,7 @@ def test_a_write_through_a_view_is_found():
         overwriting(x).sum().backward()
     failed, in_place = find_faults(recording.trace)
     assert "setitem_ changes exp in place" in in_place.message
+    assert in_place.remedy == "Write into a clone of it."
     assert failed.source.text == "out = torch.exp(x)"
 
 
@@ -580,13 +516,6 @@ def test_a_backward_that_raises_names_its_op():
     assert told.faults[0] == failed
 
 
-def test_a_failing_backward_is_found_beside_another_branch():
-    trace, faults = run(Two(lambda hidden: torch.tanh(hidden) + Broken.apply(hidden)), X)
-    (failed,) = only(faults, "failed")
-    twin = trace.ops[int(failed.op[1:])].twin
-    assert trace.ops[int(twin[1:])].name == "mul"
-
-
 def test_a_loss_without_a_graph_names_the_cut():
     failed, cut = faults_of(Two(), X, loss=lambda out: out.detach())
     assert "does not require grad" in failed.message
@@ -629,11 +558,6 @@ def test_a_gradient_drop_names_the_layer_of_the_small_weight():
 def test_a_gradient_drop_is_tenfold(scale, falls):
     faults = faults_of(Deep(small=6, scale=scale), torch.randn(16, 32))
     assert [fault.kind for fault in faults] == ["gradient_drop"] * falls
-
-
-def test_one_of_two_parallel_layers_may_have_a_small_gradient():
-    parts = {"weak": nn.Linear(16, 16), "strong": nn.Linear(16, 16)}
-    assert faults_of(Parts(lambda self, x: 1e-3 * self.weak(x) + self.strong(x), **parts), torch.randn(16, 16)) == ()
 
 
 def test_gradient_drops_are_listed_up_to_a_limit():

@@ -1,5 +1,3 @@
-from typing import get_args
-
 from chainrule.diagnose import profile
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
 from chainrule.spec import ModelSpec
@@ -12,7 +10,3 @@ def test_every_figure_that_can_be_expected_has_its_rule():
         for layer in profile.expectations(ModelSpec(widths="20x4", activation=activation)):
             figures |= set(layer)
     assert figures == set(RULES.expected) == set(LOCAL_RULES.expected)
-
-
-def test_every_verdict_has_its_rule():
-    assert set(RULES.health) == set(get_args(profile.Health))

@@ -151,21 +151,3 @@ def test_an_unregistered_parameter_elsewhere_is_found(model):
 )
 def test_registered_parameters_and_other_tensors_are_no_fault(model, options):
     assert faults(model, **options) == []
-
-
-def test_an_input_that_is_a_parameter_is_no_fault():
-    assert faults(nn.Linear(8, 1), nn.Parameter(torch.ones(2, 8))) == []
-
-
-def test_a_parameter_stays_a_parameter_in_the_copy():
-    asked = []
-
-    def forward(self, x):
-        gain = self.held["gain"]
-        asked.append((isinstance(gain, nn.Parameter), gain.requires_grad))
-        return self.out(x * gain)
-
-    ones = torch.ones(8)
-    for gain in (nn.Parameter(ones), nn.Parameter(ones, requires_grad=False), torch.ones(8, requires_grad=True)):
-        faults(with_out(forward, held={"gain": gain}))
-    assert asked == [(True, True), (True, False), (False, True)]

@@ -1,8 +1,5 @@
 """Tensors that are no plain array of real numbers have right statistics, or a reason why they have none."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 from agreement import DTYPES, assert_agrees, summary
@@ -167,9 +164,3 @@ def test_a_wrapper_subclass_may_raise():
     with pytest.raises(NotImplementedError, match="of a wrapper"):
         slab.take(Wrapper())
     assert slab.rows == 0
-
-
-def test_tensors_of_few_values():
-    for values in ([], [math.nan], [5e-324], [math.inf, math.nan], [0.0] * 100):
-        assert_agrees(torch.tensor(values, dtype=torch.float64))
-        assert_agrees(torch.from_numpy(np.array(values * 3)).view(3, -1).t())

@@ -70,39 +70,6 @@ def test_on_a_device_it_is_the_docstrings_figure(tensor, monkeypatch):
     assert peak_of_torch(lambda: slab.write_saturation(0, tensor, 0.5)) <= 72 * MEBIBYTE
 
 
-def test_waiting_statistics_on_a_device_are_bounded(monkeypatch):
-    monkeypatch.setattr(native, "kernel", None)
-    monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset({"cpu"}))
-    monkeypatch.setattr(device, "STAGED", 1 << 18)
-    assert "until the rows are fetched 41 MiB and 1,200 bytes a row" in StatisticsSlab.__doc__
-    slab = StatisticsSlab()
-    tensor = torch.ones(device.STAGED // 4)
-
-    def take():
-        for _ in range(100):
-            slab.take(tensor)
-        assert slab.moments[:100, 1].tolist() == [1.0] * 100
-
-    peak = peak_of_torch(take)
-    assert 2 * device.MAX_STAGED < peak <= 41 * MEBIBYTE + 1200 * 100
-
-
-def test_a_slab_is_352_bytes_a_row_and_three_times_that_while_it_is_put_together():
-    slab = StatisticsSlab(1024)
-    one = torch.ones(1)
-    names, rows = [str(row) for row in range(2048)], list(range(2048))
-
-    def take():
-        for _ in range(1025):
-            slab.take(one)
-
-    assert "352 bytes a row" in StatisticsSlab.__doc__
-    assert 352 * 1024 <= peak_of_python(take) <= 352 * 1050
-    for _ in range(1023):
-        slab.take(one)
-    assert 352 * 2048 <= peak_of_python(lambda: slab.table(names, rows)) <= 2 * 352 * 2048
-
-
 def test_more_than_31_bits_of_elements_that_lie_dense():
     values = torch.from_numpy(np.zeros(2**31 + 5, np.bool_))  # of which only the last page takes room
     values[-1] = True

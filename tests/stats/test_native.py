@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from chainrule.stats import BINS, COLUMNS, dead_fraction, kernel_name, native, saturation, summarize, unsupported
 
@@ -49,28 +47,6 @@ def assert_agrees_with_torch(compiled, tensor):
     rounding = 4e-16 * (tensor.numel() + 64) * (width if math.isfinite(width) else 0)
     np.testing.assert_allclose(moments[ROUNDED], expected[ROUNDED], rtol=1e-9, atol=rounding)
     assert np.isnan(moments[-2:]).all()
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_every_count_is_equal(compiled, data):
-    size = data.draw(st.sampled_from([1, 2, 3, 17, 2047, 2048, 2049, 4095, 4097, 8191, 8193, 20_000]))
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
-    tensor = torch.randn(size, generator=generator, dtype=torch.float64)
-    tensor = tensor * 10.0 ** data.draw(st.integers(-9, 9)) + data.draw(st.sampled_from([0.0, 1.0, -1000.0]))
-    if data.draw(st.booleans()):
-        tensor.relu_()
-    if data.draw(st.booleans()):
-        tensor.round_()
-    dtype = data.draw(st.sampled_from(DTYPES))
-    if not dtype.is_floating_point:
-        ends = torch.iinfo(dtype) if dtype != torch.bool else torch.iinfo(torch.uint8)
-        tensor = tensor.clamp(max(ends.min, -(2**53) + 1), min(ends.max, 2**53 - 1))
-    tensor = tensor.to(dtype)
-    if dtype.is_floating_point:
-        for value in data.draw(st.lists(st.sampled_from([math.nan, -math.nan, math.inf, -math.inf, -0.0]), max_size=4)):
-            tensor[data.draw(st.integers(0, size - 1))] = value
-    assert_agrees_with_torch(compiled, tensor)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -200,50 +176,25 @@ def test_integers_that_float64_does_not_hold_are_left_to_torch(compiled):
     assert compiled.summarize(torch.tensor([2**53 - 1, 1 - 2**53]), moments, counts)
 
 
-def dense():
-    base = torch.randn(4, 3, 6, 5, generator=torch.Generator().manual_seed(1))
-    yield "scalar", torch.tensor(2.0)
-    yield "transposed", base[0, 0].t()
-    yield "permuted", base.permute(2, 0, 3, 1)
-    yield "channels last", base.to(memory_format=torch.channels_last)
-    yield "part", base[1:3]
-    yield "one column of one", base[:1, :, :1, :].squeeze(0).squeeze(1)[:, :1][:1]
-    yield "expanded by one", base[0].expand(1, 3, 6, 5)
-    yield "parameter", torch.nn.Parameter(base)
-    yield "needs a gradient", base.clone().requires_grad_()
-    yield "inference", torch.inference_mode()(base.clone)()
-
-
-def not_dense():
+def layouts():
     base = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(2))
+    yield "permuted", base.permute(2, 0, 1)
     yield "strided", base[:, ::2]
-    yield "cut", base[:, 1:]
     yield "cut in both", base[1:, :, :2]
     yield "a column", base[:, 2, 1]
-    yield "one", base[:, 2, 1][1:2]
-    yield "expanded", base[0].expand(3, 6, 3)
     yield "expanded inside", base[:, :, :1].expand(4, 6, 5)
     yield "expanded scalar", torch.tensor(2.5).expand(7, 5)
     yield "expanded and cut", base[:, None, 1:].expand(4, 7, 5, 3)
     yield "overlapping", base.as_strided((2, 2), (1, 1))
-    yield "windows", base.flatten().unfold(0, 4, 2)
     yield "windows of windows", base.flatten().unfold(0, 12, 5).unfold(1, 4, 3)
     yield "diagonal", base[..., 0].diagonal()
-    yield "permuted and cut", base.permute(2, 0, 1)[:, 1:3, ::3]
     yield "many dimensions", torch.randn(2**10).view(*[2] * 10)[:, 1:, :, :, 1:].permute(9, 3, 5, 1, 7, 0, 2, 4, 8, 6)
-    yield "more than a block", torch.randn(500, 70)[:, 3:-3]
     yield "more than a block, column by column", torch.randn(70, 500)[3:-3].t()
     yield "long and strided", torch.randn(30_000)[::3]
 
 
-@pytest.mark.parametrize(("name", "tensor"), list(dense()), ids=[name for name, _ in dense()])
-def test_dense_memory_is_read_in_place_whatever_the_order_of_dimensions(compiled, name, tensor):  # noqa: ARG001
-    assert_agrees_with_torch(compiled, tensor.detach())
-    assert compiled.summarize(tensor, *rows())
-
-
-@pytest.mark.parametrize(("name", "tensor"), list(not_dense()), ids=[name for name, _ in not_dense()])
-def test_other_memory_is_read_in_place_as_well(compiled, name, tensor):  # noqa: ARG001
+@pytest.mark.parametrize(("name", "tensor"), list(layouts()), ids=[name for name, _ in layouts()])
+def test_memory_of_any_layout_is_read_in_place(compiled, name, tensor):  # noqa: ARG001
     def strided(values):
         """`values` as memory, seen with the strides of `tensor`."""
         return values.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -332,29 +283,6 @@ def test_memory_that_is_not_aligned_is_left_to_torch(compiled):
     assert compiled.is_readable(tensor)
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize(
-    "arrange",
-    [
-        lambda base: base[:, ::2],
-        lambda base: base[1:, :, 3:, ::3],
-        lambda base: base[::4].permute(0, 3, 2, 1),
-        lambda base: base.permute(2, 0, 1, 3)[:, 1:],
-        lambda base: base[:, :, :1].expand(-1, -1, 5, -1),
-        lambda base: base[:1].expand(4, -1, -1, -1),
-        lambda base: base[2, 1].unfold(0, 4, 3),
-    ],
-    ids=["strided", "cut", "reversed", "batch third", "expanded inside", "expanded batch", "windows"],
-)
-def test_units_of_any_strides_are_read_in_place(compiled, arrange, dtype):
-    base = torch.randn(9, 6, 200, 7, generator=torch.Generator().manual_seed(2)) - 1
-    activation = arrange(base.to(dtype))
-    dead, saturated = compiled.dead_fraction(activation), compiled.saturation(activation, 0.5, 0.485)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "kernel", None)
-        assert (dead, saturated) == (dead_fraction(activation), saturation(activation, 0.5))
-
-
 @pytest.mark.parametrize("limit", [0.97, 0.485, 0.5, 0.75, 0.9, 1.5])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_limits_between_and_on_the_numbers_of_16_bits(compiled, dtype, limit):
@@ -368,29 +296,6 @@ def test_limits_between_and_on_the_numbers_of_16_bits(compiled, dtype, limit):
             assert compiled.saturation(every, middle, moved) == expected
     expected = (every.abs() > limit).double().mean().item()
     assert compiled.saturation(every, 0.0, limit) == expected
-
-
-@pytest.mark.long
-def test_more_elements_than_31_bits_read_one_by_one():
-    """Windows of a small memory that overlap: 2^31 elements and some, each of which is read."""
-    if native.kernel is None:
-        assert kernel_name() == "torch"
-        return
-    width, windows = 65_600, 32_800
-    memory = (torch.arange(width + windows - 1) // 100 % 16).float()
-    moments, counts = rows()
-    assert native.kernel.summarize(memory.as_strided((windows, width), (1, 1)), moments, counts)
-    # Element i of the memory is in as many windows as begin at one of i - width + 1 to i.
-    i = np.arange(len(memory))
-    times = np.minimum(i, windows - 1) - np.maximum(i - width + 1, 0) + 1
-    assert moments[0] == times.sum() == width * windows > 2**31
-    values = memory.numpy().astype(np.float64)
-    bins = np.minimum(values * (BINS / 15), BINS - 1).astype(int)
-    assert counts.tolist() == np.bincount(bins, times, BINS).astype(int).tolist()
-    mean = np.average(values, weights=times)
-    assert moments[COLUMNS.index("mean")] == pytest.approx(mean, rel=1e-12)
-    assert moments[COLUMNS.index("std")] == pytest.approx(math.sqrt(np.average((values - mean) ** 2, weights=times)))
-    assert moments[COLUMNS.index("zero_fraction")] == times[values == 0].sum() / times.sum()
 
 
 class Subclass(torch.Tensor):
@@ -455,19 +360,15 @@ def test_rows_of_another_form_are_refused(compiled, arguments, error):
         compiled.summarize(*arguments)
 
 
-def test_a_row_of_arrays(compiled):
-    tensor = torch.randn(3000, generator=torch.Generator().manual_seed(4))
-    expected = rows()
+def test_a_row_of_arrays_is_written_and_no_other(compiled):
+    tensor, expected = torch.randn(3000), rows()
     compiled.summarize(tensor, *expected)
-    moments, counts = np.full((3, len(COLUMNS)), 123.456), np.full((3, BINS), 77, np.uint32)
-    for row in range(3):
-        before = moments.copy(), counts.copy()
-        assert compiled.summarize_row(tensor, moments, counts, row)
-        for array, old, one in zip((moments, counts), before, expected, strict=True):
-            assert array[row].tobytes() == one.tobytes()
-            assert np.delete(array, row, 0).tobytes() == np.delete(old, row, 0).tobytes()
-    assert compiled.summarize_row(tensor, memoryview(moments), memoryview(counts), 1)
-    assert not compiled.summarize_row(tensor.to(torch.complex64), moments, counts, 0)
+    arrays = np.full((3, len(COLUMNS)), 123.456), np.full((3, BINS), 77, np.uint32)
+    before = [array.copy() for array in arrays]
+    assert compiled.summarize_row(tensor, *map(memoryview, arrays), 1)
+    for array, old, one in zip(arrays, before, expected, strict=True):
+        assert array[1].tobytes() == one.tobytes()
+        assert (array[[0, 2]] == old[[0, 2]]).all()
 
 
 @pytest.mark.parametrize(
@@ -487,11 +388,6 @@ def test_a_row_that_is_not_there_is_refused(compiled, moments, counts, row, erro
         compiled.summarize_row(torch.ones(3), np.empty(moments), np.empty(counts, np.uint32), row)
     with pytest.raises(ValueError, match="format 'I'"):
         compiled.summarize_row(torch.ones(3), np.empty((3, 12)), np.empty((3, 64)), 0)
-
-
-def test_an_instruction_set_that_is_not_there_is_refused(compiled):
-    with pytest.raises(ValueError, match="instruction set"):
-        compiled.use("mmx")
 
 
 def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
@@ -561,11 +457,6 @@ def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
     assert answer.stdout.strip() == "as it was"
 
 
-def test_the_switch_turns_it_off(monkeypatch):
-    monkeypatch.setenv(native.SWITCH, "torch")
-    assert native._load() is None
-
-
 class Unbindable:
     def __init__(self, source):
         self.SOURCE = source
@@ -582,15 +473,18 @@ def test_a_kernel_of_another_source_or_for_another_pytorch_is_not_used(monkeypat
     monkeypatch.delenv(native.SWITCH, raising=False)
     monkeypatch.setattr(native, "import_module", lambda _: Unbindable(source))
     with caplog.at_level(logging.WARNING):
-        assert native._load() is None
+        monkeypatch.setattr(native, "kernel", native._load())
     assert warning in caplog.text
+    assert kernel_name() == "torch"
 
 
-def test_without_one_torch_is_named(monkeypatch):
+def test_without_one_or_with_the_switch_torch_is_used(monkeypatch):
     def absent(name):
         raise ImportError(name)
 
+    with monkeypatch.context() as patch:
+        patch.setenv(native.SWITCH, "torch")
+        assert native._load() is None
     monkeypatch.delenv(native.SWITCH, raising=False)
     monkeypatch.setattr(native, "import_module", absent)
-    monkeypatch.setattr(native, "kernel", native._load())
-    assert kernel_name() == "torch"
+    assert native._load() is None

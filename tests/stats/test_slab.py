@@ -103,20 +103,6 @@ def test_a_failed_row_keeps_the_others(meanwhile, monkeypatch, method):
     assert rows.rows > max(taken)
 
 
-@pytest.mark.usefixtures("implementation_on_host")
-def test_failed_rows_are_reused_first():
-    rows = StatisticsSlab(capacity=8)
-    taken = []
-    for number in range(8):
-        for _ in range(3):
-            assert rows.take_at_once(torch.ones(2, dtype=torch.complex64)) == -1
-            assert rows.rows == max(taken, default=-1) + 1
-        taken.append(take(rows, torch.full((2,), float(number))))
-    assert sorted(taken) == list(range(8))
-    assert rows.moments[taken, 1].tolist() == list(range(8))
-    assert len(rows.moments) == rows.rows == 8
-
-
 def test_rows_of_several_blocks():
     rows = StatisticsSlab(capacity=3)
     for value in range(7):
@@ -125,7 +111,7 @@ def test_rows_of_several_blocks():
     rows.write(2, torch.full((4,), 20.0))
     rows.write_dead_fraction(4, torch.zeros(2, 3))
     rows.write_saturation(5, torch.ones(2, 3), 0.0)
-    rows.write_copy(5, rows.add())
+    rows.copy(5)
     means = [0, 1, 20, 3, 4, 5, 6, 1, 5]
     assert rows.rows == 9
     assert rows.moments[:9, COLUMNS.index("mean")].tolist() == means
@@ -135,24 +121,3 @@ def test_rows_of_several_blocks():
     assert np.isnan(rows.moments[8, -1])
     table = rows.table(["a", "b", "c"], [8, 0, 2])
     assert [table[name].mean for name in "abc"] == [5, 0, 20]
-
-
-def test_a_single_block_is_writable_and_joined_blocks_are_not():
-    rows = StatisticsSlab(3)
-    rows.moments[[0, 2]], rows.counts[[0, 2]] = 5, 6
-    assert rows.table(["a"], [2])["a"].mean == 5
-    assert rows.rows == 0
-    for _ in range(4):
-        rows.add()
-    assert rows.moments[[0, 2], 1].tolist() == [5, 5]
-    with pytest.raises(ValueError, match="read-only"):
-        rows.moments[0] = 1
-    with pytest.raises(ValueError, match="read-only"):
-        rows.counts[0] = 1
-
-
-def test_a_row_out_of_range_raises():
-    rows = StatisticsSlab(2)
-    with pytest.raises(IndexError):
-        rows.write(2, torch.ones(1))
-    assert StatisticsSlab(0).take(torch.ones(1)) == 0

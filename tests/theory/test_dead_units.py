@@ -7,13 +7,6 @@ import pytest
 from chainrule.theory.dead_units import dead_fractions
 
 
-def test_closed_forms():
-    # independent, equal, and two inputs: the orthant probability 1/4 + arcsin(c) / 2π
-    assert dead_fractions(np.array([0.0]), 3) == pytest.approx(1 / 8, abs=1e-12)
-    assert dead_fractions(np.array([1.0]), 200) == 0.5
-    assert dead_fractions(np.array([0.7]), 2) == pytest.approx(0.25 + math.asin(0.7) / (2 * math.pi), abs=1e-10)
-
-
 @pytest.mark.parametrize("inputs", [1, 2, 3, 30, 200, 1024])
 def test_closed_form_at_correlation_one_half(inputs):
     # At correlation ½ a unit is dead if the shared part is less than every input's own part, all of equal variance.
@@ -32,3 +25,10 @@ def test_dead_fraction_agrees_with_mpmath_on_either_side_of_one_half(inputs):
         )
         assert found == pytest.approx(float(exact), rel=1e-8, abs=1e-15)
         assert found == pytest.approx(dead_fractions(np.array([correlation]), inputs)[0], rel=1e-12)
+
+
+def test_closed_forms():
+    # independent, equal, and two inputs: the orthant probability 1/4 + arcsin(c) / 2π
+    assert dead_fractions(np.array([0.0]), 3) == pytest.approx(1 / 8, abs=1e-12)
+    assert dead_fractions(np.array([1.0]), 200) == 0.5
+    assert dead_fractions(np.array([0.7]), 2) == pytest.approx(0.25 + math.asin(0.7) / (2 * math.pi), abs=1e-10)

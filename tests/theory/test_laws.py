@@ -2,7 +2,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from chainrule.theory.laws import NARROWEST, WIDEST, Gaussians, chi_square_law, chi_square_laws
+from chainrule.theory.laws import Gaussians, chi_square_law, chi_square_laws
 
 VARIANCES = [0.0, 1e-12, 1e-9, 1e-6, 0.01, 0.0625, 0.3, 2.0, 7.5, 20.0, 1e6]
 
@@ -22,12 +22,6 @@ def test_columns_agree_with_single_laws():
         mean, spread = chi_square_law(variance)
         assert laws.variance[index] == pytest.approx(spread, rel=1e-12)
         assert laws.mean[index] == pytest.approx(mean, rel=1e-6)
-
-
-def test_the_law_has_no_seam_where_it_turns_normal_and_ends_where_it_is_widest():
-    assert chi_square_law(0.999 * NARROWEST) == pytest.approx(chi_square_law(1.001 * NARROWEST), rel=0.01)
-    assert chi_square_law(1e9) == chi_square_law(WIDEST)
-    assert chi_square_law(-1.0) == (0, 0)
 
 
 def test_the_variance_of_a_gaussian_tensor_agrees_with_a_sample():

@@ -62,18 +62,6 @@ def test_the_grid_agrees_with_a_sample(activation):
         assert figures[name] == pytest.approx(sample, rel=within, abs=0.01), name
 
 
-def test_figures_for_a_band_are_missing_without_one():
-    banded, bare = at("elu", 1.3, 0.5), fields(unit_columns([unit("elu", 1.3, 0.5, banded=False)]))
-    missing = {name for name, figure in bare.items() if math.isnan(figure)}
-    assert missing == {
-        *("within_variance", "within_square", "within_noise", "within_and_between", "within_times_between"),
-        "derivative_fourth",
-    }
-    assert {name: banded[name] for name in bare.keys() - missing} == {
-        name: bare[name] for name in bare.keys() - missing
-    }
-
-
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("q", [1e-12, 0.3, 1.0, 7.0, 1e5])
 def test_moments_are_those_of_mean_field_theory_and_slopes_their_derivatives(activation, q):

@@ -1,14 +1,8 @@
 """A repeated recording takes the statistics of a fresh recording, to the last bit, or is refused."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional as F  # noqa: N812 (its usual name)
-from torch.utils.checkpoint import checkpoint
 
 from chainrule.errors import TraceError
 from chainrule.stats import StatisticsTable
@@ -17,7 +11,7 @@ from chainrule.trace import Known, Plan, record, repeat
 pytestmark = pytest.mark.smoke
 
 
-def program(scale, seed=0):
+def by_products(scale, seed=0):
     """Two layers and their backward pass by hand, with a view, an activation with units and a tensor of two readers."""
     generator = np.random.default_rng(seed)
     x, w = (torch.from_numpy(draw) for draw in (generator.normal(size=(8, 6)), scale * generator.normal(size=(6, 6))))
@@ -36,42 +30,22 @@ def recorded(run):
     return plan, recording.trace
 
 
-class Halves(torch.autograd.Function):
-    """Two outputs, ops of its own both ways, and no gradient for its constant."""
-
-    @staticmethod
-    def forward(ctx, inp, factor):
-        ctx.save_for_backward(inp)
-        ctx.factor = factor
-        return inp * factor, torch.tanh(inp)
-
-    @staticmethod
-    def backward(ctx, times, tanh):
-        (inp,) = ctx.saved_tensors
-        return times * ctx.factor + tanh * (1 - torch.tanh(inp) ** 2), None
-
-
-def by_autograd(scale, seed=0):
-    """A tensor of two readers, a view, a custom Function and autograd's own ops."""
-    generator = np.random.default_rng(seed)
-    x, w, b = (torch.from_numpy(generator.normal(size=size)) for size in ((8, 6), (6, 6), 6))
-    w = torch.from_numpy(scale * w.numpy()).requires_grad_()
-    b.requires_grad_()
-    middle = x @ w.t() + b
-    times, tanh = Halves.apply(middle, 0.5)
-    loss = (torch.relu(times) * tanh + middle).pow(2).mean()
-    loss.backward()
-    return loss
-
-
 def assert_equal(table, other):
     assert table.tensors == other.tensors
     assert np.array_equal(table.moments, other.moments, equal_nan=True)
     assert np.array_equal(table.counts, other.counts)
 
 
-@pytest.mark.parametrize("program", [program, by_autograd])
-def test_a_repetition_takes_the_recordings_statistics(program):
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_repetition_takes_the_recordings_statistics(by_hand, functions):
+    def by_autograd(scale, seed=0):
+        generator = np.random.default_rng(seed)
+        x, w = (torch.from_numpy(draw) for draw in (generator.normal(size=(8, 6)), scale * np.eye(6)))
+        w.requires_grad_()
+        total, difference = functions.sum_and_difference.apply(functions.cube.apply(x @ w.t()), x, 0.5)
+        (torch.relu(total) * difference + total).pow(2).mean().backward()
+
+    program = by_products if by_hand else by_autograd
     plan, trace = recorded(lambda: program(0.5))
     assert plan.complete
     for scale, seed in ((0.5, 0), (1.7, 3), (1e30, 1), (0.0, 2)):
@@ -80,65 +54,13 @@ def test_a_repetition_takes_the_recordings_statistics(program):
         assert_equal(repeat(plan, lambda scale=scale, seed=seed: program(scale, seed)), fresh.statistics)
 
 
-@dataclass
-class Program:
-    model: nn.Module
-    run: Callable[[], None]
+REPEATED = "mlp shared_layer in_place transformer conv_batchnorm_dropout checkpoint_without_reentry"
 
 
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.norm = nn.Embedding(9, 6), nn.LayerNorm(6)
-
-    def forward(self, tokens):
-        h = F.dropout(self.norm(self.embed(tokens)), 0.25)
-        return F.cross_entropy(h @ self.embed.weight.t(), tokens)
-
-
-class InPieces(nn.Module):
-    """Parameters in a list, and a part that a checkpoint computes again."""
-
-    def __init__(self):
-        super().__init__()
-        self.parts = nn.ParameterList(torch.randn(2, 5) for _ in range(3))
-        self.inner = nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.LayerNorm(6))
-
-    def forward(self, x):
-        return checkpoint(self.inner, F.linear(x, torch.cat(list(self.parts))), use_reentrant=False)
-
-
-class Gates(nn.Module):
-    """torch's recurrent layers, in float64, since other dtypes may leave memory uninitialized."""
-
-    def __init__(self):
-        super().__init__()
-        self.lstm, self.gru = nn.LSTM(5, 4, num_layers=2).double(), nn.GRU(4, 3).double()
-
-    def forward(self, x):
-        return self.gru(self.lstm(x.double())[0])[0]
-
-
-def by_kind(kind, *inputs):
-    def make():
-        torch.manual_seed(0)
-        model = kind()
-        return Program(model, lambda: model(*inputs).float().square().mean().backward())
-
-    return make
-
-
-MODELS = {
-    "tied": by_kind(Tied, torch.arange(9).repeat(2)),
-    "in pieces": by_kind(InPieces, torch.arange(20.0).view(4, 5).sin()),
-    "gates": by_kind(Gates, torch.arange(60.0).view(6, 2, 5).sin()),
-}
-
-
-@pytest.mark.parametrize("model", [*MODELS, "shared_layer", "in_place", "transformer", "conv_batchnorm_dropout"])
+@pytest.mark.parametrize("model", REPEATED.split())
 def test_models_are_repeated_to_the_last_bit(model, make_program):
     def made(scale):
-        program = MODELS[model]() if model in MODELS else make_program(model)
+        program = make_program(model)
         with torch.no_grad():
             for parameter in program.model.parameters():
                 parameter.mul_(scale)
@@ -175,13 +97,13 @@ def test_a_repetition_leaves_no_hook_behind():
 
 
 def test_known_statistics_are_not_taken_again():
-    plan, trace = recorded(lambda: program(0.5))
+    plan, trace = recorded(lambda: by_products(0.5))
     last = trace.statistics
     # Figures that no tensor has, to be found again.
     told = StatisticsTable(last.tensors, np.full_like(last.moments, -7.0), np.full_like(last.counts, 7))
     w = next(tensor.id for tensor in trace.tensors if tensor.producer is None and tensor.shape == (6, 6))
-    fresh = repeat(plan, lambda: program(1.7))
-    table = repeat(plan, lambda: program(1.7), Known(told, {w}))
+    fresh = repeat(plan, lambda: by_products(1.7))
+    table = repeat(plan, lambda: by_products(1.7), Known(told, {w}))
     # A view has the statistics of what it views.
     views = {op.outputs[0] for op in trace.ops if op.name == "t" and op.inputs == (w,)}
     assert views
@@ -197,13 +119,13 @@ def test_known_statistics_are_not_taken_again():
     "other",
     [
         lambda: torch.randn(8, 6) @ torch.randn(6, 6),
-        lambda: (program(0.5), torch.ones(2) + 1),
+        lambda: (by_products(0.5), torch.ones(2) + 1),
         lambda: torch.sin(torch.ones(3)),
     ],
     ids=["shorter", "longer", "another"],
 )
 def test_another_program_is_refused(other):
-    plan, _ = recorded(lambda: program(0.5))
+    plan, _ = recorded(lambda: by_products(0.5))
     refuses(plan, other)
 
 

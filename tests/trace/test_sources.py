@@ -7,7 +7,7 @@ import torch
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.trace import record
-from chainrule.trace.sources import CONTEXT, snippets
+from chainrule.trace.sources import CONTEXT
 
 CODE = """import torch
 
@@ -63,20 +63,6 @@ def test_the_chapters_model_shows_its_textbook():
     )
     assert not any(re.search(r"^/|\\", file) for file in trace.sources)
     assert trace_spec(ModelSpec(seed=1)).sources == trace.sources
-
-
-def test_the_first_of_two_files_with_one_name_counts(tmp_path):
-    places = []
-    for folder in ("a", "b"):
-        path = tmp_path / folder / "same.py"
-        path.parent.mkdir()
-        path.write_text(f"# {folder}\nx = 1\n")
-        places.append((compile(path.read_text(), str(path), "exec"), 2))
-    assert [each.text for each in snippets(places, None)["same.py"]] == ["# a\nx = 1"]
-
-
-def test_code_without_a_file_has_no_lines():
-    assert snippets([(compile("x = 1", "<nowhere>", "exec"), 1)], None) == {}
 
 
 def test_a_file_of_an_installed_package_has_a_path_from_the_package(tmp_path):

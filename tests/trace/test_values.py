@@ -19,17 +19,7 @@ from trace_rules import (
 from chainrule.dump.wire import dump_trace, load
 from chainrule.trace import record, trace_model
 
-
-def test_every_program_gives_a_trace_that_can_be_dumped_and_read(program):
-    made = program()
-    with record(made.model) as recording:
-        made.run()
-    assert_well_formed(recording.trace)
-    assert_twins(recording.trace)
-    assert load(dump_trace(recording.trace)).ops == recording.trace.ops
-
-
-ONE_PASS = """mlp conv_batchnorm_dropout checkpoint_reentrant checkpoint_without_reentry lstm attention transformer
+ONE_PASS = """mlp conv_batchnorm_dropout checkpoint_reentrant checkpoint_without_reentry lstm transformer
     custom_functions shared_layer in_place branching""".split()
 
 
@@ -80,21 +70,6 @@ def test_the_input_gets_the_gradient_that_torch_left(program):
     trace = trace_model(program, x)
     assert_well_formed(trace)
     assert_gradient(trace, "input", x.grad)
-
-
-def test_control_flow_is_recorded_as_it_went():
-    def program(x, steps):
-        for _ in range(steps):
-            x = x.sin() if x.sum() > 0 else x.cos()
-        return x.sum()
-
-    def went(x, steps):
-        return [name for name in names_in(trace_model(program, x, steps), "forward") if name in ("sin", "cos")]
-
-    x = torch.tensor([1.0, 2.0], requires_grad=True)
-    assert went(x, 4) == ["sin"] * 4
-    assert went(x, 2) == ["sin"] * 2
-    assert went(-x.detach(), 1) == ["cos"]
 
 
 def test_comprehensions_lambdas_and_generators_have_lines(source_line):
@@ -181,24 +156,10 @@ def test_the_gradients_of_a_shared_layer_accumulate():
     for name, parameter in (("0.weight", layer.weight), ("0.bias", layer.bias)):
         assert_gradient(trace, name, parameter.grad)
         producer = producer_of(trace, gradients_of(trace, name)[0])
-        assert (producer.name, len(producer.inputs)) == ("accumulate", 2)
+        assert producer.name == "accumulate"
+        shares = [trace.tensor_by_id[each].name for each in producer.inputs]
+        assert shares == [f"{name}.g share 1", f"{name}.g share 2"]
     assert len({op.module for op in trace.ops if op.name == "linear"}) == 1
-
-
-def test_the_shares_of_a_gradient_add_up_to_it():
-    trace = trace_model(residual, torch.randn(30, requires_grad=True))
-    gradient = trace.tensor_by_name["input.g"].id
-    # x + …, tanh(x), and both factors of x * x; the mean of a sum is the sum of the means
-    shares = [trace.statistics[share].mean for share in producer_of(trace, gradient).inputs]
-    assert len(shares) == 4
-    assert sum(shares) == pytest.approx(trace.statistics[gradient].mean, rel=1e-5)
-
-
-def test_every_output_of_an_op_is_recorded():
-    trace = trace_model(several_outputs, torch.randn(4, 6, requires_grad=True))
-    outputs = {op.name: [trace.tensor_by_id[each] for each in op.outputs] for op in trace.ops if op.phase == "forward"}
-    assert [part.shape for part in outputs["split"]] == [(4, 2)] * 3
-    assert [part.dtype for part in outputs["max"][:2]] == ["float32", "int64"]
 
 
 def test_an_output_that_nobody_uses_has_no_gradient():
@@ -206,35 +167,6 @@ def test_an_output_that_nobody_uses_has_no_gradient():
     with_gradient = {tensor.gradient_of for tensor in trace.tensors}
     assert [output in with_gradient for output in trace.ops[0].outputs] == [False, True, False]
     assert trace.statistics[trace.tensor_by_name["input.g"].id].zero_fraction == pytest.approx(2 / 3)
-
-
-def test_detach_cuts_the_gradient():
-    trace = trace_model(detached, torch.tensor([3.0], requires_grad=True))
-    assert "detach" in names_in(trace, "forward")
-    assert "detach.g" not in trace.tensor_by_name
-
-
-def test_a_part_without_gradients_has_no_backward():
-    layer = nn.Linear(2, 2)
-
-    def program(x):
-        with torch.no_grad():
-            scale = layer(x).abs().max()
-        return (layer(x) / scale).sum()
-
-    trace = trace_model(program, torch.ones(3, 2))
-    assert names_in(trace, "forward") == ["linear", "abs", "max", "linear", "div", "sum"]
-    second_linear = [op.id for op in trace.ops if op.name == "linear"][1]
-    assert [op.twin for op in trace.ops if op.name == "AddmmBackward0"] == [second_linear]
-
-
-def test_frozen_parameters_have_no_gradient():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
-    model[0].requires_grad_(False)
-    trace = trace_model(model, torch.randn(4, 3), loss=torch.sum)
-    assert trace.tensor_by_name["0.weight"].role == "parameter"
-    assert_gradient(trace, "0.weight", None)
-    assert_gradient(trace, "2.weight", model[2].weight.grad)
 
 
 def test_a_gradient_changed_by_a_hook_is_recorded_after_the_change():
@@ -257,36 +189,6 @@ def test_parameters_may_change_and_gradients_go_during_the_backward_pass():
     trace = trace_model(model, torch.ones(1, 3), loss=torch.sum)
     assert trace.error is None
     assert torch.allclose(model.weight, before - 0.1)
-
-
-def test_training_steps_are_recorded_one_after_the_other():
-    weight = torch.tensor([4.0], requires_grad=True)
-    optimizer = torch.optim.SGD([weight], lr=0.25)
-    with record(leaves={"w": weight}) as recording:
-        for _ in range(3):
-            optimizer.zero_grad()
-            (weight * weight).sum().backward()
-            optimizer.step()
-    trace = recording.trace
-    assert_well_formed(trace)
-    # w ← w - ¼·2w halves it: 4, 2, 1, ½
-    assert weight.item() == 0.5
-    of_weight = [tensor.id for tensor in trace.tensors if tensor.name in ("w.g", "w.g 2", "w.g 3")]
-    assert [trace.statistics[gradient].mean for gradient in of_weight] == [8.0, 4.0, 2.0]
-
-
-def test_the_fast_path_of_a_transformer_in_evaluation():
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-    x = torch.randn(2, 5, 8)
-    with torch.no_grad():
-        expected = encoder(x)
-        trace = trace_model(encoder, x)
-        with record(encoder):
-            recorded = encoder(x)
-    # torch takes another kernel while any torch function mode is on: the one exception to bit by bit.
-    assert torch.allclose(recorded, expected, atol=1e-6)
-    assert trace.error is None
 
 
 def test_batchnorm_buffers_are_new_values():
@@ -326,20 +228,6 @@ def test_a_tensor_without_statistics_has_a_note(tensor, word):
     assert word in last.note
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2], ids=str
-)
-def test_rare_dtypes_do_not_break_a_recording(dtype):
-    with record() as recording:
-        made = torch.ones(4).to(dtype)
-        back = made.to(torch.float32)
-    assert back.sum().item() == 4.0
-    trace = recording.trace
-    assert_well_formed(trace)
-    converted = trace.tensor_by_id[next(op.outputs[0] for op in trace.ops if op.name == "to")]
-    assert converted.note is not None or trace.statistics[converted.id].mean == 1.0
-
-
 def test_a_thousand_layers_without_recursion():
     torch.manual_seed(0)
     layers = [layer for _ in range(1000) for layer in (nn.Linear(2, 2), nn.Tanh())]
@@ -357,16 +245,3 @@ def test_a_thousand_layers_without_recursion():
     assert_twins(trace)
     assert names_in(trace, "forward") == ["linear", "tanh"] * 1000 + ["sum"]
     assert len(again.ops) == len(trace.ops) == 2001 + 3 * 1000 + 1
-
-
-def test_deep_modules_and_long_chains_of_views():
-    model = nn.Linear(2, 2)
-    for _ in range(60):
-        model = nn.Sequential(model)
-    trace = trace_model(model, torch.ones(1, 2), loss=torch.sum)
-    assert trace.module_by_id[trace.ops[0].module].path == ".".join("0" * 60)
-    with record() as recording:
-        x = torch.ones(1)
-        for _ in range(500):
-            x = x.view(1)
-    assert len(recording.trace.ops) == 501

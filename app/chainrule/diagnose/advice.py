@@ -24,21 +24,12 @@ ALIKE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """How to keep the variance from layer to layer.
+    """How to keep the variance from layer to layer."""
 
-    Attributes:
-        gain: the σ_w = √(fan_in · Var(W)) that keeps the variance of preactivations, without biases; see `gain_of`.
-        scale: the `scale` that gives every hidden layer this σ_w with the spec's own init; None if no scale does.
-        change: spec keys and values that follow the advice: `scale` alone if there is one, else also an init that
-            depends on fan_in.
-        note: limits of the advice, or None.
-        source: the reference.
-    """
-
-    gain: float
-    scale: float | None
-    change: Mapping[str, float | str]
-    note: str | None
+    gain: float  # the σ_w = √(fan_in · Var(W)) that keeps the variance of preactivations, without biases
+    scale: float | None  # gives every hidden layer this σ_w with the spec's own init; None if no scale does
+    change: Mapping[str, float | str]  # spec keys: `scale` alone if there is one, else also an init that has fan_in
+    note: str | None  # limits of the advice
     source: str
 
 
@@ -61,9 +52,8 @@ def advise(spec: ModelSpec) -> Advice | None:
         scale = _rounded(gain / min(unscaled))
         if KEY_BY_NAME["scale"].holds(scale):
             return Advice(gain, scale, {"scale": scale}, note, source)
-    if spec.activation == "relu":
-        return Advice(gain, None, {"init": "kaiming_normal", "scale": _rounded(gain / math.sqrt(2))}, note, source)
-    return Advice(gain, None, {"init": "lecun_normal", "scale": _rounded(gain)}, note, source)
+    init, own_gain = ("kaiming_normal", math.sqrt(2)) if spec.activation == "relu" else ("lecun_normal", 1.0)
+    return Advice(gain, None, {"init": init, "scale": _rounded(gain / own_gain)}, note, source)
 
 
 @cache

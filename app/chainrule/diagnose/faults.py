@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,6 @@ import numpy as np
 from chainrule.diagnose.no_gradient import CUTS, Evidence, KnownParameter, evidence_of, parameters
 from chainrule.diagnose.passes import Passes
 from chainrule.diagnose.profile import SATURATED
-from chainrule.stats import StatisticsTable
 from chainrule.trace import ops
 from chainrule.trace.graph import Fault, FaultKind, Layer, Op, Tensor, Trace
 
@@ -88,28 +88,16 @@ def with_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
 
 
 def _limited(faults: Sequence[Fault]) -> list[Fault]:
-    total: dict[FaultKind, int] = {}
-    for fault in faults:
-        total[fault.kind] = total.get(fault.kind, 0) + 1
-    told: dict[FaultKind, int] = {}
+    total, told = Counter(fault.kind for fault in faults), Counter[FaultKind]()
     kept = []
     for fault in faults:
-        count = told[fault.kind] = told.get(fault.kind, 0) + 1
+        told[fault.kind] += 1
         left = total[fault.kind] - MAX_OF_A_KIND
-        if count == MAX_OF_A_KIND and left > 0:
-            message = f"{fault.message} (and {left} more of this kind)"
-            fault = dataclasses.replace(fault, message=message)
-        if count <= MAX_OF_A_KIND:
+        if told[fault.kind] == MAX_OF_A_KIND and left > 0:
+            fault = dataclasses.replace(fault, message=f"{fault.message} (and {left} more of this kind)")
+        if told[fault.kind] <= MAX_OF_A_KIND:
             kept.append(fault)
     return kept
-
-
-# ------------------------------------------------------------------------------------------------------ what has raised
-
-OVERWRITTEN = "modified by an inplace operation"
-LEAF_OVERWRITTEN = "is being used in an in-place operation"
-NO_GRAPH = "does not require grad and does not have a grad_fn"
-TWICE = "backward through the graph a second time"
 
 
 def _failed(passes: Passes) -> list[Fault]:
@@ -119,25 +107,29 @@ def _failed(passes: Passes) -> list[Fault]:
     op = passes.op(error.op) if error.op is not None else None
     remedy = None
     more: list[Fault] = []
-    if OVERWRITTEN in error.message:
+    if "modified by an inplace operation" in error.message:
         culprits = _overwritten(passes)
         if culprits:
             # If there are several, autograd reached the last one first.
             writer, keeper, tensor = max(culprits, key=lambda each: passes.place[each[1].id])
             op = op or keeper
-            more.append(_overwrite_fault(passes, writer, keeper, tensor))
-    elif LEAF_OVERWRITTEN in error.message:
+            name, plain = passes.tensors[tensor].name, writer.name.rstrip("_")
+            message = f"{writer.name} changes {name} in place, which {keeper.name}{_at(keeper)} keeps for its backward"
+            remedies = f"Use {plain} in place of {writer.name} (of a module: inplace=False), or change a clone of it."
+            remedies = "Write into a clone of it." if plain == "setitem" else remedies
+            more.append(passes.fault("in_place", message, writer, tensor, remedies))
+    elif "is being used in an in-place operation" in error.message:
         remedy = "Write into it under torch.no_grad(), or make a new tensor of it."
         tensor_id = op.inputs[0] if op is not None and op.inputs else None
         message = f"{op.name if op is not None else 'an op'} writes into a tensor that requires grad, or a view of it"
         more.append(passes.fault("in_place", message, op, tensor_id, remedy))
-    elif NO_GRAPH in error.message:
+    elif "does not require grad and does not have a grad_fn" in error.message:
         remedy = "The loss comes of nothing that requires a gradient: it was detached, or made under torch.no_grad()."
         cut = next((each for each in reversed(passes.forward) if each.name in CUTS), None)
         if cut is not None:
             message = f"{cut.name} cuts the graph, and the loss has no other way back"
             more.append(passes.fault("detach", message, cut, cut.outputs[0], "Leave it out."))
-    elif op is None and TWICE not in error.message:
+    elif op is None and "backward through the graph a second time" not in error.message:
         op = _broken_off_at(passes)
     return [passes.fault("failed", error.message, op, None, remedy), *more]
 
@@ -158,9 +150,6 @@ def _broken_off_at(passes: Passes) -> Op | None:
     return waiting[-1] if waiting else None
 
 
-# --------------------------------------------------------------------------------------------------------- in place
-
-
 def _written_to(passes: Passes, op: Op) -> tuple[str, bool] | None:
     """The tensor, behind all views, that an in-place op has changed, and whether through .data; None for other ops."""
     if not op.name.endswith("_") or op.name.endswith("__") or not op.inputs or not op.outputs:
@@ -178,24 +167,11 @@ def _overwritten(passes: Passes) -> list[tuple[Op, Op, str]]:
     """In-place ops that changed a tensor which an earlier op keeps for its backward: (writer, keeper, tensor)."""
     found = []
     for writer in passes.forward:
-        written = _written_to(passes, writer)
-        if written is None:
-            continue
-        for keeper in passes.keepers.get(written[0], ()):
-            earlier = passes.place[keeper.id] < passes.place[writer.id]
-            if earlier and keeper.id not in passes.twins:
-                found.append((writer, keeper, written[0]))
+        tensor, _ = _written_to(passes, writer) or ("", False)
+        for keeper in passes.keepers.get(tensor, ()):
+            if passes.place[keeper.id] < passes.place[writer.id] and keeper.id not in passes.twins:
+                found.append((writer, keeper, tensor))
     return found
-
-
-def _overwrite_fault(passes: Passes, writer: Op, keeper: Op, tensor: str) -> Fault:
-    name = passes.tensors[tensor].name
-    message = f"{writer.name} changes {name} in place, which {keeper.name}{_at(keeper)} keeps for its backward"
-    plain = writer.name.rstrip("_")
-    remedy = f"Use {plain} in place of {writer.name} (of a module: inplace=False), or change a clone of it."
-    if plain == "setitem":
-        remedy = "Write into a clone of it."
-    return passes.fault("in_place", message, writer, tensor, remedy)
 
 
 def _written_behind_autograd(passes: Passes) -> list[Fault]:
@@ -204,28 +180,22 @@ def _written_behind_autograd(passes: Passes) -> list[Fault]:
         return []
     faults = []
     for writer in passes.forward:
-        written = _written_to(passes, writer)
-        if written is None or not written[1]:
-            continue
-        at = passes.place[writer.id]
-        for keeper in passes.keepers.get(written[0], ()):
-            if passes.place[keeper.id] < at < passes.twins.get(keeper.id, -1):
-                name = passes.tensors[written[0]].name
+        tensor, hidden = _written_to(passes, writer) or ("", False)
+        for keeper in passes.keepers.get(tensor, ()) if hidden else ():
+            if passes.place[keeper.id] < passes.place[writer.id] < passes.twins.get(keeper.id, -1):
+                name = passes.tensors[tensor].name
                 message = (
                     f"{writer.name} changes {name} through .data after {keeper.name}{_at(keeper)} has kept it for its "
                     "backward: the gradient is that of other values, and autograd cannot tell"
                 )
                 remedy = "Make a new tensor, or write into it under torch.no_grad(), which autograd does notice."
-                faults.append(passes.fault("in_place", message, writer, written[0], remedy))
+                faults.append(passes.fault("in_place", message, writer, tensor, remedy))
                 break
     return faults
 
 
 def _at(op: Op) -> str:
     return "" if op.source is None else f" ({op.source.file}:{op.source.line})"
-
-
-# ---------------------------------------------------------------------------------------------------- not registered
 
 
 def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
@@ -246,9 +216,6 @@ def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
         "nn.ModuleDict, tensors in nn.ParameterList, and make them in __init__."
     )
     return [passes.fault("unregistered", message, op, used[0].id, remedy)]
-
-
-# ------------------------------------------------------------------------------------------------------- not finite
 
 
 def _first_nonfinite(passes: Passes) -> list[Fault]:
@@ -272,7 +239,9 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
         message += f". It came in like that, as {first.role}"
     else:
         reads = [each for each in op.inputs if each in table and each not in bad]
-        largest = max((_largest(table, each) for each in reads), default=0.0)
+        found = [end for each in reads for end in (table[each].min, table[each].max)]
+        ends = [end for end in found if end is not None] or [0.0]
+        largest = max(map(abs, ends))
         masked = [each for each in op.inputs if each in bad]
         if masked:
             names = ", ".join(passes.tensors[each].name for each in masked)
@@ -280,7 +249,7 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
             if "softmax" in op.name:
                 remedy = "A row of which everything is masked has no softmax: leave one place open."
         elif reads:
-            message += f". {op.name} made it of finite values from {_range(table, reads)}"
+            message += f". {op.name} made it of finite values from {_figure(min(ends))} to {_figure(max(ends))}"
         if remedy is None:
             remedy = _overflow_remedy(op, first, largest)
     return [passes.fault("first_nonfinite", message, op, first.id, remedy)]
@@ -312,7 +281,9 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
     for identifier, row in bad.items():
         tensor = passes.tensors[identifier]
         op = passes.maker(identifier)
-        if op is not None and (op.name in MADE_UNINITIALIZED or _looks_at(op, unwritten)):
+        # Uninitialized, or a view of such memory, or written to in part.
+        is_view = op is not None and (op.name in ops.VIEWS or op.name.endswith("_") or op.name == "getitem")
+        if op is not None and (op.name in MADE_UNINITIALIZED or (is_view and not unwritten.isdisjoint(op.inputs))):
             unwritten.add(identifier)
         elif counts["nan"][row] or tensor.role == "gradient":
             pass
@@ -343,12 +314,6 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
     return frozenset((purpose & harmless) | said | unwritten)
 
 
-def _looks_at(op: Op, unwritten: set[str]) -> bool:
-    """Whether an op views uninitialized memory, or writes to a part of it."""
-    is_view = op.name in ops.VIEWS or op.name.endswith("_") or op.name == "getitem"
-    return is_view and any(each in unwritten for each in op.inputs)
-
-
 def _names_infinity(attributes: Mapping[str, Any]) -> bool:
     return any(
         each in ("inf", "-inf")
@@ -357,29 +322,13 @@ def _names_infinity(attributes: Mapping[str, Any]) -> bool:
     )
 
 
-def _range(table: StatisticsTable, tensors: Sequence[str]) -> str:
-    """The smallest and the largest value of several tensors: -2.1 to 3.4."""
-    found = [table[each] for each in tensors]
-    low = min((each.min for each in found if each.min is not None), default=0.0)
-    high = max((each.max for each in found if each.max is not None), default=0.0)
-    return f"{_figure(low)} to {_figure(high)}"
-
-
 def _figure(value: float) -> str:
     """A number as the page writes it: 4.88e4."""
     return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.3g}")
 
 
-def _largest(table: StatisticsTable, tensor: str) -> float:
-    summary = table[tensor]
-    return max(abs(summary.min or 0.0), abs(summary.max or 0.0))
-
-
 def _share(count: float, n: float) -> str:
     return "all" if count == n else f"{100 * count / n:.2g} %" if count / n >= 1e-4 else f"{count:.0f} of {n:.0f}"
-
-
-# ------------------------------------------------------------------------------------------------------- gradients
 
 
 def _gradient_drops(passes: Passes) -> list[Fault]:
@@ -390,7 +339,7 @@ def _gradient_drops(passes: Passes) -> list[Fault]:
     before it have a large one.
     """
     table = passes.trace.statistics
-    rows = passes.rows
+    rows = {tensor: row for row, tensor in enumerate(table.tensors)}
     found = [layer for layer in passes.trace.layers if layer.gradient is not None and layer.gradient in rows]
     at = np.array([rows[layer.gradient or ""] for layer in found], np.intp)
     n, norm, *bad = (table.column(name)[at] for name in ("n", "norm", "nan", "posinf", "neginf"))
@@ -421,7 +370,6 @@ def _drop_fault(passes: Passes, earlier: Layer, later: Layer, share: float) -> F
     message = f"going back from {later.name} to {earlier.name} the gradient {falls}, and so it stays before that"
     if math.isinf(share):
         message = f"no gradient goes back beyond {later.name}: in {earlier.name} and before it is 0"
-    op = passes.maker(earlier.activation)
     table = passes.trace.statistics
     remedy = (
         "Look at the weight of the later layer and at what lies between: a small weight, or an activation on a plateau."
@@ -432,7 +380,7 @@ def _drop_fault(passes: Passes, earlier: Layer, later: Layer, share: float) -> F
             remedy = f"{summary.dead_fraction:.0%} of the units of {later.name} are dead: look at what comes in."
         elif summary.saturation is not None and summary.saturation > SATURATED:
             remedy = f"{summary.saturation:.0%} of {later.name} is saturated: a smaller scale of its weight."
-    return _at_layer(passes, passes.fault("gradient_drop", message, op, earlier.gradient, remedy), earlier)
+    return _drop_at(passes, earlier, message, remedy)
 
 
 def _fading(passes: Passes, layers: Sequence[Layer], so_far: Any) -> list[Fault]:
@@ -451,14 +399,14 @@ def _fading(passes: Passes, layers: Sequence[Layer], so_far: Any) -> list[Fault]
     remedy = (
         "A larger scale of the weights (the one that keeps the variance), a normalization, or residual connections."
     )
-    op = passes.maker(layers[at].activation)
-    fault = passes.fault("gradient_drop", message, op, layers[at].gradient, remedy)
-    return [_at_layer(passes, fault, layers[at])]
+    return [_drop_at(passes, layers[at], message, remedy)]
 
 
-def _at_layer(passes: Passes, fault: Fault, layer: Layer) -> Fault:
-    """The fault with the layer's module: the op of its activation may belong to another one."""
-    return dataclasses.replace(fault, module=layer.name) if layer.name in passes.paths else fault
+def _drop_at(passes: Passes, layer: Layer, message: str, remedy: str) -> Fault:
+    """The fault in the layer's module: the op of its activation may belong to another one."""
+    fault = passes.fault("gradient_drop", message, passes.maker(layer.activation), layer.gradient, remedy)
+    has_module = any(module.path == layer.name for module in passes.trace.modules)
+    return dataclasses.replace(fault, module=layer.name) if has_module else fault
 
 
 def _leads_to(passes: Passes, earlier: Layer, later: Layer) -> bool:
@@ -466,20 +414,13 @@ def _leads_to(passes: Passes, earlier: Layer, later: Layer) -> bool:
     ends = {each for each in (later.activation, later.preactivation) if each is not None}
     found = {each for each in (earlier.activation, earlier.preactivation) if each is not None}
     # Only ops between the two can be on the way.
-    first = min((_made_at(passes, each) for each in found), default=0)
-    last = max((_made_at(passes, each) for each in ends), default=-1)
-    for op in passes.ops[first : last + 1]:
-        if op.phase == "forward" and any(each in found for each in op.inputs):
+    first, last = (
+        [passes.place.get(passes.tensors[each].producer or "", 0) for each in tensors] for tensors in (found, ends)
+    )
+    for op in passes.ops[min(first, default=0) : max(last, default=-1) + 1]:
+        if op.phase == "forward" and not found.isdisjoint(op.inputs):
             found.update(op.outputs)
     return not ends.isdisjoint(found)
-
-
-def _made_at(passes: Passes, tensor: str) -> int:
-    producer = passes.tensors[tensor].producer
-    return 0 if producer is None else passes.place[producer]
-
-
-# ------------------------------------------------------------------------------------------------------------ units
 
 
 def _dead(passes: Passes) -> list[Fault]:
@@ -512,16 +453,16 @@ def _saturated(passes: Passes) -> list[Fault]:
     column = table.column("saturation")
     for row in np.flatnonzero(column > SATURATED):
         tensor, share = passes.tensors[table.tensors[row]], float(column[row])
-        if any(_is_loss(passes, op) for op in passes.forward_readers(tensor.id)):
+        # A loss is known by its name, or by its output of one element.
+        readers = passes.forward_readers(tensor.id)
+        if any(
+            op.name.endswith(("_loss", "cross_entropy", "_loss_"))
+            or all(passes.tensors[each].shape == () for each in op.outputs)
+            for op in readers
+        ):
             continue
         op = passes.maker(tensor.id)
         message = f"{share:.0%} of {tensor.name} is saturated: its flat ends pass no gradient"
         remedy = "A smaller scale of the weights before it, or a normalization."
         faults.append(passes.fault("saturated", message, op, tensor.id, remedy))
     return faults
-
-
-def _is_loss(passes: Passes, op: Op) -> bool:
-    """Whether an op looks like a loss, by its name or its one-element output."""
-    makes_one_number = all(passes.tensors[each].shape == () for each in op.outputs)
-    return makes_one_number or op.name.endswith(("_loss", "cross_entropy", "_loss_"))

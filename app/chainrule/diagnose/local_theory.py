@@ -51,14 +51,6 @@ class _UnsaidError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One layer's expected figures, and why some are missing."""
-
-    expected: Mapping[str, Expected]
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Weighed:
     """The weighing op of a layer: its input, its output, and its parameters."""
 
@@ -67,8 +59,8 @@ class _Weighed:
     weighing: Weighing
 
 
-def local_expectations(trace: Trace) -> tuple[Found, ...]:
-    """The expected figures of every layer of a trace, first to last."""
+def local_expectations(trace: Trace) -> list[tuple[Mapping[str, Expected], str | None]]:
+    """The expected figures of every layer of a trace, first to last, and why some are missing."""
     reading = _Reading(trace)
     weighed: list[_Weighed | str] = []
     for layer in trace.layers:
@@ -77,21 +69,22 @@ def local_expectations(trace: Trace) -> tuple[Found, ...]:
         except _UnsaidError as unsaid:
             weighed.append(str(unsaid))
     by_input = {each.x: each for each in weighed if isinstance(each, _Weighed)}
-    return tuple(_found(reading, layer, each, by_input) for layer, each in zip(trace.layers, weighed, strict=True))
+    return [_found(reading, layer, each, by_input) for layer, each in zip(trace.layers, weighed, strict=True)]
 
 
-def _found(reading: _Reading, layer: Layer, weighed: _Weighed | str, by_input: Mapping[str, _Weighed]) -> Found:
+def _found(
+    reading: _Reading, layer: Layer, weighed: _Weighed | str, by_input: Mapping[str, _Weighed]
+) -> tuple[Mapping[str, Expected], str | None]:
     expected: dict[str, Expected] = {}
     reason: str | None = weighed if isinstance(weighed, str) else None
     if isinstance(weighed, _Weighed):
         activation, name = reading.activation(layer)
         if activation is None:
             reason = f"{name}: no theory of it here, but of the preactivation"
-        expected.update(
-            expected_forward(
-                weighed.weighing, reading.elements(weighed.x), activation, reading.inputs(layer.activation)
-            )
-        )
+        shape = () if layer.activation is None else reading.tensors[layer.activation].shape
+        # As for the dead units, the batch is the first dimension.
+        inputs = max(1, shape[0]) if shape else 1
+        expected |= expected_forward(weighed.weighing, reading.elements(weighed.x), activation, inputs)
         if not expected:
             reason = "all that comes in is 0"
         elif (activated := reading.summary(layer.activation or "")) is not None:
@@ -102,7 +95,7 @@ def _found(reading: _Reading, layer: Layer, weighed: _Weighed | str, by_input: M
     gradient = reading.gradient_std(layer, by_input)
     if gradient is not None:
         expected["gradient_std"] = gradient
-    return Found(expected, reason)
+    return expected, reason
 
 
 class _Reading(Passes):
@@ -136,11 +129,6 @@ class _Reading(Passes):
         if summary is None or summary.mean is None or summary.norm is None:
             raise _UnsaidError(f"{self.tensors[tensor].name}: not all of it is finite, or nothing is known of it")
         return Elements(summary.mean, summary.norm**2 / summary.n)
-
-    def inputs(self, tensor: str | None) -> int:
-        """The batch size: a tensor's first dimension, as for the dead units."""
-        shape = () if tensor is None else self.tensors[tensor].shape
-        return max(1, shape[0]) if shape else 1
 
     def kind(self, tensor: str) -> str:
         """The type of the module that made a tensor, or the op's name at the top level."""
@@ -176,15 +164,13 @@ class _Reading(Passes):
 
     def _product_and_bias(self, addition: Op) -> tuple[Op | None, str | None]:
         """Split `matmul + bias` into the matmul op and the bias."""
-        for position, name in enumerate(addition.inputs[:2]):
+        pair = addition.inputs[:2]
+        for name, bias in zip(pair, [*pair[1:], *pair[:1]] if len(pair) > 1 else [None], strict=True):
             maker = self.maker(name)
             if maker is None or maker.name not in ("matmul", "mm"):
                 continue
-            others = [other for place, other in enumerate(addition.inputs[:2]) if place != position]
-            if not others:
-                return maker, None
-            if self.tensors[others[0]].role == "parameter" and len(self.tensors[others[0]].shape) <= 1:
-                return maker, others[0]
+            if bias is None or (self.tensors[bias].role == "parameter" and len(self.tensors[bias].shape) <= 1):
+                return maker, bias
         return None, None
 
     def _operands(self, op: Op, layer: Layer, kind: str) -> tuple[str, Tensor, str | None]:
@@ -194,20 +180,14 @@ class _Reading(Passes):
             bias, x, weight = inputs
             return x, self.tensors[weight], bias
         if op.name in ("matmul", "mm"):
-            if len(inputs) == 2 and self._is_weight(inputs[1], layer) and len(self.tensors[inputs[1]].shape) == 2:
+            viewed = inputs[-1]
+            while (maker := self.maker(viewed)) is not None and maker.name in VIEWS and viewed != layer.weight:
+                viewed = maker.inputs[0]
+            if len(inputs) == 2 and viewed == layer.weight and len(self.tensors[inputs[1]].shape) == 2:
                 return inputs[0], self.tensors[inputs[1]], None
         elif 2 <= len(inputs) <= 3:
             return inputs[0], self.tensors[inputs[1]], inputs[2] if len(inputs) == 3 else None
         raise _UnsaidError(f"{kind}: no theory of it here")
-
-    def _is_weight(self, tensor: str, layer: Layer) -> bool:
-        """Whether a tensor is the layer's weight, or a view of it."""
-        while tensor != layer.weight:
-            maker = self.maker(tensor)
-            if maker is None or maker.name not in VIEWS or not maker.inputs:
-                return False
-            tensor = maker.inputs[0]
-        return True
 
     def _weighing(self, op: Op, x: Tensor, weight: Tensor, elements: Elements, bias: Elements) -> Weighing:
         if op.name not in _CONVOLUTIONS:

@@ -35,6 +35,8 @@ NO_GRAD = "detached: computed while gradients were off, as under torch.no_grad()
 MAX_NAMED = 4
 """A message names at most this many modules."""
 
+WHOLE = "the whole model"
+
 _WATCHED_AT_ONCE = 64
 
 
@@ -53,21 +55,14 @@ class Evidence:
 
     A recording with `record(model, on_tensor=evidence.watch)` collects the latter. Without it, the place where
     `torch.no_grad()` cut the graph follows from the tensors that ops saved, and not all ops save one.
-
-    Attributes:
-        parameters: of the model, each once.
-        carrying: ids of the tensors that required grad when they were recorded; None without `watch`.
-        without_grad: ids of the tensors that were recorded while gradients were off.
-        unregistered: ids of parameters that the model uses but does not register.
-        received: paths of parameters that hold a gradient of this pass, even if another thread computed it.
     """
 
     def __init__(self, parameters: Iterable[KnownParameter] = ()) -> None:
-        self.parameters = tuple(parameters)
-        self.carrying: set[str] | None = None
-        self.without_grad: set[str] = set()
-        self.unregistered: tuple[str, ...] = ()
-        self.received: frozenset[str] = frozenset()
+        self.parameters = tuple(parameters)  # of the model, each once
+        self.carrying: set[str] | None = None  # ids of tensors that required grad when recorded; None without `watch`
+        self.without_grad: set[str] = set()  # ids of the tensors that were recorded while gradients were off
+        self.unregistered: tuple[str, ...] = ()  # ids of parameters that the model uses but does not register
+        self.received: frozenset[str] = frozenset()  # paths of parameters with a gradient, whichever thread computed it
         self._undecided: list[tuple[str, weakref.ref[torch.Tensor]]] = []
         self._told: tuple[object, tuple[Fault, ...]] | None = None
         self._passes: Passes | None = None
@@ -86,16 +81,13 @@ class Evidence:
             self._undecided.append((identifier, weakref.ref(tensor)))
 
     def _look_again(self) -> None:
-        kept = []
-        for identifier, reference in self._undecided[-_WATCHED_AT_ONCE:]:
+        recent, self._undecided = self._undecided[-_WATCHED_AT_ONCE:], []
+        for identifier, reference in recent:
             tensor = reference()
-            if tensor is None:
-                continue
-            if tensor.requires_grad and self.carrying is not None:
+            if tensor is not None and tensor.requires_grad and self.carrying is not None:
                 self.carrying.add(identifier)
-            else:
-                kept.append((identifier, reference))
-        self._undecided = kept
+            elif tensor is not None:
+                self._undecided.append((identifier, reference))
 
     def faults(self, trace: Trace, goes_back: bool = False) -> tuple[Fault, ...]:
         """The faults of `without_gradient`, computed once per recording: repetitions have the same ops."""
@@ -114,24 +106,19 @@ def evidence_of(model: object) -> Evidence:
     """Evidence with the parameters of a model; without any if it is no nn.Module."""
     if not isinstance(model, nn.Module):
         return Evidence()
-    paths: dict[int, list[str]] = {}
-    found: dict[int, nn.Parameter] = {}
+    paths: dict[nn.Parameter, list[str]] = {}
     for path, parameter in model.named_parameters(remove_duplicate=False):
-        paths.setdefault(id(parameter), []).append(path)
-        found[id(parameter)] = parameter
+        paths.setdefault(parameter, []).append(path)
     return Evidence(
         KnownParameter(
-            paths[key][0],
+            first,
             () if isinstance(parameter, nn.parameter.UninitializedParameter) else tuple(parameter.shape),
             parameter.requires_grad,
-            tuple(paths[key][1:]),
+            tuple(aliases),
         )
-        for key, parameter in found.items()
+        for parameter, (first, *aliases) in paths.items()
         if parameter.is_floating_point() or parameter.is_complex()
     )
-
-
-# -------------------------------------------------------------------------------------------------------------- the why
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,38 +186,29 @@ class _Search:
         for op in steps:
             if not self._carrying.isdisjoint(op.inputs):
                 self._carrying.update(output for output in op.outputs if self._carries(op, output))
-        # Tensor → first end of its graph on the way to the loss: whether it is no cut, its place, and why.
-        self._ends: dict[str, tuple[bool, int, Why]] = {}
-        self._refused: dict[str, tuple[int, Why]] = {}
+        # Tensor → why its gradient is missing: 0 for a cut, 1 for another end, 2 for a backward that gave none; its
+        # place; and the reason. The least counts.
+        self._whys: dict[str, tuple[int, int, Why]] = {}
         for op in reversed(steps):
             if not self._carrying.isdisjoint(op.inputs):
                 self._go_back(op)
 
     def _go_back(self, op: Op) -> None:
-        """Hand the ends behind an op on to its inputs."""
-        passes = self.passes
-        place = passes.place[op.id]
-        ends, refused = [], []
+        """Hand the reasons behind an op on to its inputs."""
+        passes, place = self.passes, self.passes.place[op.id]
+        behind = [self._whys[output] for output in op.outputs if output in self._carrying and output in self._whys]
         for output in op.outputs:
-            if output in self._carrying:
-                ends += [self._ends[output]] if output in self._ends else []
-                refused += [self._refused[output]] if output in self._refused else []
-            elif output in passes.leads_to_gradient:
+            if output not in self._carrying and output in passes.leads_to_gradient:
                 why = self._stop(op, output)
                 # A cut comes first: it can be removed, while an integer has no derivative by nature.
-                ends.append((not why.cut, place, why))
-        for tensor in op.inputs:
-            if tensor not in self._carrying:
-                continue
-            known = [self._ends[tensor]] if tensor in self._ends else []
-            if ends or known:
-                self._ends[tensor] = min(ends + known, key=lambda each: each[:2])
-            mine = [self._refused[tensor]] if tensor in self._refused else []
-            went_back = op.id in passes.twins or not passes.reached.isdisjoint(op.outputs)
+                behind.append((0 if why.cut else 1, place, why))
+        went_back = op.id in passes.twins or not passes.reached.isdisjoint(op.outputs)
+        for tensor in self._carrying.intersection(op.inputs):
+            whys = [*behind, self._whys[tensor]] if tensor in self._whys else [*behind]
             if went_back and tensor not in passes.reached:
-                mine.append((place, Why(f"no path: the backward of {op.name} gave none for it", op.id)))
-            if refused or mine:
-                self._refused[tensor] = min(refused + mine, key=lambda each: each[0])
+                whys.append((2, place, Why(f"no path: the backward of {op.name} gave none for it", op.id)))
+            if whys:
+                self._whys[tensor] = min(whys, key=lambda each: each[:2])
 
     def why(self, ids: Sequence[str]) -> Why:
         """Why the tensors with these ids, all of one trainable parameter, have no gradient."""
@@ -240,12 +218,9 @@ class _Search:
             return Why("unused")
         if passes.leads_to_gradient.isdisjoint(ids):
             return Why("no path: nothing that is computed from it leads to the loss", readers[0].id)
-        ends = [self._ends[each] for each in ids if each in self._ends]
-        if ends:
-            return min(ends, key=lambda each: each[:2])[2]
-        refused = [self._refused[each] for each in ids if each in self._refused]
-        if refused:
-            return min(refused, key=lambda each: each[0])[1]
+        whys = [self._whys[each] for each in ids if each in self._whys]
+        if whys:
+            return min(whys, key=lambda each: each[:2])[2]
         return Why("no path: no op on its way to the loss has gone back to it", readers[0].id)
 
     def _carries(self, op: Op, output: str) -> bool:
@@ -274,9 +249,6 @@ class _Search:
         return Why(f"no path: {op.name} has no derivative", op.id)
 
 
-# ------------------------------------------------------------------------------------------------------------- in words
-
-
 def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter]) -> Fault:
     op = passes.op(why.op or "")
     verb = "get" if len(lost) > 1 else "gets"
@@ -287,7 +259,7 @@ def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter]) -> Faul
         message = f"{op.name} cuts the graph: {parameters(len(lost))} before it {verb} no gradient through it"
         out = "Leave it out"
     remedy = f"{out}, if what comes before is to learn; else freeze that with requires_grad_(False)."
-    return passes.fault("detach", message, op, _first(op.outputs), remedy)
+    return passes.fault("detach", message, op, next(iter(op.outputs), None), remedy)
 
 
 def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evidence: Evidence) -> list[Fault]:
@@ -297,14 +269,15 @@ def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evide
         op = passes.op(why.op)
         names = list(parts)
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        who = _counted(", ".join(map(_called, names[:MAX_NAMED])) + more, lost)
+        who = _counted(", ".join(name or WHOLE for name in names[:MAX_NAMED]) + more, lost)
         message = f"{who}: no gradient, {why.reason}"
-        return [Fault("no_gradient", message, _owner(names[0], lost), op.id, _first(op.outputs), op.source, None)]
+        tensor = next(iter(op.outputs), None)
+        return [Fault("no_gradient", message, _owner(names[0], lost), op.id, tensor, op.source)]
     reason = "unused: no op of this pass has read it" if why.reason == "unused" else why.reason
     return [
         Fault(
             "no_gradient",
-            f"{_counted(_called(part), inside)}: no gradient, {reason}",
+            f"{_counted(part or WHOLE, inside)}: no gradient, {reason}",
             _owner(part, inside),
             remedy=_remedy(why.reason, part, inside, passes),
         )
@@ -317,9 +290,13 @@ def _remedy(reason: str, part: str, inside: Sequence[KnownParameter], passes: Pa
         return "Call it, or remove it. It may stand in a branch that was not taken this time."
     whole = f"model.{part}" if part else "model"
     remedy = f"Frozen. If it is to learn: {whole}.requires_grad_()"
-    moving = [path for path in passes.moving if any(each.path.startswith(f"{path}.") for each in inside)]
-    if moving:
-        remedy += f". Its normalization still learns: the running statistics of {moving[0]} move; call {whole}.eval()"
+    for op in passes.forward:
+        path, given = passes.trace.module_by_id[op.module].path, op.attributes
+        moves = op.name in ops.NORMALIZATIONS and given.get("training", given.get("use_input_stats")) is True
+        if moves and any(each.path.startswith(f"{path}.") for each in inside):
+            return (
+                f"{remedy}. Its normalization still learns: the running statistics of {path} move; call {whole}.eval()"
+            )
     return remedy
 
 
@@ -355,14 +332,6 @@ def _counted(name: str, lost: Sequence[KnownParameter]) -> str:
     return name if [each.path for each in lost] == [name] else f"{name} ({parameters(len(lost))})"
 
 
-def _called(part: str) -> str:
-    return part or "the whole model"
-
-
 def parameters(count: int) -> str:
     """`1 parameter`, or `4 parameters`: tensors, not their elements."""
     return f"{count} parameter{'' if count == 1 else 's'}"
-
-
-def _first(ids: Sequence[str]) -> str | None:
-    return ids[0] if ids else None

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from chainrule.trace import ops
 from chainrule.trace.graph import Fault, FaultKind, Op, Tensor, Trace
 
 
@@ -38,42 +37,19 @@ class Passes:
         readers = map(self.op, self.tensors[tensor].consumers)
         return [op for op in readers if op.phase == "forward"]
 
-    def module_path(self, op: Op) -> str:
-        """Path of the module that an op belongs to."""
-        return self.trace.module_by_id[op.module].path
-
     def fault(
         self, kind: FaultKind, message: str, op: Op | None, tensor: str | None = None, remedy: str | None = None
     ) -> Fault:
         """A fault at an op, with the op's source; a backward op without a source has its twin's."""
         if op is None:
             return Fault(kind, message, tensor=tensor, remedy=remedy)
-        source = op.source
-        if source is None and op.twin is not None:
-            source = self.op(op.twin).source
-        return Fault(kind, message, self.module_path(op), op.id, tensor, source, remedy)
-
-    @cached_property
-    def rows(self) -> Mapping[str, int]:
-        """Tensor id → row of its statistics."""
-        return {tensor: row for row, tensor in enumerate(self.trace.statistics.tensors)}
+        source = self.op(op.twin).source if op.source is None and op.twin is not None else op.source
+        return Fault(kind, message, self.trace.module_by_id[op.module].path, op.id, tensor, source, remedy)
 
     @cached_property
     def place(self) -> Mapping[str, int]:
         """Op id → place."""
         return {op.id: place for place, op in enumerate(self.ops)}
-
-    @cached_property
-    def paths(self) -> frozenset[str]:
-        """Paths of the modules that have run."""
-        return frozenset(module.path for module in self.trace.modules)
-
-    @cached_property
-    def moving(self) -> Sequence[str]:
-        """Paths of the normalizations that have updated their running statistics."""
-        found = [op for op in self.forward if op.name in ops.NORMALIZATIONS]
-        moves = [op for op in found if op.attributes.get("training", op.attributes.get("use_input_stats")) is True]
-        return tuple(self.module_path(op) for op in moves)
 
     @cached_property
     def forward(self) -> Sequence[Op]:

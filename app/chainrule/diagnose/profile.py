@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -16,11 +17,10 @@ import torch
 from chainrule import stopping
 from chainrule.build import weight_variances
 from chainrule.diagnose.advice import Advice, advise
-from chainrule.diagnose.local_theory import Found, local_expectations
+from chainrule.diagnose.local_theory import local_expectations
 from chainrule.spec import ModelSpec
 from chainrule.stats import Summary
 from chainrule.theory.forward import Net
-from chainrule.theory.gaussian import Mask
 from chainrule.theory.laws import Figures
 from chainrule.theory.layer_statistics import Expected, by_layer, statistics_columns
 from chainrule.trace import Layer, Trace
@@ -50,42 +50,26 @@ SUMMARIES = ("preactivation", "activation", "gradient", "weight", "weight_gradie
 class LayerProfile:
     """One layer in figures. A summary is None if the trace has no such tensor, or the tensor no statistics.
 
-    Attributes:
-        index: counts from 1.
-        name: the layer's name in the trace.
-        preactivation: of W x + b.
-        activation: of the layer's output; of the preactivation if the layer has no activation.
-        gradient: of the loss with respect to `activation`.
-        weight: of the layer's weight.
-        weight_gradient: of the loss with respect to the weight.
-        bias_gradient: of the loss with respect to the bias.
-        gradient_to_weight_ratio: std(weight gradient) / std(weight). Times the learning rate it is the relative size
-            of an SGD update, which should be about 1e-3 (A. Karpathy, makemore part 3). None if the weight is constant
-            or the gradient is not finite.
-        dead_fraction: share of units that are ≤ 0 for the whole batch; None unless a rectifier.
-        saturation: share of activations on a plateau, |tanh| > .97; None unless the activation is bounded.
-        health: the verdict of `health`; None if healthy.
-        weight_std: standard deviation that the weights are drawn with, scale included; None without a spec.
-        expected: preactivation_std, activation_mean, activation_std, gradient_std, dead_fraction, saturation, as far
-            as theory knows them and the spec's dtype can hold them.
-        reason: why expected figures are missing; None with a spec, and if none are missing.
+    `gradient_to_weight_ratio` times the learning rate is the relative size of an SGD update, which should be about 1e-3
+    (A. Karpathy, makemore part 3). `expected`: preactivation_std, activation_mean, activation_std, gradient_std,
+    dead_fraction, saturation, as far as theory knows them and the spec's dtype can hold them.
     """
 
-    index: int
+    index: int  # counts from 1
     name: str
     preactivation: Summary | None
-    activation: Summary | None
-    gradient: Summary | None
+    activation: Summary | None  # of the preactivation if the layer has no activation
+    gradient: Summary | None  # with respect to the activation
     weight: Summary | None
     weight_gradient: Summary | None
     bias_gradient: Summary | None
-    gradient_to_weight_ratio: float | None
-    dead_fraction: float | None
-    saturation: float | None
-    health: Health | None
-    weight_std: float | None
+    gradient_to_weight_ratio: float | None  # of the stds; None if the weight is constant or the gradient not finite
+    dead_fraction: float | None  # None unless a rectifier
+    saturation: float | None  # None unless the activation is bounded
+    health: Health | None  # None if healthy
+    weight_std: float | None  # that the weights are drawn with, scale included; None without a spec
     expected: Mapping[str, Expected]
-    reason: str | None = None
+    reason: str | None = None  # why expected figures are missing; None with a spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,48 +133,38 @@ def profile(trace: Trace) -> Profile:
             reason=said.reason,
         )
 
-    return Profile(
-        spec=trace.spec,
-        loss=trace.loss,
-        first_inf_layer=found.first_inf_layer,
-        first_nan_layer=found.first_nan_layer,
-        input=_source(trace),
-        advice=found.advice,
-        layers=tuple(map(measure, trace.layers, found.layers)),
-    )
+    layers = tuple(map(measure, trace.layers, found.layers))
+    firsts = found.first_inf_layer, found.first_nan_layer
+    return Profile(trace.spec, trace.loss, *firsts, _source(trace), found.advice, layers)
 
 
 def theory(trace: Trace) -> Theory:
     """The verdicts on a trace's layers and their expected figures."""
     source = _source(trace)
-    last_gradient = _last_gradient(trace)
+    # The source of the gradient: without a spec, the last layer may have none.
+    candidates = trace.layers[-1:] if trace.spec is not None else reversed(trace.layers)
+    last_gradient = next((found for each in candidates if (found := _summary(trace, each.gradient)) is not None), None)
     advice: Advice | None = None
-    expected: tuple[Mapping[str, Expected], ...] = tuple({} for _ in trace.layers)
-    weight_stds: tuple[float | None, ...] = (None,) * len(trace.layers)
-    reasons: tuple[str | None, ...] = (None,) * len(trace.layers)
+    said: Iterable[tuple[Mapping[str, Expected], float | None, str | None]] = repeat(({}, None, None))
     if trace.spec is not None:
         spec = ModelSpec.parse(trace.spec)
         if spec.is_net:
-            advice, expected, weight_stds = advise(spec), expectations(spec), drawn_stds(spec)
+            advice, said = advise(spec), zip(expectations(spec), drawn_stds(spec), repeat(None), strict=False)
     elif trace.layers:
         stopping.check()
-        found: tuple[Found, ...] = local_expectations(trace)
-        expected, reasons = tuple(each.expected for each in found), tuple(each.reason for each in found)
+        said = ((expected, None, reason) for expected, reason in local_expectations(trace))
 
-    first_inf_layer: int | None = None
-    first_nan_layer: int | None = None
+    infinite: list[int] = []
+    not_numbers: list[int] = []
     layers = []
-    for layer, layer_expected, weight_std, reason in zip(trace.layers, expected, weight_stds, reasons, strict=False):
+    for layer, (expected, weight_std, reason) in zip(trace.layers, said, strict=False):
         preactivation, activation = _summary(trace, layer.preactivation), _summary(trace, layer.activation)
-        gradient = _summary(trace, layer.gradient)
-        verdict = health(preactivation, activation, gradient, source, last_gradient, layer_expected)
-        layers.append(LayerTheory(layer.index, verdict, weight_std, layer_expected, reason))
+        verdict = health(preactivation, activation, _summary(trace, layer.gradient), source, last_gradient, expected)
+        layers.append(LayerTheory(layer.index, verdict, weight_std, expected, reason))
         forward = [part for part in (preactivation, activation) if part is not None]
-        if first_inf_layer is None and any(part.posinf + part.neginf for part in forward):
-            first_inf_layer = layer.index
-        if first_nan_layer is None and any(part.nan for part in forward):
-            first_nan_layer = layer.index
-    return Theory(advice, first_inf_layer, first_nan_layer, tuple(layers))
+        infinite += [layer.index for part in forward if part.posinf + part.neginf]
+        not_numbers += [layer.index for part in forward if part.nan]
+    return Theory(advice, next(iter(infinite), None), next(iter(not_numbers), None), tuple(layers))
 
 
 def drawn_stds(spec: ModelSpec) -> tuple[float, ...]:
@@ -205,12 +179,6 @@ def _source(trace: Trace) -> Summary | None:
     if x is None and trace.spec is None:
         x = next((each for each in trace.tensors if each.role == "input" and "float" in each.dtype), None)
     return None if x is None else _summary(trace, x.id)
-
-
-def _last_gradient(trace: Trace) -> Summary | None:
-    """The source of the gradient: the last layer's gradient; without a spec, of the last layer that has one."""
-    layers = trace.layers[-1:] if trace.spec is not None else reversed(trace.layers)
-    return next((found for layer in layers if (found := _summary(trace, layer.gradient)) is not None), None)
 
 
 def _summary(trace: Trace, tensor: str | None) -> Summary | None:
@@ -237,16 +205,9 @@ def health(
 
     A root mean square does not grow with a layer's width. The thresholds are AUTOTRAINER's (X. Zhang et al. 2021,
     *AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System*), which compares norms of gradients.
-
-    Args:
-        preactivation: of the layer; None, like the others, if there are no statistics.
-        activation: of the layer.
-        gradient: with respect to the activation.
-        source: of x; activations are compared with it.
-        last_gradient: of the last layer; gradients are compared with it.
-        expected: the layer's expected figures; may be empty.
+    `source` is x.
     """
-    if any(part is not None and part.nan + part.posinf + part.neginf for part in (preactivation, activation, gradient)):
+    if any(part is not None and _nonfinite(part) for part in (preactivation, activation, gradient)):
         return "non-finite"
     if activation is not None:
         if _exceeds(activation.dead_fraction, expected.get("dead_fraction"), most=1.0):
@@ -280,10 +241,12 @@ def _relative_size(summary: Summary | None, reference: Summary | None) -> float 
 def _ratio(gradient: Summary | None, weight: Summary | None) -> float | None:
     if gradient is None or weight is None or gradient.std is None or not weight.std:
         return None
-    if gradient.nan + gradient.posinf + gradient.neginf + weight.nan + weight.posinf + weight.neginf:
-        return None
     ratio = gradient.std / weight.std
-    return ratio if math.isfinite(ratio) else None
+    return ratio if math.isfinite(ratio) and not _nonfinite(gradient) + _nonfinite(weight) else None
+
+
+def _nonfinite(summary: Summary) -> int:
+    return summary.nan + summary.posinf + summary.neginf
 
 
 def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
@@ -309,27 +272,14 @@ def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
     stds = columns["preactivation_std"].value
     representable = (TAILS * stds < limits.max) & ((stds == 0) | (stds > limits.tiny))
     all_finite = bool((TAILS * stds < limits.max).all())
-    return by_layer(
-        {
-            name: _rounded(figures, limits).where(
-                _fits(figures, limits) & (all_finite if name == "gradient_std" else representable)
-            )
-            for name, figures in columns.items()
-        }
-    )
+    held = {}
+    for name, (value, low, high) in ((name, (each.value, each.low, each.high)) for name, each in columns.items()):
+        sizes = np.max(np.abs([value, low, high]), axis=0)
+        fits = (sizes == 0) | ((limits.tiny < sizes) & (sizes < limits.max))
+        rounded = Figures(value, low - limits.eps * np.abs(low), high + limits.eps * np.abs(high))
+        held[name] = rounded.where(fits & (all_finite if name == "gradient_std" else representable))
+    return by_layer(held)
 
 
 TAILS = 5.0
 """The largest elements of a tensor are about this many times its standard deviation."""
-
-
-def _fits(figures: Figures, limits: torch.finfo) -> Mask:
-    """Figures that the dtype represents with full precision."""
-    sizes = np.max(np.abs([figures.value, figures.low, figures.high]), axis=0)
-    fits: Mask = (sizes == 0) | ((limits.tiny < sizes) & (sizes < limits.max))
-    return fits
-
-
-def _rounded(figures: Figures, limits: torch.finfo) -> Figures:
-    room_low, room_high = limits.eps * np.abs(figures.low), limits.eps * np.abs(figures.high)
-    return Figures(figures.value, figures.low - room_low, figures.high + room_high)

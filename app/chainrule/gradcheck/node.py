@@ -104,8 +104,8 @@ def _run(tracer: Tracer, what_if: WhatIf, wanted: int | None = None) -> _Listene
         listener = _Listener(observer, wanted)
         with recording:
             # When the recorder stops, it removes the watcher of this thread, the listener.
-            custom_functions.active.remove(observer._thread)
-            custom_functions.active.add(observer._thread, listener)
+            custom_functions.unwatch(observer._thread)
+            custom_functions.watch(observer._thread, listener.run_function)
             try:
                 run.forward()
             except ChainruleError:

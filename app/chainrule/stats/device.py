@@ -130,10 +130,10 @@ class _Record:
     times: int
     is_scaled: bool
 
-    @staticmethod
-    def words_of(chunks: int) -> int:
-        """Length of a record."""
-        return 2 + 3 * chunks + 1 + CLASSES
+
+def _words_of(chunks: int) -> int:
+    """Length of a record."""
+    return 2 + 3 * chunks + 1 + CLASSES
 
 
 @dataclass(slots=True)
@@ -240,7 +240,15 @@ class DeviceRows:
                 return
             fetched = {id(words): words.to_host() for words in self._words.values()}
             for row, waiting in self._rows.items():
-                _write_row(waiting, fetched[id(waiting.words)][waiting.start :], *at(row))
+                moments, counts = at(row)
+                own = fetched[id(waiting.words)][waiting.start :]
+                if isinstance(waiting, _Record):
+                    _finish(waiting, own[: _words_of(waiting.chunks)], moments, counts)
+                else:
+                    of_bytes = torch.from_numpy(own).view(torch.uint8)[: waiting.size]
+                    summarize(of_bytes.view(waiting.dtype), moments, counts)
+                if waiting.times > 1:
+                    repeat(moments, counts, waiting.times)
             for (row, column), (of, start, whole) in self._fractions.items():
                 at(row)[0][column] = fetched[id(of)][start] / whole
             self._rows.clear()
@@ -250,29 +258,16 @@ class DeviceRows:
             self._staged = 0
 
 
-def _write_row(
-    waiting: _Staged | _Record, words: npt.NDArray[np.int64], moments: FloatArray, counts: CountArray
-) -> None:
-    """Finish a waiting row from `words`, which begin with its own."""
-    if isinstance(waiting, _Record):
-        _finish(waiting, words[: waiting.words_of(waiting.chunks)], moments, counts)
-    else:
-        of_bytes = torch.from_numpy(words).view(torch.uint8)[: waiting.size]
-        summarize(of_bytes.view(waiting.dtype), moments, counts)
-    if waiting.times > 1:
-        repeat(moments, counts, waiting.times)
-
-
 def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
     """Launch the computation of a record of `tensor`, which is not empty."""
     is_scaled = tensor.dtype == torch.float64
     parts = list(pieces(tensor, CHUNK))
-    start, room = words.reserve(_Record.words_of(len(parts)))
+    start, room = words.reserve(_words_of(len(parts)))
     floats = room.view(torch.float64)
     ends, zeros, classes = floats[:2], room[-CLASSES - 1], room[-CLASSES:]
 
-    # Padding makes rows of `lanes` elements of a chunk.
-    lanes = _lanes(min(tensor.numel(), CHUNK))
+    # Padding makes rows of `lanes` elements of a chunk, so that at most 4096 elements of it add to one word.
+    lanes = 32 if min(tensor.numel(), CHUNK) <= 1 << 17 else 1024
     padding = 0
     values = None
     for index, part in enumerate(parts):
@@ -300,11 +295,6 @@ def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
         _write_moments(values, floats[2 + 3 * index : 5 + 3 * index])
     torch.sum(histogram, dim=1, dtype=torch.int64, out=classes)
     return _Record(words, start, len(parts), tensor.numel(), padding, times, is_scaled)
-
-
-def _lanes(size: int) -> int:
-    """Number of lanes, so that at most 4096 elements of a chunk add to one word."""
-    return 32 if size <= 1 << 17 else 1024
 
 
 def _widen(piece: torch.Tensor, lanes: int) -> tuple[torch.Tensor, int]:

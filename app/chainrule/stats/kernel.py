@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,32 +38,13 @@ NUMPY_IS_FASTER = 4096
 
 NAN = math.nan
 
-_HAVE_EXTREMES = frozenset(
-    (
-        torch.float32,
-        torch.float64,
-        torch.float16,
-        torch.bfloat16,
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-    )
-)
+_HAVE_EXTREMES = {
+    getattr(torch, name) for name in "float32 float64 float16 bfloat16 uint8 int8 int16 int32 int64".split()
+}
 """Dtypes that `aminmax` takes; the other real dtypes are widened to float64 first."""
 
-_READABLE = _HAVE_EXTREMES | {
-    torch.bool,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-    torch.float8_e4m3fn,
-    torch.float8_e4m3fnuz,
-    torch.float8_e5m2,
-    torch.float8_e5m2fnuz,
-    torch.float8_e8m0fnu,
-}
+_OTHERS = "bool uint16 uint32 uint64 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
+_READABLE = _HAVE_EXTREMES | {getattr(torch, name) for name in _OTHERS.split()}
 """Dtypes that PyTorch widens to float64; the others are bits without a number, or pack several values in a byte."""
 
 
@@ -76,19 +56,12 @@ class _Buffers(threading.local):
         self._position = np.empty(CHUNK)
         self._bin = np.empty(CHUNK, np.uint8)
         self._is_zero = np.empty(CHUNK, np.bool_)
-        self._slices: dict[int, _Slices] = {}
 
     def of(self, size: int) -> _Slices:
         """The buffers cut to `size`: float64 as tensor and array, uint8 as tensor and array, and a mask."""
-        slices = self._slices.get(size)
-        if slices is None:
-            if len(self._slices) >= 256:
-                self._slices.clear()
-            position, bins = self._position[:size], self._bin[:size]
-            with torch.inference_mode(False):
-                tensors = torch.from_numpy(position), torch.from_numpy(bins)
-            slices = self._slices[size] = (tensors[0], position, tensors[1], bins, self._is_zero[:size])
-        return slices
+        position, bins = self._position[:size], self._bin[:size]
+        with torch.inference_mode(False):
+            return torch.from_numpy(position), position, torch.from_numpy(bins), bins, self._is_zero[:size]
 
 
 _Slices = tuple[torch.Tensor, FloatArray, torch.Tensor, npt.NDArray[np.uint8], npt.NDArray[np.bool_]]
@@ -178,7 +151,9 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
     times = 1
     if not tensor.is_contiguous():
         tensor, times = without_repeats(tensor)
-    if not (kernel is not None and _summarize_dense(tensor, moments, counts, kernel)):
+    # The kernel may be able to read a tensor on the host without its repeats or its gradient, or a small copy.
+    small = tensor.numel() <= PIECE
+    if kernel is None or not kernel.summarize(tensor.resolve_neg().contiguous() if small else tensor, moments, counts):
         _summarize_by_torch(tensor, moments, counts)
     if times > 1:
         repeat(moments, counts, times)
@@ -192,81 +167,43 @@ def repeat(moments: FloatArray, counts: CountArray, times: int) -> None:
     counts *= np.uint32(times)
 
 
-def _summarize_dense(tensor: torch.Tensor, moments: FloatArray, counts: CountArray, kernel: native.Kernel) -> bool:
-    """Let the compiled kernel read a small contiguous copy of a tensor."""
-    if tensor.numel() > PIECE or (tensor.is_contiguous() and not tensor.is_neg()):
-        # The kernel may be able to read a contiguous tensor without its repeats or its gradient.
-        return not tensor.is_neg() and kernel.summarize(tensor, moments, counts)
-    return kernel.summarize(tensor.resolve_neg().contiguous(), moments, counts)
-
-
-@dataclass(slots=True)
-class _Scan:
-    """Results of the first reading. Without a finite value `low` > `high`."""
-
-    low: float = math.inf
-    high: float = -math.inf
-    nan: int = 0
-    posinf: int = 0
-    neginf: int = 0
-
-
-@dataclass(slots=True)
-class _Moments:
-    """Number, mean and squared deviations of the positions so far."""
-
-    size: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    def join(self, size: int, mean: float, squares: float) -> None:
-        """Add the moments of `size` more (Chan, Golub & LeVeque 1979, equation 2.1)."""
-        step, before, self.size = mean - self.mean, self.size, self.size + size
-        self.mean += step * (size / self.size)
-        self.squares += squares + step * step * (before * (size / self.size))
-
-
 def _summarize_by_torch(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> None:
-    scan = _scan(tensor)
+    low, high, nan, posinf, neginf = _scan(tensor)
     n = tensor.numel()
-    finite = n - scan.nan - scan.posinf - scan.neginf
-    mean = std = low = high = norm = NAN
+    finite = n - nan - posinf - neginf
+    mean = std = norm = NAN
     zeros = 0
     counts[:] = 0
-    if finite:
-        # Adding 0 turns -0 into 0: otherwise the sign would depend on the order of reading.
-        low, high = scan.low + 0.0, scan.high + 0.0
-        if low == high:
-            counts[0] = finite
-            mean, std, norm, zeros = low, 0.0, abs(low) * math.sqrt(finite), finite if low == 0 else 0
-        else:
-            mean, std, norm, zeros = _count(tensor, low, high, finite < n, counts)
-    moments[:] = (n, mean, std, low, high, norm, zeros / n, scan.nan, scan.posinf, scan.neginf, NAN, NAN)
+    if not finite:
+        low = high = NAN
+    elif low == high:
+        counts[0] = finite
+        mean, std, norm, zeros = low, 0.0, abs(low) * math.sqrt(finite), finite if low == 0 else 0
+    else:
+        mean, std, norm, zeros = _count(tensor, low, high, finite < n, counts)
+    moments[:] = (n, mean, std, low, high, norm, zeros / n, nan, posinf, neginf, NAN, NAN)
 
 
-def _scan(tensor: torch.Tensor) -> _Scan:
-    scan = _Scan()
+def _scan(tensor: torch.Tensor) -> tuple[float, float, int, int, int]:
+    """The extremes of the finite values, and the numbers of NaN, +Inf and -Inf."""
+    lows, highs, specials = [math.inf], [-math.inf], [0, 0, 0]
     for piece in pieces(tensor, PIECE):
         extremes = torch.aminmax(piece if piece.dtype in _HAVE_EXTREMES else piece.to(torch.float64))
         low, high = float(extremes.min.item()), float(extremes.max.item())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            low, high = _scan_specials(piece, scan)
-        scan.low, scan.high = min(scan.low, low), max(scan.high, high)
-    return scan
-
-
-def _scan_specials(tensor: torch.Tensor, scan: _Scan) -> tuple[float, float]:
-    """Count non-finite values into `scan`; return the extremes of the finite ones."""
-    low, high = math.inf, -math.inf
-    for piece in pieces(tensor, CHUNK):
-        values = _widened(piece)[1]
-        scan.nan += int(np.count_nonzero(np.isnan(values)))
-        scan.posinf += int(np.count_nonzero(values == math.inf))
-        scan.neginf += int(np.count_nonzero(values == -math.inf))
-        finite = values[np.isfinite(values)]
-        if finite.size:
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-    return low, high
+        if math.isfinite(low) and math.isfinite(high):
+            lows.append(low)
+            highs.append(high)
+            continue
+        for part in pieces(piece, CHUNK):
+            values = _widened(part)[1]
+            found = (np.isnan(values), values == math.inf, values == -math.inf)
+            specials = [count + int(np.count_nonzero(each)) for count, each in zip(specials, found, strict=True)]
+            finite = values[np.isfinite(values)]
+            lows.append(float(finite.min(initial=math.inf)))
+            highs.append(float(finite.max(initial=-math.inf)))
+    nan, posinf, neginf = specials
+    # Adding 0 turns -0 into 0: otherwise the sign would depend on the order of reading.
+    return min(lows) + 0.0, max(highs) + 0.0, nan, posinf, neginf
 
 
 def _widened(piece: torch.Tensor) -> _Slices:
@@ -293,7 +230,7 @@ def _count(
     # Moments of the positions p = (x - low) · bins_per_unit in [0, 64], chunk by chunk about the chunk's own mean:
     # E p² - (E p)² would lose up to 2n roundings if all but a few values lie close together. The variance is at least
     # 64²/2n, since both ends are attained.
-    moments = _Moments()
+    total, mean, squares = 0, 0.0, 0.0
     histogram = np.zeros(BINS + 1, np.int64)
     for piece in pieces(tensor, CHUNK):
         position_tensor, position, bin_tensor, bins, is_zero = _widened(piece)
@@ -313,22 +250,25 @@ def _count(
         np.copyto(bins, position, casting="unsafe")
         if size > NUMPY_IS_FASTER:
             histogram += torch.bincount(bin_tensor, minlength=BINS + 1).numpy()
-            mean = position_tensor.sum().item() / size
-            np.subtract(position, mean, out=position)
+            own_mean = position_tensor.sum().item() / size
+            np.subtract(position, own_mean, out=position)
             # numpy's dot would wake the threads of its BLAS, which then spin.
-            squares = torch.dot(position_tensor, position_tensor).item()
+            own_squares = torch.dot(position_tensor, position_tensor).item()
         else:
             histogram += np.bincount(bins, minlength=BINS + 1)
-            mean = float(position.sum()) / size
-            np.subtract(position, mean, out=position)
-            squares = float(position @ position)
-        moments.join(size, mean, squares)
+            own_mean = float(position.sum()) / size
+            np.subtract(position, own_mean, out=position)
+            own_squares = float(position @ position)
+        # Joined to those before (Chan, Golub & LeVeque 1979, equation 2.1).
+        step, before, total = own_mean - mean, total, total + size
+        mean += step * (size / total)
+        squares += own_squares + step * step * (before * (size / total))
 
     histogram[BINS - 1] += histogram[BINS]  # x = high falls on the outer edge of the last bin
     counts[:] = histogram[:BINS]
-    std = math.sqrt(moments.squares / moments.size) / bins_per_unit
-    mean = low + moments.mean / bins_per_unit
-    norm = math.sqrt(moments.size) * math.hypot(mean, std)
+    std = math.sqrt(squares / total) / bins_per_unit
+    mean = low + mean / bins_per_unit
+    norm = math.sqrt(total) * math.hypot(mean, std)
     if exponent:
         mean, std, norm = (_ldexp(value, exponent) for value in (mean, std, norm))
     return mean, std, norm, zeros

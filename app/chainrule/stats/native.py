@@ -36,8 +36,7 @@ class Kernel(Protocol):
         """Read tensors of exactly these types through their DLPack exchange API, a capsule; `tensor` is an example.
 
         Raises:
-            ImportError: the API is of another major version or lends no tensors, or the tensor lacks `is_neg` or a
-                storage.
+            ImportError: the API or the tensor is of another kind.
         """
 
     def is_readable(self, tensor: torch.Tensor, /) -> bool:
@@ -47,12 +46,7 @@ class Kernel(Protocol):
         """Write the statistics into their rows."""
 
     def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, row: int, /) -> bool:
-        """`summarize` into one row of arrays (rows, 12) and (rows, 64).
-
-        Raises:
-            IndexError: there is no such row, or the arrays have different numbers of rows.
-            ValueError: the arrays are not contiguous native float64 and uint32 of these shapes.
-        """
+        """`summarize` into one row of arrays (rows, 12) and (rows, 64)."""
 
     def dead_fraction(self, tensor: torch.Tensor, /) -> float | None:
         """Share of units that are above zero for no input of the batch."""

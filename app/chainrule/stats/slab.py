@@ -83,10 +83,6 @@ class StatisticsSlab:
         self._fetch()
         return _joined([counts for _, counts in self._blocks])
 
-    def add(self) -> int:
-        """Reserve a row and return its number; the caller writes it."""
-        return self._reserve()[0]
-
     def take(self, tensor: torch.Tensor) -> int:
         """Add a row with the statistics of `tensor` (see `unsupported`) and return its number.
 
@@ -145,18 +141,13 @@ class StatisticsSlab:
 
     def copy(self, row: int) -> int:
         """Add a copy of `row` for a tensor with the same elements in another order; return its number."""
-        new = self.add()
-        self.write_copy(row, new)
+        new = self._reserve()[0]
+        if self._waiting is None or not self._waiting.write_copy(row, new):
+            (moments, counts), (new_moments, new_counts) = self._at(row), self._at(new)
+            new_moments[:] = moments
+            new_moments[DEAD_FRACTION:] = np.nan  # these depend on the order
+            new_counts[:] = counts
         return new
-
-    def write_copy(self, row: int, new: int) -> None:
-        """Copy `row` to `new`, except the columns that depend on the order of the elements."""
-        if self._waiting is not None and self._waiting.write_copy(row, new):
-            return
-        (moments, counts), (new_moments, new_counts) = self._at(row), self._at(new)
-        new_moments[:] = moments
-        new_moments[DEAD_FRACTION:] = np.nan
-        new_counts[:] = counts
 
     def table(self, tensors: list[str], rows: list[int]) -> StatisticsTable:
         """The finished table: `rows[i]` of the slab belongs to `tensors[i]`."""

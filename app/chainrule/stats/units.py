@@ -12,11 +12,9 @@ SATURATED = 0.97
 
 
 def dead_fraction(activation: torch.Tensor) -> float:
-    """Share of units that are not above zero for any input of the batch.
+    """Share of units that are not above zero for any input of the batch; one that is NaN for some input is not dead.
 
-    Args:
-        activation: floats, (batch, …) with at least two dimensions and one element; each place in … is a unit. A unit
-            that is NaN for some input is not dead.
+    `activation`: floats, (batch, …) with at least one element; each place in … is a unit.
 
     Raises:
         ValueError: its memory was given back.
@@ -32,9 +30,7 @@ def dead_fraction(activation: torch.Tensor) -> float:
 def saturation(activation: torch.Tensor, middle: float) -> float:
     """Share of values that are saturated, in the arithmetic of their own dtype.
 
-    Args:
-        activation: floats, any shape, at least one element.
-        middle: of the activation's range: 0 for (-1, 1), 0.5 for (0, 1), which is first mapped to (-1, 1).
+    `middle` of the activation's range: 0 for (-1, 1), 0.5 for (0, 1), which is first mapped to (-1, 1).
 
     Raises:
         ValueError: its memory was given back.

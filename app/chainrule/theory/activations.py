@@ -23,26 +23,18 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 class Activation:
     """φ and φ′ as functions of an array of preactivations.
 
-    Attributes:
-        both: u → (φ(u), φ′(u)), which share most of their work.
-        homogeneous: φ(s u) = s φ(u) for s > 0.
-        step: largest spacing at which an evenly spaced rule gives the powers of φ and φ′ to three digits; None where φ
-            has a kink. The nearer φ's poles are to the real axis, the smaller it is.
-        plateaus: the limits of a bounded φ, else None.
+    `step`: the largest spacing at which an evenly spaced rule gives the powers of φ and φ′ to three digits; None where
+    φ has a kink. The nearer φ's poles are to the real axis, the smaller it is.
     """
 
-    both: Callable[[Array], tuple[Array, Array]]
-    homogeneous: bool = False
+    both: Callable[[Array], tuple[Array, Array]]  # u → (φ(u), φ′(u)), which share most of their work
+    homogeneous: bool = False  # φ(s u) = s φ(u) for s > 0
     step: float | None = None
-    plateaus: tuple[float, float] | None = None
+    plateaus: tuple[float, float] | None = None  # of a bounded φ
 
     def value(self, u: Array) -> Array:
         """φ(u)."""
         return self.both(u)[0]
-
-    def derivative(self, u: Array) -> Array:
-        """φ′(u)."""
-        return self.both(u)[1]
 
 
 def normal_cdf(u: Array) -> Array:
@@ -51,14 +43,6 @@ def normal_cdf(u: Array) -> Array:
     cdf *= 0.5
     cdf += 0.5
     return cdf
-
-
-def _relu(u: Array) -> tuple[Array, Array]:
-    return np.maximum(u, 0.0), (u > 0).astype(np.float64)
-
-
-def _leaky_relu(u: Array) -> tuple[Array, Array]:
-    return np.maximum(u, LEAKY_SLOPE * u), np.where(u > 0, 1.0, LEAKY_SLOPE)
 
 
 def _tanh(u: Array) -> tuple[Array, Array]:
@@ -109,8 +93,10 @@ def _selu(u: Array) -> tuple[Array, Array]:
 
 ACTIVATIONS: Mapping[str, Activation] = {
     "linear": Activation(lambda u: (u, np.ones_like(u)), homogeneous=True),
-    "relu": Activation(_relu, homogeneous=True),
-    "leaky_relu": Activation(_leaky_relu, homogeneous=True),
+    "relu": Activation(lambda u: (np.maximum(u, 0.0), (u > 0).astype(np.float64)), homogeneous=True),
+    "leaky_relu": Activation(
+        lambda u: (np.maximum(u, LEAKY_SLOPE * u), np.where(u > 0, 1.0, LEAKY_SLOPE)), homogeneous=True
+    ),
     "tanh": Activation(_tanh, step=0.45, plateaus=(-1.0, 1.0)),
     "sigmoid": Activation(_sigmoid, step=0.9, plateaus=(0.0, 1.0)),
     "gelu": Activation(_gelu, step=0.75),

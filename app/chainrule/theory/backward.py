@@ -34,21 +34,13 @@ from chainrule.theory.laws import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gradients:
-    """The gradients with respect to the layers' activations, in columns `(L,)`.
+    """The gradients with respect to the layers' activations, in columns `(L,)`."""
 
-    Attributes:
-        noise: the part that is not along the activation.
-        variances: of all elements.
-        pair_overlap: mean squared correlation of two inputs' gradients.
-        signal_part: share of the second moment that is coherent.
-        out_part: share of the second moment that comes from the output, rather than from the target.
-    """
-
-    noise: Gaussians
+    noise: Gaussians  # the part that is not along the activation
     variances: Variances
-    pair_overlap: Array
-    signal_part: Array
-    out_part: Array
+    pair_overlap: Array  # mean squared correlation of two inputs' gradients
+    signal_part: Array  # share of the second moment that is coherent
+    out_part: Array  # share of the second moment that comes from the output, rather than from the target
 
 
 def backward(net: Net, layers: Layers) -> Figures:
@@ -62,9 +54,6 @@ def backward(net: Net, layers: Layers) -> Figures:
     strays = Strays(zero, zero.copy())
     strays.variance[-1], strays.with_q[-1] = layers.strays.variance[-1], layers.strays.with_q[-1]
     return gradients.variances.expected(arriving, strays)
-
-
-# --------------------------------------------------------------------------------------------------------- the gradient
 
 
 class _Row(NamedTuple, Generic[Number]):
@@ -133,14 +122,8 @@ def _columns(net: Net, layers: Layers, row: _Row[Array], elements: int) -> Gradi
     inputs = net.batch
     # A gradient passes the transposed weights of the next layer.
     freedom = [net.freedom(fan_out, n) for n, fan_out in zip(net.widths[1:], net.widths[2:], strict=False)]
-    noise = Gaussians(
-        second_moment=row.from_out + row.from_target,
-        c=row.c,
-        scatter=row.scatter,
-        units=layers.preactivations.units,
-        inputs=inputs,
-        freedom=np.array([*freedom, 1.0]),
-    )
+    units, second_moment = layers.preactivations.units, row.from_out + row.from_target
+    noise = Gaussians(second_moment, row.c, row.scatter, units, inputs, np.array([*freedom, 1.0]))
     signal = row.coherent**2 * layers.second
     total = signal + noise.second_moment
     signal_part = quotient(signal, total, total > 0)
@@ -172,9 +155,6 @@ def _variances(coherent: Array, noise: Gaussians, layers: Layers, elements: int)
         own[-1] = (activations.own[-1] * out**2 + (4 * out + 2) / elements) / residual**2
         slope[-1], c_slope[-1] = (activations.slope[-1] * out / residual, activations.c_slope[-1] * out / residual)
     return Variances(value, own, slope, c_slope)
-
-
-# ------------------------------------------------------------------------------------------------------------ its noise
 
 
 def _mask_noise(layers: Layers, gradients: Gradients) -> Laws:

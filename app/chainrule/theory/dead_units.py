@@ -22,10 +22,7 @@ def dead_fractions(correlations: Array, inputs: int) -> Array:
 
     With u_i = √c z + √(1−c) z_i and r = √(c/(1−c)) a unit is dead if the largest z_i is ≤ −r z. Hence two forms,
     E[Φ(−M/r)] over that largest M and E[Φ(−r z)^inputs] over z; each is smooth where the other has a step.
-
-    Args:
-        correlations: of two inputs' preactivations, `(L,)`, in [0, 1].
-        inputs: the batch size.
+    `correlations` of two inputs' preactivations: `(L,)`, in [0, 1].
     """
     with np.errstate(divide="ignore", under="ignore"):
         r = np.sqrt(correlations / (1 - correlations))

@@ -24,7 +24,7 @@ import numpy as np
 from chainrule.theory.activations import activation_named
 from chainrule.theory.gaussian import Array, Mask, Number
 from chainrule.theory.laws import Gaussians, Laws, Strays, Variances, chi_square_law, of_all_pairs, quotient
-from chainrule.theory.unit import Marginal, Units, marginal, marginal_columns, unit, unit_columns
+from chainrule.theory.unit import Marginal, Units, marginal, unit, unit_columns
 
 SMALLEST_Q, LARGEST_Q = 1e-140, 1e140
 """Variances are followed between these: squares of values beyond overflow float64."""
@@ -39,21 +39,13 @@ LINEAR = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """A net of random weights with its inputs: x and, for the mean squared error, y, both N(0, 1).
+    """A net of random weights with its inputs: x and, for the mean squared error, y, both N(0, 1)."""
 
-    Attributes:
-        widths: n_in, hidden …, n_out.
-        activations: φ of each layer, `linear` for none.
-        variances: (σ_w², σ_b²) of each layer.
-        batch: inputs.
-        orthogonal: weights are orthogonal matrices, which keep a vector's length, rather than independent elements.
-    """
-
-    widths: tuple[int, ...]
-    activations: tuple[str, ...]
-    variances: tuple[tuple[float, float], ...]
+    widths: tuple[int, ...]  # n_in, hidden …, n_out
+    activations: tuple[str, ...]  # of each layer, `linear` for none
+    variances: tuple[tuple[float, float], ...]  # (σ_w², σ_b²) of each layer
     batch: int
-    orthogonal: bool = False
+    orthogonal: bool = False  # weights are orthogonal matrices, which keep a vector's length
 
     def freedom(self, fan_in: int, fan_out: int) -> float:
         """The share of the randomness of |W x| that is left, relative to independent weights."""
@@ -62,37 +54,21 @@ class Net:
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """The layers of the forward pass, in columns `(L,)`.
-
-    Attributes:
-        activations: φ of each.
-        preactivations: given q.
-        walk: of ln q, relative to mean-field theory's.
-        strays: of c.
-        share: the part of q that comes from the weights, not the biases.
-        moments: of φ and φ′ at q, or at 1 if φ is homogeneous.
-        units: at the same q.
-        size: the missing factor of E φ²: q if φ is homogeneous, else 1.
-        noise: of ln(mean φ²), given q.
-        second: E φ².
-        c_after: E[φ(u₁)φ(u₂)] / E φ².
-        unevenness: the part of ln q that comes from few inputs with a large q.
-        walked: the norm has walked too far for bands, and figures for bands are missing.
-    """
+    """The layers of the forward pass, in columns `(L,)`."""
 
     activations: tuple[str, ...]
-    preactivations: Gaussians
-    walk: Laws
-    strays: Strays
-    share: Array
-    moments: Marginal[Array]
-    units: Units
-    size: Array
-    noise: Laws
-    second: Array
-    c_after: Array
-    unevenness: Array
-    walked: bool
+    preactivations: Gaussians  # given q
+    walk: Laws  # of ln q, relative to mean-field theory's
+    strays: Strays  # of c
+    share: Array  # the part of q that comes from the weights, not the biases
+    moments: Marginal[Array]  # of φ and φ′ at q, or at 1 if φ is homogeneous
+    units: Units  # at the same q
+    size: Array  # the missing factor of E φ²: q if φ is homogeneous, else 1
+    noise: Laws  # of ln(mean φ²), given q
+    second: Array  # E φ²
+    c_after: Array  # E[φ(u₁)φ(u₂)] / E φ²
+    unevenness: Array  # the part of ln q that comes from few inputs with a large q
+    walked: bool  # the norm has walked too far for bands, and figures for bands are missing
 
     def __len__(self) -> int:
         return len(self.activations)
@@ -222,26 +198,8 @@ def forward(net: Net, typical: bool) -> Layers:
         if typical:
             second, noise_mean = second * math.exp(noise_mean), 0.0
 
-        rows.append(
-            _Row(
-                q=q,
-                c=c,
-                scatter=scatter,
-                units=n,
-                freedom=freedom,
-                share=share,
-                unevenness=unevenness,
-                size=size,
-                walk_mean=walk_mean,
-                walk_variance=walk_variance,
-                noise_mean=noise_mean,
-                noise_variance=noise_variance,
-                second=second,
-                c_after=c_after,
-                c_slope=c_slope,
-                response=response,
-            )
-        )
+        given = (q, c, scatter, n, freedom, share, unevenness, size, walk_mean, walk_variance)
+        rows.append(_Row(*given, noise_mean, noise_variance, second, c_after, c_slope, response))
         marginals.append(moments)
         units.append(drawn)
         single = response**2 * single + chi_square_law(single_noise / n)[1]
@@ -249,7 +207,23 @@ def forward(net: Net, typical: bool) -> Layers:
         walk_mean, walk_variance = response * walk_mean + noise_mean, response**2 * walk_variance + noise_variance
         unevenness = share * response * unevenness + bend
         c = c_after
-    return _layers(net, rows, marginals, unit_columns(units), walked)
+    columns = unit_columns(units)
+    column: _Row[Array] = _Row(*np.array(rows).reshape(-1, len(_Row._fields)).T)
+    return Layers(
+        activations=net.activations[: len(rows)],
+        preactivations=Gaussians(column.q, column.c, column.scatter, column.units, net.batch, column.freedom),
+        walk=Laws(column.walk_mean, column.walk_variance),
+        strays=_strays(rows, columns, net.batch),
+        share=column.share,
+        moments=Marginal(*np.array(marginals).reshape(-1, len(Marginal._fields)).T),
+        units=columns,
+        size=column.size,
+        noise=Laws(column.noise_mean, column.noise_variance),
+        second=column.second,
+        c_after=column.c_after,
+        unevenness=column.unevenness,
+        walked=walked,
+    )
 
 
 def scattered(scatter: float, slope: float, c_after: float, n: int, inputs: int, again: float = 0.0) -> float:
@@ -262,34 +236,6 @@ def scattered(scatter: float, slope: float, c_after: float, n: int, inputs: int,
         return 0.0
     sampled = (1 + 2 * again) * (1 - c_after**2) ** 2 * (1 + scatter - 2 * scatter**2) / n
     return min(1 - c_after**2, slope**2 * scatter + sampled)
-
-
-def _layers(
-    net: Net, rows: Sequence[_Row[float]], moments: Sequence[Marginal[float]], units: Units, walked: bool
-) -> Layers:
-    column: _Row[Array] = _Row(*np.array(rows).reshape(-1, len(_Row._fields)).T)
-    return Layers(
-        activations=net.activations[: len(rows)],
-        preactivations=Gaussians(
-            second_moment=column.q,
-            c=column.c,
-            scatter=column.scatter,
-            units=column.units,
-            inputs=net.batch,
-            freedom=column.freedom,
-        ),
-        walk=Laws(column.walk_mean, column.walk_variance),
-        strays=_strays(rows, units, net.batch),
-        share=column.share,
-        moments=marginal_columns(moments),
-        units=units,
-        size=column.size,
-        noise=Laws(column.noise_mean, column.noise_variance),
-        second=column.second,
-        c_after=column.c_after,
-        unevenness=column.unevenness,
-        walked=walked,
-    )
 
 
 def _strays(rows: Sequence[_Row[float]], units: Units, inputs: int) -> Strays:

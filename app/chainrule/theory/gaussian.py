@@ -51,7 +51,7 @@ def halvings_for(scale: float) -> int:
 
 
 def expectation(values: Array) -> float:
-    """E[f(z)] from f's values `(..., 2496)` at the nodes of `rule`."""
+    """E[f(z)] from f's values `(2496,)` at the nodes of `rule`."""
     return float(values @ rule()[1])
 
 

@@ -76,19 +76,12 @@ class Strays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variances:
-    """The variance over all elements of a tensor, and how it depends on the layer before.
+    """The variance over all elements of a tensor, and how it depends on the layer before."""
 
-    Attributes:
-        value: its expectation over draws.
-        own: its variance over draws, given the layer before, relative to value².
-        slope: d ln value / d ln q.
-        c_slope: d ln value / d c.
-    """
-
-    value: Array
-    own: Array
-    slope: Array
-    c_slope: Array
+    value: Array  # its expectation over draws
+    own: Array  # its variance over draws, given the layer before, relative to value²
+    slope: Array  # d ln value / d ln q
+    c_slope: Array  # d ln value / d c
 
     def expected(self, walk: Laws, strays: Strays) -> Figures:
         """The standard deviation, where ln q obeys `walk` and c has its `strays`."""
@@ -106,22 +99,14 @@ class Gaussians:
     """Tensors (B, n) of n independent normal units, with correlation c between any two of the B inputs.
 
     Preactivations are such tensors given the layers before, gradients given the layers after.
-
-    Attributes:
-        second_moment: of its elements.
-        c: the mean correlation.
-        scatter: variance of the correlation from pair to pair; few dimensions hold few orthogonal directions.
-        units: n.
-        inputs: B.
-        freedom: see `Net`.
     """
 
     second_moment: Array
-    c: Array
-    scatter: Array
-    units: Array
-    inputs: int
-    freedom: Array
+    c: Array  # the mean correlation
+    scatter: Array  # variance of the correlation from pair to pair; few dimensions hold few orthogonal directions
+    units: Array  # n
+    inputs: int  # B
+    freedom: Array  # see `Net`
 
     @cached_property
     def overlap(self) -> Array:

@@ -15,10 +15,10 @@ from types import MappingProxyType
 import numpy as np
 
 from chainrule.theory.activations import activation_named
-from chainrule.theory.backward import backward, gradients_of
+from chainrule.theory.backward import backward
 from chainrule.theory.dead_units import dead_fractions
 from chainrule.theory.forward import UNEVEN, Layers, Net, forward
-from chainrule.theory.gaussian import Array, Mask
+from chainrule.theory.gaussian import Array
 from chainrule.theory.laws import DEVIATIONS, Figures, chi_square_laws, quotient
 from chainrule.theory.mean_field import saturation
 from chainrule.theory.unit import saturated_shared
@@ -26,11 +26,9 @@ from chainrule.theory.unit import saturated_shared
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The expected value of one figure.
+    """The expected value of one figure: mean-field theory's, corrected for means over finitely many units and inputs.
 
-    Attributes:
-        value: mean-field theory's, corrected for means over finitely many units and inputs.
-        band: (low, high), where 19 of 20 draws lie. Its center is the median, which sinks below `value` with depth.
+    19 of 20 draws lie in the band, (low, high). Its center is the median, which sinks below `value` with depth.
     """
 
     value: float
@@ -50,11 +48,7 @@ def by_layer(columns: Mapping[str, Figures]) -> tuple[Mapping[str, Expected], ..
 
 @lru_cache(maxsize=256)
 def statistics_columns(net: Net, mse: bool = True) -> Mapping[str, Figures]:
-    """The expected figures of every layer, in columns `(L,)`.
-
-    Args:
-        net: of any depth, widths, batch.
-        mse: the loss is the mean squared error, with gradient 2 (out − y) / numel(y). Other losses get no gradient.
+    """The expected figures of every layer, in columns `(L,)`; without `mse`, the loss's, none of the gradient.
 
     Returns:
         preactivation_std, activation_mean, activation_std; dead_fraction unless φ is linear or bounded, as long as the
@@ -67,17 +61,15 @@ def statistics_columns(net: Net, mse: bool = True) -> Mapping[str, Figures]:
     """
     with np.errstate(all="ignore"):
         layers = forward(net, typical=False)
-        if not layers.walked:
-            return MappingProxyType(_figures(net, layers, mse))
-        # The norm walks too far for the slopes at its mean-field value: the band's are taken along the median.
-        values, around = _values(net, layers, mse), _figures(net, forward(net, typical=True), mse)
-        return MappingProxyType(
-            {
-                name: Figures(values[name], figures.low, figures.high).where(~np.isnan(figures.value))
-                for name, figures in around.items()
-                if name in values
+        figures = _figures(net, layers, mse)
+        if layers.walked:
+            # The norm walks too far for the slopes at its mean-field value: the band's are taken along the median.
+            figures = {
+                name: Figures(figures[name].value, around.low, around.high).where(~np.isnan(around.value))
+                for name, around in _figures(net, forward(net, typical=True), mse).items()
+                if name in figures
             }
-        )
+    return MappingProxyType(figures)
 
 
 def _figures(net: Net, layers: Layers, mse: bool) -> dict[str, Figures]:
@@ -87,48 +79,21 @@ def _figures(net: Net, layers: Layers, mse: bool) -> dict[str, Figures]:
         "activation_mean": _activation_mean(layers),
         "activation_std": layers.variances.expected(walk, strays),
     }
-    if (rectified := _rectified(layers)).any():
+    bounded = np.array([activation_named(each).plateaus is not None for each in layers.activations], dtype=bool)
+    # Of even inputs only, since one odd input keeps a unit alive.
+    rectified = ~bounded & ~layers.are("linear") & (layers.unevenness < UNEVEN / 10)
+    if rectified.any():
         figures["dead_fraction"] = _dead_fraction(layers).where(rectified)
-    if (bounded := _bounded(layers)).any():
+    if bounded.any():
         figures["saturation"] = _saturation(layers).where(bounded)
     depth = len(net.activations)
     if mse and len(layers) == depth:
         figures["gradient_std"] = backward(net, layers)
+    missing = np.full(depth - len(layers), np.nan)
     return {
-        name: Figures(*(_padded(column, depth) for column in (figure.value, figure.low, figure.high)))
+        name: Figures(*(np.append(column, missing) for column in (figure.value, figure.low, figure.high)))
         for name, figure in figures.items()
     }
-
-
-def _values(net: Net, layers: Layers, mse: bool) -> dict[str, Array]:
-    """The values of `_figures` without bands, in half the time."""
-    values = {
-        "preactivation_std": np.sqrt(layers.preactivations.variances.value),
-        "activation_mean": layers.mean,
-        "activation_std": np.sqrt(layers.variances.value),
-    }
-    if (rectified := _rectified(layers)).any():
-        values["dead_fraction"] = np.where(rectified, _dead_shares(layers, layers.preactivations.c), np.nan)
-    if (bounded := _bounded(layers)).any():
-        values["saturation"] = np.where(bounded, _saturated_shares(layers), np.nan)
-    depth = len(net.activations)
-    if mse and len(layers) == depth:
-        values["gradient_std"] = np.sqrt(gradients_of(net, layers).variances.value)
-    return {name: _padded(column, depth) for name, column in values.items()}
-
-
-def _padded(column: Array, depth: int) -> Array:
-    """Append NaN for missing layers."""
-    return np.append(column, np.full(depth - column.size, np.nan))
-
-
-def _rectified(layers: Layers) -> Mask:
-    """Layers that get a dead fraction: of even inputs only, since one odd input keeps a unit alive."""
-    return ~_bounded(layers) & ~layers.are("linear") & (layers.unevenness < UNEVEN / 10)
-
-
-def _bounded(layers: Layers) -> Mask:
-    return np.array([activation_named(each).plateaus is not None for each in layers.activations], dtype=bool)
 
 
 def _activation_mean(layers: Layers) -> Figures:
@@ -138,7 +103,7 @@ def _activation_mean(layers: Layers) -> Figures:
     own = (np.maximum(0.0, layers.second * layers.c_after - mean**2) + within / given.inputs) / n
     own = np.where(layers.are("linear"), given.mean_variance, own + 2 * slope**2 * given.scatter / n)
 
-    additive = _additive(mean, own + slope**2 * layers.walk.variance)
+    reach = DEVIATIONS * np.sqrt(own + slope**2 * layers.walk.variance)
     # A mean that hardly ever changes its sign obeys a law of its logarithm, like a norm; ln(mean²) is twice ln(mean).
     signed = layers.are("relu") | (own < 0.1 * mean**2)
     some = mean != 0
@@ -146,8 +111,8 @@ def _activation_mean(layers: Layers) -> Figures:
     low, high = (laws + layers.walk.answered(quotient(2 * slope, mean, some))).band(np.abs(mean))
     return Figures(
         mean,
-        np.where(signed, np.where(mean > 0, low, -high), additive.low),
-        np.where(signed, np.where(mean > 0, high, -low), additive.high),
+        np.where(signed, np.where(mean > 0, low, -high), mean - reach),
+        np.where(signed, np.where(mean > 0, high, -low), mean + reach),
     )
 
 
@@ -156,18 +121,15 @@ def _dead_fraction(layers: Layers) -> Figures:
     given = layers.preactivations
     step = np.sqrt(layers.strays.variance)
     c = np.stack([given.c, np.minimum(1.0, given.c + step), np.maximum(0.0, given.c - step)])
-    dead, more, less = _dead_shares(layers, c)
+    shares = dead_fractions(c.ravel(), given.inputs).reshape(c.shape)
+    dead, more, less = np.where(given.second_moment == 0, 1.0, shares)
     return _share(dead, dead * (1 - dead) / given.units + ((more - less) / 2) ** 2, given.units)
 
 
-def _dead_shares(layers: Layers, c: Array) -> Array:
-    """The expected share of dead units at correlations `(…, L)`: 1 where all preactivations are 0."""
-    given = layers.preactivations
-    return np.where(given.second_moment == 0, 1.0, dead_fractions(c.ravel(), given.inputs).reshape(c.shape))
-
-
 def _saturation(layers: Layers) -> Figures:
-    given, slope, shares = layers.preactivations, layers.moments.saturation_slope, _saturated_shares(layers)
+    given, slope = layers.preactivations, layers.moments.saturation_slope
+    rows = zip(layers.activations, given.second_moment.tolist(), strict=True)
+    shares = np.array([saturation(activation, q) or 0.0 for activation, q in rows])
     shared = np.zeros(len(layers))
     for activation in set(layers.activations):
         of_it = layers.are(activation)
@@ -175,16 +137,6 @@ def _saturation(layers: Layers) -> Figures:
     single = np.maximum(0.0, shares * (1 - shares) - shared)
     own = (shared + single / given.inputs + 2 * slope**2 * given.scatter) / given.units
     return _share(shares, own + slope**2 * layers.walk.variance, given.units * given.inputs)
-
-
-def _saturated_shares(layers: Layers) -> Array:
-    rows = zip(layers.activations, layers.preactivations.second_moment.tolist(), strict=True)
-    return np.array([saturation(activation, q) or 0.0 for activation, q in rows])
-
-
-def _additive(value: Array, variance: Array) -> Figures:
-    reach = DEVIATIONS * np.sqrt(variance)
-    return Figures(value, value - reach, value + reach)
 
 
 def _share(value: Array, variance: Array, trials: Array) -> Figures:

@@ -52,21 +52,12 @@ ZERO = Elements(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """A Linear or a convolution.
+    """A Linear or a convolution."""
 
-    Attributes:
-        fan_in: products that are summed per output element, on average: taps beyond a border do not count.
-        fan_out: products that an input element is part of, on average.
-        units_in: input features or channels.
-        units: output features or channels.
-        weight: the weight's elements.
-        bias: the bias's elements; ZERO without one.
-    """
-
-    fan_in: float
-    fan_out: float
-    units_in: int
-    units: int
+    fan_in: float  # products that are summed per output element, on average: taps beyond a border do not count
+    fan_out: float  # products that an input element is part of, on average
+    units_in: int  # input features or channels
+    units: int  # output features or channels
     weight: Elements
     bias: Elements = ZERO
 
@@ -95,25 +86,14 @@ def convolution(
     weight: Elements,
     bias: Elements = ZERO,
 ) -> Weighing:
-    """A convolution.
+    """A convolution of channels (in, out).
 
-    Args:
-        channels: in and out.
-        groups: of channels.
-        taps: per dimension of space: input size, output size, and the number of pairs of an output and a tap that lie
-            on the input (`taps_on_input`).
-        weight: its elements.
-        bias: its elements.
+    `taps` has per dimension of space: input size, output size, and the number of pairs of an output and a tap that lie
+    on the input (`taps_on_input`).
     """
     size_in, size_out, pairs = (math.prod(column) for column in zip(*taps, strict=True))
-    return Weighing(
-        fan_in=channels[0] / groups * pairs / size_out,
-        fan_out=channels[1] / groups * pairs / size_in,
-        units_in=channels[0],
-        units=channels[1],
-        weight=weight,
-        bias=bias,
-    )
+    fan_in, fan_out = channels[0] / groups * pairs / size_out, channels[1] / groups * pairs / size_in
+    return Weighing(fan_in, fan_out, *channels, weight, bias)
 
 
 def taps_on_input(size: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -122,17 +102,8 @@ def taps_on_input(size: int, outputs: int, kernel: int, stride: int, padding: in
     return int(np.count_nonzero((places >= 0) & (places < size)))
 
 
-# ------------------------------------------------------------------------------------------------------------- forward
-
-
 def expected_forward(layer: Weighing, x: Elements, activation: str | None, inputs: int) -> Mapping[str, Expected]:
-    """The expected figures of a layer's preactivations and activations.
-
-    Args:
-        layer: a layer without `fault`.
-        x: the input's elements.
-        activation: φ; None if theory does not know it.
-        inputs: the batch size.
+    """The expected figures of a layer without `fault`; `activation` is None if theory does not know it.
 
     Returns:
         preactivation_std; and unless φ is unknown activation_mean and activation_std, dead_fraction if φ has units that
@@ -210,19 +181,11 @@ def _dead(shift: float, c: float, inputs: int) -> float:
         return float(normal_cdf(-(shift + math.sqrt(c) * z) / math.sqrt(1 - c)) ** inputs @ weights)
 
 
-# ------------------------------------------------------------------------------------------------------------ backward
-
-
 def expected_gradient(layer: Weighing, gradient: Elements) -> Expected | None:
-    """The standard deviation of the gradient with respect to a layer's input.
+    """The standard deviation of the gradient with respect to a layer's input, from that of its preactivation.
 
-    Args:
-        layer: a layer without `fault`.
-        gradient: the elements of the gradient with respect to its preactivation.
-
-    Returns:
-        The figure; its band has room for the part of the gradient that comes from the layer's own weights: (x W) Wᵀ
-        points along x. None for a single input unit, or a gradient that is all 0.
+    The band has room for the part of the gradient that comes from the layer's own weights: (x W) Wᵀ points along x.
+    None for a single input unit, or a gradient that is all 0.
     """
     n = layer.units_in
     second = layer.fan_out * layer.weight.variance * gradient.second_moment

@@ -104,14 +104,8 @@ def moments(activation: str, q: float = 1.0) -> Moments:
     if mean**2 < ROUNDING * second_moment:
         mean = 0.0
     squared_gain = q / second_moment if second_moment > 0 and q > 0 else math.inf
-    return Moments(
-        mean,
-        second_moment,
-        std,
-        derivative_second_moment,
-        gain=math.sqrt(squared_gain),
-        chi1_at_gain=squared_gain * derivative_second_moment,
-    )
+    chi1_at_gain = squared_gain * derivative_second_moment
+    return Moments(mean, second_moment, std, derivative_second_moment, math.sqrt(squared_gain), chi1_at_gain)
 
 
 def variance_map(activation: str, q: float, weight_variance: float, bias_variance: float = 0.0) -> float:
@@ -168,23 +162,20 @@ def fixed_point(activation: str, weight_variance: float, bias_variance: float = 
     return FixedPoint(q, c, chi1, depth_scale(chi1), depth_scale(slope))
 
 
-def saturation(activation: str, q: float, within: float = 0.03) -> float | None:
-    """Share of activations in the outer `within`/2 of φ's range at either end; None where φ is not bounded.
-
-    The default is the usual |tanh| > 0.97, mapped to (0, 1) for the sigmoid.
-    """
-    threshold = saturation_threshold(activation, within)
+def saturation(activation: str, q: float) -> float | None:
+    """Share of activations with |tanh| > 0.97, mapped to (0, 1) for the sigmoid; None where φ is not bounded."""
+    threshold = saturation_threshold(activation)
     if threshold is None:
         return None
     return math.erfc(threshold / math.sqrt(2 * q)) if q > 0 else 0.0
 
 
-def saturation_threshold(activation: str, within: float = 0.03) -> float | None:
-    """The |u| beyond which φ(u) is that close to a plateau; None where φ is not bounded."""
+def saturation_threshold(activation: str) -> float | None:
+    """The |u| beyond which φ(u) is saturated; None where φ is not bounded."""
     if activation_named(activation).plateaus is None:
         return None
     # sigmoid(u) = (1 + tanh(u/2)) / 2
-    return math.atanh(1 - within) * (2 if activation == "sigmoid" else 1)
+    return math.atanh(1 - 0.03) * (2 if activation == "sigmoid" else 1)
 
 
 def depth_scale(chi: float) -> float | None:

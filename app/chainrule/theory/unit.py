@@ -33,8 +33,6 @@ REACH = 6.0
 RESOLVED_Q = 50.0
 """The grid resolves the flank of a saturated activation, 1/√q wide, up to this q; larger q have its noise."""
 
-# ---------------------------------------------------------------------------------------------------- one preactivation
-
 
 class Marginal(NamedTuple, Generic[Number]):
     """Moments of φ and φ′ of one preactivation √q z, and their slopes with respect to ln q."""
@@ -54,19 +52,12 @@ def marginal(activation: str, q: float) -> Marginal[float]:
     phi = activation_named(activation)
     halvings = halvings_for(math.sqrt(q))
     nodes, weights = _scored_rule(halvings)
-    figures = np.empty((3, nodes.size))
-    figures[0], derivative = phi.both(math.sqrt(q) * nodes)
-    np.multiply(figures[0], figures[0], out=figures[1])
-    np.multiply(derivative, derivative, out=figures[2])
+    value, derivative = phi.both(math.sqrt(q) * nodes)
+    figures = np.stack([value, value * value, derivative * derivative])
     moments, slopes = (weights @ figures.T).tolist()
     if moments[0] ** 2 < ROUNDING * moments[1]:
         moments[0] = 0.0
     return Marginal._make([*moments, *slopes, _saturation_slope(activation, q, halvings)])
-
-
-def marginal_columns(marginals: Sequence[Marginal[float]]) -> Marginal[Array]:
-    """The moments of all layers, in columns `(L,)`."""
-    return Marginal(*np.array(marginals).reshape(-1, len(Marginal._fields)).T)
 
 
 @cache
@@ -96,28 +87,16 @@ def _scored_tails(halvings: int) -> tuple[list[float], list[float]]:
     return nodes[above].tolist(), tails.tolist()
 
 
-# ------------------------------------------------------------------------------------------------------- two dimensions
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """One layer's unit on the grid of s and e.
+    """One layer's unit on the grid of s and e."""
 
-    Attributes:
-        second: E φ², as the grid has it.
-        squares_variance: Var φ², of one input.
-        squares_shared: variance over s of the mean of φ² over e.
-        derivative_product: E[φ′(u₁) φ′(u₂)] of two inputs.
-        c_after: correlation of φ of two inputs, E[φ(u₁) φ(u₂)] / E φ²; 1 if φ is all 0.
-        rows: means over e for each s: `(ROWS, nodes)`; missing ones are NaN.
-    """
-
-    second: float
-    squares_variance: float
-    squares_shared: float
-    derivative_product: float
-    c_after: float
-    rows: Array
+    second: float  # E φ², as the grid has it
+    squares_variance: float  # Var φ², of one input
+    squares_shared: float  # variance over s of the mean of φ² over e
+    derivative_product: float  # E[φ′(u₁) φ′(u₂)] of two inputs
+    c_after: float  # correlation of φ of two inputs, E[φ(u₁) φ(u₂)] / E φ²; 1 if φ is all 0
+    rows: Array  # means over e for each s: `(ROWS, nodes)`; missing ones are NaN
 
 
 def unit(activation: str, q: float, c: float, banded: bool) -> Unit:
@@ -189,9 +168,6 @@ def _grid(size: int) -> tuple[Array, Array]:
     nodes = np.linspace(-REACH, REACH, size)
     weights = np.exp(-(nodes**2) / 2)
     return nodes, weights / weights.sum()
-
-
-# ----------------------------------------------------------------------------------------------------------- in columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,9 +247,6 @@ def _columns(rows: Array) -> Mapping[str, Array]:
         "correlation_noise": quotient(mean(off * off), second**2, second > 0),
         "correlation_and_squares": quotient(mean(off * a_centered), second**2, second > 0),
     }
-
-
-# ----------------------------------------------------------------------------------------------------------- saturation
 
 
 def saturated_shared(activation: str, q: Array, c: Array) -> Array:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import CodeType
+from collections.abc import Iterable, Mapping
 
 from chainrule.trace import ops
 from chainrule.trace.flops import backward_flops, flops
-from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
+from chainrule.trace.graph import Failure, Module, Op, Saved, Tensor, Trace
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, dtype_name, out_of_sight
 from chainrule.trace.records import Records
 from chainrule.trace.sources import describe_source, snippets
@@ -40,15 +39,11 @@ def assemble(
             if not of_tensor or of_tensor[-1] is not op_id:
                 of_tensor.append(op_id)
     costs = _costs(journal)
-    sources: dict[tuple[CodeType, int], Source] = {}
-    for op in journal.ops:
-        if op.source is not None and op.source not in sources:
-            sources[op.source] = describe_source(*op.source, model_folder)
-    with_statistics = [row for row, tensor in enumerate(journal.tensors) if tensor.statistics != NO_ROW]
+    places = dict.fromkeys(op.source for op in journal.ops if op.source is not None)
+    sources = {place: describe_source(*place, model_folder) for place in places}
+    with_statistics = journal.rows_with_statistics()
     with out_of_sight():  # fetches the statistics from the device
-        statistics = journal.slab.table(
-            [tensor_ids[row] for row in with_statistics], [journal.tensors[row].statistics for row in with_statistics]
-        )
+        statistics = journal.slab.table(list(with_statistics), list(with_statistics.values()))
 
     return Trace(
         modules=modules,
@@ -98,9 +93,6 @@ def assemble(
     )
 
 
-# -------------------------------------------------------------------- names
-
-
 def _name_outputs(journal: Journal, outputs: Mapping[str, str]) -> None:
     """Give the last forward output of each module in `outputs` (or of a module inside it, or an op) its name."""
     if not outputs:
@@ -133,17 +125,13 @@ def _name_tensors(journal: Journal) -> None:
                 name = f"{path}.{op.name}" if path else op.name
             count = used[name] = used.get(name, -1) + 1
             tensor.name = f"{name}_{count}" if count else name
-    for tensor in gradients:
-        if tensor.gradient_of != NO_ROW:
-            base = journal.tensors[tensor.gradient_of].name + ".g"
-            # Two passes make two gradients of one tensor, if the first was dropped.
-            count = used[base] = used.get(base, 0) + 1
-            tensor.name = f"{base} {count}" if count > 1 else base
-    for tensor in gradients:
-        if tensor.gradient_of == NO_ROW:
-            base = journal.tensors[tensor.share_of].name + ".g share"
-            count = used[base] = used.get(base, 0) + 1
-            tensor.name = f"{base} {count}"
+    for tensor in sorted(gradients, key=lambda each: each.gradient_of == NO_ROW):  # shares can be of gradients
+        is_share = tensor.gradient_of == NO_ROW
+        of = tensor.share_of if is_share else tensor.gradient_of
+        base = journal.tensors[of].name + (".g share" if is_share else ".g")
+        # Two passes make two gradients of one tensor, if the first was dropped.
+        count = used[base] = used.get(base, 0) + 1
+        tensor.name = f"{base} {count}" if is_share or count > 1 else base
 
 
 def _find_preactivations(journal: Journal) -> None:
@@ -159,9 +147,6 @@ def _find_preactivations(journal: Journal) -> None:
                         journal.tensors[op.outputs[0]].role = "preactivation"
 
 
-# -------------------------------------------------------------------- twins
-
-
 def _find_twins(journal: Journal) -> None:
     """Pair the backward ops that no autograd node has paired: hand-written ones, and those inside a custom Function.
 
@@ -170,11 +155,7 @@ def _find_twins(journal: Journal) -> None:
     module's first op.
     """
     _pair_recomputed(journal)
-    first: dict[int, int] = {}
-    for row in range(len(journal.ops) - 1, -1, -1):
-        op = journal.ops[row]
-        if op.phase == "forward":
-            first[op.module] = row
+    first = {op.module: row for row, op in _backwards(journal) if op.phase == "forward"}
     if any(op.twin == NO_ROW and op.phase == "backward" for op in journal.ops):
         _pair_by_what_they_read(journal, first)
     for op in journal.ops:
@@ -188,18 +169,20 @@ def _find_twins(journal: Journal) -> None:
             op.module = journal.ops[op.twin].module
 
 
+def _backwards(journal: Journal) -> Iterable[tuple[int, OpRow]]:
+    return zip(reversed(range(len(journal.ops))), reversed(journal.ops), strict=True)
+
+
 def _pair_by_what_they_read(journal: Journal, first: Mapping[int, int]) -> None:
     readers: dict[tuple[int, int], int] = {}
-    for row in range(len(journal.ops) - 1, -1, -1):
-        op = journal.ops[row]
+    for row, op in _backwards(journal):
         if op.phase == "forward":
             for tensor in op.inputs:
                 # The reader of a view reads the tensor: `x @ w.t()` reads w.
                 through = readers.get((op.module, op.outputs[0]), row) if op.name in ops.VIEWS and op.outputs else row
                 readers[op.module, tensor] = through
     working_for: dict[int, int] = {}
-    for row in range(len(journal.ops) - 1, -1, -1):
-        op = journal.ops[row]
+    for row, op in _backwards(journal):
         if op.phase == "forward":
             continue
         if op.twin == NO_ROW:
@@ -272,10 +255,7 @@ def _find_kept_by_hand(journal: Journal) -> None:
                 tensor = journal.tensors[row]
                 made_forward = tensor.producer == NO_ROW or journal.ops[tensor.producer].phase == "forward"
                 if made_forward and tensor.role != "gradient":
-                    journal.save(row, op.twin)
-
-
-# -------------------------------------------------------------------- modules and costs
+                    journal.saved[row, op.twin] = None
 
 
 def _modules(journal: Journal) -> tuple[tuple[Module, ...], dict[int, str]]:
@@ -301,29 +281,13 @@ def _costs(journal: Journal) -> list[tuple[int, int]]:
     tensors = journal.tensors
     sizes = [math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors]
     costs: list[tuple[int, int]] = []
-    # The layers of a model are alike: the cost of an op with these shapes is computed once.
-    known: dict[tuple[object, ...], int] = {}
     for op in journal.ops:
         read = [tensors[row].shape for row in op.inputs]
         shapes = [tensors[row].shape for row in op.outputs if tensors[row].role != "saved"]
-        node = op.phase == "backward" and op.source is None and op.twin != NO_ROW and op.name != "accumulate"
-        key = (op.name, journal.ops[op.twin].name, costs[op.twin][0]) if node else (op.name,)
-        work = None
-        if not op.attributes:
-            key = (*key, *read, None, *shapes)
-            work = known.get(key)
-        if work is None:
-            if node:
-                work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
-            else:
-                work = flops(op.name, read, shapes, op.attributes)
-            if not op.attributes:
-                known[key] = work
-        moved_bytes = 0
-        if op.name not in ops.VIEWS:
-            for row in op.inputs:
-                moved_bytes += sizes[row]
-            for row in op.outputs:
-                moved_bytes += sizes[row]
-        costs.append((work, moved_bytes))
+        if op.phase == "backward" and op.source is None and op.twin != NO_ROW and op.name != "accumulate":
+            work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
+        else:
+            work = flops(op.name, read, shapes, op.attributes)
+        moves = op.name not in ops.VIEWS
+        costs.append((work, sum(sizes[row] for row in (*op.inputs, *op.outputs)) if moves else 0))
     return costs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 ENTRY_POINTS = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+
+_SIGNATURES: Mapping[Any, inspect.Signature] = {func: inspect.signature(func) for func in ENTRY_POINTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,37 +32,30 @@ class BackwardCall:
         """None for a call that goes through unchanged: batched gradients, function transforms, errors of torch."""
         if torch._C._are_functorch_transforms_active():
             return None
-        names = _PARAMETERS[func]
-        if len(args) > len(names) or not set(kwargs) <= set(names):
+        try:
+            given = _SIGNATURES[func].bind(*args, **kwargs).arguments
+        except TypeError:
             return None
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        if any(given.get(name) for name in ("is_grads_batched", "materialize_grads")):
+        if given.get("is_grads_batched") or given.get("materialize_grads"):
             return None
-        roots = _as_tensors(given["roots"] if "roots" in given else given.get(names[0]))
-        inputs = _as_tensors(given.get("inputs"))
-        gradients = given.get(names[1] if func is not torch.autograd.grad else "grad_outputs")
-        if (
-            not roots
-            or any(not root.requires_grad for root in roots)
-            or (given.get("inputs") is not None and not inputs)
-        ):
+        roots_name, gradients_name = list(_SIGNATURES[func].parameters)[:2]
+        if func is torch.autograd.grad:
+            gradients_name = "grad_outputs"
+        roots, inputs, gradients = _as_tensors(given[roots_name]), None, given.get(gradients_name)
+        if given.get("inputs") is not None and (inputs := _as_tensors(given["inputs"])) is None:
             return None
-        if inputs is not None and any(not tensor.requires_grad for tensor in inputs):
+        if roots is None or not all(tensor.requires_grad for tensor in (*roots, *(inputs or ()))):
             return None
-        listed = (
-            list(gradients)
-            if isinstance(gradients, (list, tuple))
-            else [gradients] * (1 if gradients is not None else len(roots))
-        )
+        listed = [gradients] * len(roots) if gradients is None else gradients
+        if not isinstance(listed, (list, tuple)):
+            listed = [listed]
         if len(listed) != len(roots):
             return None
         complete = []
         for root, gradient in zip(roots, listed, strict=True):
             if gradient is None and (root.numel() != 1 or not root.is_floating_point()):
                 return None
-            complete.append(
-                torch.ones_like(root, memory_format=torch.preserve_format) if gradient is None else gradient
-            )
+            complete.append(torch.ones_like(root) if gradient is None else gradient)
         return cls(
             roots,
             tuple(complete),
@@ -85,23 +81,6 @@ class BackwardCall:
             allow_unreachable=True,
             accumulate_grad=True,
         )
-
-
-_PARAMETERS: Mapping[Any, tuple[str, ...]] = {
-    torch.Tensor.backward: ("self", "gradient", "retain_graph", "create_graph", "inputs"),
-    torch.autograd.backward: ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs"),
-    torch.autograd.grad: (
-        "outputs",
-        "inputs",
-        "grad_outputs",
-        "retain_graph",
-        "create_graph",
-        "only_inputs",
-        "allow_unused",
-        "is_grads_batched",
-        "materialize_grads",
-    ),
-}
 
 
 def _as_tensors(value: Any) -> tuple[torch.Tensor, ...] | None:

@@ -47,11 +47,13 @@ PER_INPUT_ELEMENT: Mapping[str, int] = {
     **dict.fromkeys("cross_entropy gumbel_softmax binary_cross_entropy_with_logits".split(), 4),
     **dict.fromkeys("batch_norm layer_norm group_norm instance_norm local_response_norm".split(), 5),
     "rms_norm": 4,
-    "cosine_similarity": 6,
-    **dict.fromkeys("binary_cross_entropy kl_div mse_loss l1_loss smooth_l1_loss huber_loss".split(), 3),
-    **dict.fromkeys("poisson_nll_loss gaussian_nll_loss hinge_embedding_loss margin_ranking_loss".split(), 3),
-    **dict.fromkeys("soft_margin_loss multi_margin_loss multilabel_margin_loss triplet_margin_loss".split(), 3),
-    **dict.fromkeys("cosine_embedding_loss multilabel_soft_margin_loss".split(), 6),
+    **dict.fromkeys(
+        "binary_cross_entropy kl_div mse_loss l1_loss smooth_l1_loss huber_loss poisson_nll_loss gaussian_nll_loss "
+        "hinge_embedding_loss margin_ranking_loss soft_margin_loss multi_margin_loss multilabel_margin_loss "
+        "triplet_margin_loss".split(),
+        3,
+    ),
+    **dict.fromkeys("cosine_similarity cosine_embedding_loss multilabel_soft_margin_loss".split(), 6),
 }
 """Ops that read every element of their first input, with the operations per element."""
 
@@ -89,12 +91,7 @@ def flops(name: str, inputs: Shapes, outputs: Shapes, attributes: Attributes | N
 def backward_flops(node: str, twin_name: str, twin_flops: int, arrived: Shapes, gradients: Shapes) -> int:
     """Floating-point operations of an autograd node; a product's backward is one product per factor with a gradient.
 
-    Args:
-        node: the node's name.
-        twin_name: its forward op.
-        twin_flops: the cost of that op.
-        arrived: shapes of the gradients that it reads.
-        gradients: shapes of the gradients that it makes. A bias's is a sum, small beside the products.
+    `arrived` and `gradients` are the gradients that it reads and makes. A bias's is a sum, small beside the products.
     """
     if node in VIEWS:
         return 0
@@ -110,7 +107,6 @@ def backward_flops(node: str, twin_name: str, twin_flops: int, arrived: Shapes, 
 def _part_flops(node: str, twin_flops: int, arrived: Shapes, gradients: Shapes) -> int:
     """The cost of a node of a composite op: one of its products, or an op between them."""
     kind = node.split("Backward")[0]
-    size = sum(map(prod, arrived))
     if kind in _SILENT_PARTS:
         return 0
     if kind.startswith("ScaledDotProduct"):
@@ -129,7 +125,7 @@ def _part_flops(node: str, twin_flops: int, arrived: Shapes, gradients: Shapes) 
             2 * prod(shape) * (arriving[-1] if _is_first(shape, place, len(factors), arriving) else arriving[-2])
             for place, shape in enumerate(factors)
         )
-    return size
+    return sum(map(prod, arrived))
 
 
 def _is_first(shape: Shape, place: int, count: int, arriving: Shape) -> bool:
@@ -142,18 +138,12 @@ _SILENT_PARTS = frozenset(
 )
 
 
-# -------------------------------------------------------------------- formulas
-
 Formula = Callable[[Shapes, Shapes, Attributes], int]
 
 
 def _linear(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
     size = prod(outputs[0])
     return 2 * size * inputs[1][-1] + (size if len(inputs) > 2 else 0)
-
-
-def _matmul(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    return 2 * prod(outputs[0]) * (inputs[0][-1] if inputs[0] else 1)
 
 
 def _added_product(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
@@ -235,23 +225,15 @@ def _multi_head_attention(inputs: Shapes, _outputs: Shapes, attributes: Attribut
     return projections + (biases if has_bias else 0) + 4 * prod(query) * keys
 
 
-def _recurrent(inputs: Shapes, _outputs: Shapes, _: Attributes) -> int:
+def _recurrent(inputs: Shapes, states: int) -> int:
     """Every weight matrix, of each layer and direction, is applied once per sequence and time step."""
-    rows = prod(inputs[0][:-1])
-    return rows * sum(2 * prod(shape) if len(shape) == 2 else prod(shape) for shape in inputs[1:] if len(shape) <= 2)
+    weights = [shape for shape in inputs[1 + states :] if len(shape) <= 2]
+    return prod(inputs[0][:-1]) * sum(2 * prod(shape) if len(shape) == 2 else prod(shape) for shape in weights)
 
 
-def _recurrent_op(inputs: Shapes, outputs: Shapes, attributes: Attributes) -> int:
+def _recurrent_op(inputs: Shapes, _outputs: Shapes, _: Attributes) -> int:
     # A packed sequence has its lengths second; padding is not computed.
-    is_packed = len(inputs) > 1 and len(inputs[1]) == 1
-    return _recurrent([inputs[0], *inputs[2:]] if is_packed else inputs, outputs, attributes)
-
-
-def _cell(states: int) -> Formula:
-    def formula(inputs: Shapes, outputs: Shapes, attributes: Attributes) -> int:
-        return _recurrent([inputs[0], *inputs[1 + states :]], outputs, attributes)
-
-    return formula
+    return _recurrent(inputs, len(inputs) > 1 and len(inputs[1]) == 1)
 
 
 def _pooling(inputs: Shapes, outputs: Shapes, attributes: Attributes) -> int:
@@ -268,7 +250,10 @@ _FUNCTIONS: Mapping[str, Formula] = {"LinearCpp": _linear}
 _FORMULAS: Mapping[str, Formula] = {
     **_FUNCTIONS,
     "linear": _linear,
-    **dict.fromkeys("matmul mm bmm linalg_matmul".split(), _matmul),
+    **dict.fromkeys(
+        "matmul mm bmm linalg_matmul".split(),
+        lambda inputs, outputs, _: 2 * prod(outputs[0]) * (inputs[0][-1] if inputs[0] else 1),
+    ),
     **dict.fromkeys("addmm baddbmm addmv".split(), _added_product),
     "addbmm": lambda inputs, outputs, _: 2 * prod(inputs[1]) * inputs[2][-1] + prod(outputs[0]),
     # Every element of the first factor is multiplied once, and added.
@@ -290,7 +275,8 @@ _FORMULAS: Mapping[str, Formula] = {
     "scaled_dot_product_attention": _attention,
     **dict.fromkeys(("multi_head_attention_forward", "_native_multi_head_attention"), _multi_head_attention),
     **dict.fromkeys(_RECURRENT, _recurrent_op),
-    **{f"{name}_cell": _cell(2 if name == "lstm" else 1) for name in _RECURRENT},
+    **dict.fromkeys(("gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), lambda inputs, _outputs, _: _recurrent(inputs, 1)),
+    "lstm_cell": lambda inputs, _outputs, _: _recurrent(inputs, 2),
     **{f"{kind}_pool{rank}d": _pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
     "cdist": lambda inputs, outputs, _: 3 * prod(outputs[0]) * inputs[0][-1],
 }

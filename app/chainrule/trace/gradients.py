@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from types import CodeType
 from typing import Any
@@ -21,14 +21,12 @@ from torch.utils.hooks import RemovableHandle
 from chainrule.stopping import Stop
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight
 from chainrule.trace.nested import saved_tensors
-from chainrule.trace.plan import Plan
 
 Node = Any
 """An autograd node. torch.autograd.graph.Node declares its attribute `metadata` as a method."""
 
-_CUSTOM = torch.autograd.function.BackwardCFunction
 
-
+@dataclass(eq=False, slots=True)
 class NodeRow:
     """A recorded autograd node, and the hook that it calls; kept in the node's metadata.
 
@@ -37,36 +35,19 @@ class NodeRow:
     custom Function was called with, by output number.
     """
 
-    __slots__ = (
-        "arrived",
-        "custom",
-        "first_inner_op",
-        "flow",
-        "leaf",
-        "module",
-        "name",
-        "numbers",
-        "op",
-        "shares",
-        "targets",
-        "tensors",
-        "uses",
-    )
-
-    def __init__(self, flow: GradientFlow, op: int, module: int, name: str, custom: bool, leaf: bool) -> None:
-        self.flow = flow
-        self.op = op
-        self.module = module
-        self.name = name
-        self.custom = custom
-        self.leaf = leaf
-        self.uses = 0
-        self.first_inner_op = NO_ROW
-        self.tensors: dict[int, int] = {}
-        self.shares: dict[int, list[tuple[int, weakref.ref[torch.Tensor]]]] = {}
-        self.targets: Sequence[NodeRow | None] = ()
-        self.numbers: Sequence[int] = ()
-        self.arrived: dict[int, int] | None = None
+    flow: GradientFlow
+    op: int
+    module: int
+    name: str
+    custom: bool
+    leaf: bool
+    uses: int = 0
+    first_inner_op: int = NO_ROW
+    tensors: dict[int, int] = field(default_factory=dict)
+    shares: dict[int, list[tuple[int, weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
+    targets: Sequence[NodeRow | None] = ()
+    numbers: Sequence[int] = ()
+    arrived: dict[int, int] | None = None
 
     def __call__(self, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
         """The node has run."""
@@ -99,19 +80,16 @@ class GradientFlow:
     def __init__(self, journal: Journal, leaf_row: Callable[[torch.Tensor], int], stop: Stop) -> None:
         """Take the journal, a function that finds or makes the row of a leaf, and the recording's stop."""
         self._journal = journal
+        self.plan = journal.plan
         self._leaf_row = leaf_row
         self.running = True
         # The engine may call the hooks in another thread, where `current_stop` differs.
         self.stop = stop
         self._handles: list[RemovableHandle] = []
-        self._mark = 0.0
+        self.mark = 0.0  # when the engine started, or the last node had run
         self._leaves: dict[int, _Leaf] = {}
         # Custom Functions whose backward has begun and not ended, the innermost last.
-        self._inside: list[NodeRow] = []
-
-    def start_clock(self) -> None:
-        """The engine starts: the first node's duration counts from here."""
-        self._mark = perf_counter()
+        self.inside: list[NodeRow] = []
 
     def finish(self) -> None:
         """Remove every hook."""
@@ -120,14 +98,7 @@ class GradientFlow:
             handle.remove()
         self._handles.clear()
         # Nodes that live on must not keep the recording alive.
-        del self._leaf_row, self._journal
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan that records the nodes as its steps."""
-        return self._journal.plan
-
-    # ---------------------------------------------------------------- nodes
+        del self._leaf_row, self._journal, self.plan
 
     def mark_outside(self, node: Node, number: int, row: int) -> None:
         """`row` is output `number` of a node from before the recording: walks over the autograd graph end there."""
@@ -167,14 +138,6 @@ class GradientFlow:
         row: NodeRow | None = node.metadata.get(self)
         return row
 
-    def row_of_output(self, node: Node, number: int) -> int:
-        """The row of a node's output, or NO_ROW.
-
-        A custom Function gets its own saved output as another tensor object: the same output of the same node.
-        """
-        row = self.node_row(node)
-        return NO_ROW if row is None else row.tensors.get(number, NO_ROW)
-
     def _adopt(self, top: Node, op: int, module: int, adopted: list[Node]) -> NodeRow:
         """Assign nodes to an op: from an output's new grad_fn down to nodes of other ops."""
         handles = self._handles
@@ -213,7 +176,9 @@ class GradientFlow:
 
     def _add_node(self, node: Node, op: int, module: int) -> NodeRow:
         kind = type(node)
-        row = NodeRow(self, op, module, kind.__name__, issubclass(kind, _CUSTOM), leaf=False)
+        row = NodeRow(
+            self, op, module, kind.__name__, issubclass(kind, torch.autograd.function.BackwardCFunction), False
+        )
         node.metadata[self] = row
         return row
 
@@ -254,9 +219,7 @@ class GradientFlow:
                 journal.remember(tensor, row)
                 if journal.plan is not None:
                     journal.plan.kept(tensor, node, place)
-            journal.save(row, op)
-
-    # ---------------------------------------------------------------- gradients
+            journal.saved[row, op] = None
 
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
         """`autograd.grad` returned the gradient of an edge, whose node it did not run."""
@@ -312,7 +275,7 @@ class GradientFlow:
                             arrived[number] = self._arrive(row, number, gradient)
                     row.arrived = arrived
                     row.first_inner_op = NO_ROW
-                self._inside.append(row)
+                self.inside.append(row)
                 if plan is not None:
                     plan.end(grad_outputs, {}, ())
 
@@ -337,10 +300,11 @@ class GradientFlow:
     def node_ran(self, row: NodeRow, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
         """Record the gradients of a node that has run: those of its op's outputs, and those that it made."""
         journal = self._journal
-        microseconds = (perf_counter() - self._mark) * 1e6
+        microseconds = (perf_counter() - self.mark) * 1e6
         arrived, row.arrived = row.arrived, None
-        if row.custom:
-            self._leave(row)
+        if row.custom and row in self.inside:
+            # Also over is any backward that raised inside of this one and was caught.
+            del self.inside[self.inside.index(row) :]
         input_rows: list[int] = []
         first = None
         for number, gradient in enumerate(grad_outputs):
@@ -398,31 +362,21 @@ class GradientFlow:
                     made_row = self._adopt(made, row.op, row.module, [])
                 made_row.tensors[gradient.output_nr] = gradient_row
         row.first_inner_op = NO_ROW
-        self._mark = perf_counter()
-
-    @property
-    def depth(self) -> int:
-        """The number of custom Functions whose backward is running."""
-        return len(self._inside)
+        self.mark = perf_counter()
 
     def broke_off(self, depth: int, source: tuple[CodeType, int] | None) -> int:
         """Record the backward of the custom Function that raised at `source`, as an op without outputs.
 
-        `depth` is the property's value when the engine started. Returns the op's row, or NO_ROW if no Function raised.
+        `depth` is the length of `inside` when the engine started. Returns the op's row; NO_ROW if no Function raised.
         """
-        if len(self._inside) <= depth:
+        if len(self.inside) <= depth:
             return NO_ROW
-        row = self._inside[-1]
-        del self._inside[depth:]
+        row = self.inside[-1]
+        del self.inside[depth:]
         arrived, row.arrived = row.arrived or {}, None
         return self._journal.add_op(
             OpRow(row.name, "backward", row.module, {}, list(arrived.values()), [], row.op, source)
         )
-
-    def _leave(self, row: NodeRow) -> None:
-        """The backward of a custom Function is over, and with it any that raised inside and was caught."""
-        if row in self._inside:
-            del self._inside[self._inside.index(row) :]
 
     def _arrive(self, row: NodeRow, number: int, gradient: torch.Tensor) -> int:
         """The gradient of a node's `number`-th output is complete: return its row."""

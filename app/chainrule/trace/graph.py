@@ -142,8 +142,6 @@ FaultKind = Literal[
 model uses without having them; `detach`: the graph is cut; `no_gradient`: parameters without a gradient;
 `gradient_drop`: it falls tenfold."""
 
-FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:

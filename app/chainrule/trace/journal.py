@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -29,15 +30,11 @@ NO_ROW = -1
 
 _STRIDED = torch.strided
 
-_dtype_names: dict[torch.dtype, str] = {}
 
-
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """`float32` for torch.float32."""
-    name = _dtype_names.get(dtype)
-    if name is None:
-        name = _dtype_names[dtype] = str(dtype).removeprefix("torch.")
-    return name
+    return str(dtype).removeprefix("torch.")
 
 
 def address(tensor: torch.Tensor) -> int | None:
@@ -59,10 +56,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 def out_of_sight() -> AbstractContextManager[Any]:
     """Switches the program's dispatch modes (a FLOP counter, a logger) off, while statistics are taken."""
-    return _disable_current_modes() if _len_torch_dispatch_stack() else _IN_SIGHT
-
-
-_IN_SIGHT: AbstractContextManager[Any] = nullcontext()
+    return _disable_current_modes() if _len_torch_dispatch_stack() else nullcontext()
 
 
 @dataclass(slots=True)
@@ -112,7 +106,7 @@ class Journal:
     ops: list[OpRow] = field(default_factory=list)
     tensors: list[TensorRow] = field(default_factory=list)
     modules: list[ModuleRow] = field(default_factory=list)
-    saved: dict[tuple[int, int], None] = field(default_factory=dict)
+    saved: dict[tuple[int, int], None] = field(default_factory=dict)  # (tensor, the op that keeps it)
     slab: StatisticsSlab = field(default_factory=StatisticsSlab)
     on_tensor: Callable[[str, torch.Tensor], None] | None = None
     plan: Plan | None = None
@@ -124,8 +118,6 @@ class Journal:
     _module_rows: dict[str, int] = field(default_factory=dict)
     _last_change: dict[int, int] = field(default_factory=dict)
 
-    # ---------------------------------------------------------------- modules
-
     def module(self, path: str, type_name: str) -> int:
         """The row of the module at `path`, made on first sight."""
         row = self._module_rows.get(path)
@@ -133,8 +125,6 @@ class Journal:
             row = self._module_rows[path] = len(self.modules)
             self.modules.append(ModuleRow(path, type_name))
         return row
-
-    # ---------------------------------------------------------------- tensors
 
     def find(self, tensor: torch.Tensor) -> int:
         """The row of a live tensor, or NO_ROW if it has not been seen."""
@@ -213,7 +203,7 @@ class Journal:
         with out_of_sight():
             summarize_units(op_name, tensor, self.slab, statistics)
         if self.plan is not None:
-            self.plan.units_summarized(op_name, tensor, statistics)
+            self.plan.summarized(tensor, statistics, op_name)
 
     def same_values(self, name: str, tensor: torch.Tensor, source: torch.Tensor, source_row: int) -> int:
         """`source_row` if `tensor`, made by op `name` from `source`, is a view of exactly the same elements."""
@@ -230,12 +220,8 @@ class Journal:
 
     def live(self) -> list[tuple[torch.Tensor, int]]:
         """The tensors that are still alive, with their rows."""
-        found = []
-        for key, reference in self._references.items():
-            tensor = reference()
-            if tensor is not None:
-                found.append((tensor, self._rows[key]))
-        return found
+        pairs = ((reference(), self._rows[key]) for key, reference in self._references.items())
+        return [(tensor, row) for tensor, row in pairs if tensor is not None]
 
     def changed_by(self, tensor: torch.Tensor, op: int) -> None:
         """`op` changed the memory of `tensor` in place: its other views have new values as well."""
@@ -258,13 +244,7 @@ class Journal:
         """The slab's rows of the tensors with statistics, by id."""
         return {f"t{row}": tensor.statistics for row, tensor in enumerate(self.tensors) if tensor.statistics != NO_ROW}
 
-    # ---------------------------------------------------------------- ops
-
     def add_op(self, row: OpRow) -> int:
         """Record an op and return its row."""
         self.ops.append(row)
         return len(self.ops) - 1
-
-    def save(self, tensor: int, op: int) -> None:
-        """`op` keeps `tensor` for its backward."""
-        self.saved[(tensor, op)] = None

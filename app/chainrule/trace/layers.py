@@ -11,11 +11,9 @@ A module that is called twice has two rows; ops that a checkpoint recomputes hav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from operator import attrgetter
-from typing import Any
 
 from torch import nn
 
@@ -38,7 +36,7 @@ _NOT_PUT_OUT = frozenset(("buffer", "parameter", "saved"))
 
 
 def find_layers(trace: Trace, functions: Collection[str] = ()) -> tuple[Layer, ...]:
-    """The layers of a trace, first to last. `functions`: the paths of its modules that are custom Functions.
+    """The layers of a recorded trace, first to last. `functions`: the paths of its modules that are custom Functions.
 
     preactivation: the output of the call, or the input of the activation that makes this output inside of the call.
     activation: its output under the activation (an op, or a module that computes nothing else) that alone reads it.
@@ -66,8 +64,10 @@ class _Search:
     """Finds the layers of one trace; holds everything that is looked up more than once."""
 
     def __init__(self, trace: Trace, functions: Collection[str]) -> None:
-        self.ops = _fields(trace.ops, ("id", "name", "phase", "module", "attributes", "inputs", "outputs", "twin"))
-        self.tensors = _fields(trace.tensors, ("id", "name", "role", "shape", "dtype", "consumers", "gradient_of"))
+        # The fields of a recording, without making its objects.
+        assert isinstance(trace.ops, Records)
+        assert isinstance(trace.tensors, Records)
+        self.ops, self.tensors = trace.ops.fields, trace.tensors.fields
         self.op_row = {op["id"]: row for row, op in enumerate(self.ops)}
         self.tensor = {tensor["id"]: tensor for tensor in self.tensors}
         self.forward = [row for row, op in enumerate(self.ops) if op["phase"] == "forward"]
@@ -77,16 +77,16 @@ class _Search:
         self.type = {module.path: module.type for module in trace.modules}
         self.functions = {path for path in functions if self.type.get(path) not in _TRANSPARENT}
         self.reads = {row: self._parameters(row) for row in self.forward}
-        self.leaves = _innermost(
-            {self._place(row) for row in self.forward if self.reads[row]} - self.functions, self.functions
-        )
+        paths = {self._place(row) for row in self.forward if self.reads[row]}
+        paths = {path for path in paths if self.functions.isdisjoint(_around(path))}
+        # The paths that contain no other and lie in no custom Function.
+        self.leaves = paths - {around for path in paths for around in _around(path) if around != path}
         if "" in self.leaves and not hasattr(nn, self.type.get("", "")) and any(map(self._weighs, self.forward)):
             # Code with several layers in one place: op by op.
             self.leaves.remove("")
-        self._units: dict[str, tuple[str, bool] | None] = {}
-        self.unit = {row: self._unit(self._place(row)) for row in self.forward}
-
-    # ---------------------------------------------------------------- where an op belongs
+        units = {path: self._unit(path) for path in {self._place(row) for row in self.forward}}
+        # The leaf or custom Function at each op's path or around it, if any, and whether it is a Function.
+        self.unit = {row: units[self._place(row)] for row in self.forward}
 
     def _parameters(self, row: int) -> list[str]:
         return [name for name in self.ops[row]["inputs"] if self.tensor[name]["role"] == "parameter"]
@@ -101,28 +101,14 @@ class _Search:
         return path
 
     def _unit(self, path: str) -> tuple[str, bool] | None:
-        """The leaf or custom Function at a path or around it, if any, and whether it is a Function."""
-        if path not in self._units:
-            self._units[path] = next(
-                (
-                    (around, around in self.functions)
-                    for around in _around(path)
-                    if around in self.functions or around in self.leaves
-                ),
-                None,
-            )
-        return self._units[path]
-
-    # ---------------------------------------------------------------- calls
+        found = (around for around in _around(path) if around in self.functions or around in self.leaves)
+        return next(((around, around in self.functions) for around in found), None)
 
     def layers(self) -> tuple[Layer, ...]:
         """All rows."""
         gradients = self._gradients()
-        rows: list[tuple[int, _Call, str]] = []
-        for call in self._calls():
-            output = self._output(call)
-            if output is not None:
-                rows.append((self.maker[output], call, output))
+        outputs = [(call, self._output(call)) for call in self._calls()]
+        rows = [(self.maker[output], call, output) for call, output in outputs if output is not None]
         rows.sort(key=lambda found: found[0])
         found: list[Layer] = []
         named: dict[str, int] = {}
@@ -211,22 +197,16 @@ class _Search:
         """A call of an op that weighs, named after the weight, with the addition of a bias."""
         call = _Call(self._place(row), self.tensor[weight]["name"], ops=[row])
         call.parameters.update(dict.fromkeys([weight, *self.reads[row]]))
-        reader = self._only_reader(self.ops[row]["outputs"][0]) if self.ops[row]["outputs"] else None
-        if reader is not None and self.ops[reader]["name"] in ("add", "add_") and self.reads[reader]:
-            call.ops.append(reader)
-            call.parameters.update(dict.fromkeys(self.reads[reader]))
+        readers = self._readers(self.ops[row]["outputs"][0]) if self.ops[row]["outputs"] else ()
+        if len(readers) == 1 and self.ops[readers[0]]["name"] in ("add", "add_") and self.reads[readers[0]]:
+            call.ops.append(readers[0])
+            call.parameters.update(dict.fromkeys(self.reads[readers[0]]))
         return call
-
-    # ---------------------------------------------------------------- the tensors of a call
 
     def _readers(self, tensor: str) -> list[int]:
         """The forward ops that read a tensor."""
         rows = (self.op_row[consumer] for consumer in self.tensor[tensor]["consumers"])
         return [row for row in rows if self.is_forward[row]]
-
-    def _only_reader(self, tensor: str) -> int | None:
-        readers = self._readers(tensor)
-        return readers[0] if len(readers) == 1 else None
 
     def _output(self, call: _Call) -> str | None:
         """The output of a call: the first output of its last op that others read, else its last output."""
@@ -310,26 +290,12 @@ class _Search:
         return gradients
 
 
-def _fields(objects: Sequence[Any], names: tuple[str, ...]) -> Sequence[Mapping[str, Any]]:
-    """The fields of ops or tensors, without making their objects."""
-    if isinstance(objects, Records):
-        return objects.fields
-    values = attrgetter(*names)
-    return [dict(zip(names, values(each), strict=True)) for each in objects]
-
-
 def _around(path: str) -> Iterator[str]:
     """A path and its ancestors, the root last."""
     while path:
         yield path
         path = path.rpartition(".")[0]
     yield ""
-
-
-def _innermost(paths: Iterable[str], functions: Collection[str]) -> set[str]:
-    """The paths that contain no other and lie in no custom Function."""
-    found = {path for path in paths if not any(around in functions for around in _around(path))}
-    return found - {around for path in found for around in _around(path) if around != path}
 
 
 def _without_wrappers(rows: Sequence[tuple[int, _Call, str]]) -> list[tuple[int, _Call, str]]:

@@ -14,22 +14,10 @@ def nested_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
             found.append(value)
-        elif isinstance(value, (list, tuple, dict)):
-            found += _tensors_inside(value)
-    return found
-
-
-def _tensors_inside(container: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    pending: list[Any] = [container]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, torch.Tensor):
-            found.append(value)
         elif isinstance(value, (list, tuple)):
-            pending.extend(reversed(value))
+            found += nested_tensors(value)
         elif isinstance(value, dict):
-            pending.extend(reversed(list(value.values())))
+            found += nested_tensors(tuple(value.values()))
     return found
 
 

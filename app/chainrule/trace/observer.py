@@ -51,10 +51,10 @@ _MAX_CALLERS = 64
 class Observer(TorchFunctionMode):
     """Watches one thread from `start()` to `stop()` and keeps the journal. Use through `record` or `trace_model`."""
 
-    def __init__(self, model: object = None, activations: Mapping[str, str] | None = None) -> None:
+    def __init__(self, model: object, activations: Mapping[str, str], journal: Journal) -> None:
         super().__init__()
-        self.journal = Journal()
-        self.activations = dict(activations or {})
+        self.journal = journal
+        self.activations = dict(activations)
         self.owners = Owners(model)
         self.root = self.journal.module("", self.owners.root_type)
         self.loss_row = NO_ROW
@@ -67,15 +67,15 @@ class Observer(TorchFunctionMode):
         self._thread = threading.get_ident()
         self._running = False
         self._handles: list[RemovableHandle] = []
+        # Each module with the number of open scopes, which shows later whether one was entered inside of it.
         self._stack: list[tuple[int, int]] = []
         self._module_rows: dict[int, int] = {}
         self._function_calls: dict[str, int] = {}
+        self.function_paths: set[str] = set()  # of the modules that are calls of custom Functions
         self._backward_depth = 0
         self._creates_graph = False
         self._outer_frames: frozenset[int] = frozenset()
         self._held_frames: Sequence[FrameType] = ()
-
-    # ---------------------------------------------------------------- start and stop
 
     def start(self, frames: Sequence[FrameType]) -> None:
         """Begin to watch the calling thread; walks over frames end at any of `frames`.
@@ -84,7 +84,7 @@ class Observer(TorchFunctionMode):
             TraceError: this thread is being recorded already.
         """
         self._thread = threading.get_ident()
-        custom_functions.active.add(self._thread, self)
+        custom_functions.watch(self._thread, self.run_function)
         # While the frames are held, their ids are not reused.
         self._held_frames = frames
         self._outer_frames = frozenset(map(id, frames))
@@ -101,16 +101,10 @@ class Observer(TorchFunctionMode):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        custom_functions.active.remove(self._thread)
+        custom_functions.unwatch(self._thread)
         self._gradients.finish()
         self._attributes.finish()
         self.owners.release()
-
-    # ---------------------------------------------------------------- modules
-
-    def _enter_module(self, row: int) -> None:
-        # The number of open scopes shows later whether one was entered inside this module.
-        self._stack.append((row, len(current_scopes.get())))
 
     def _module_begins(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
@@ -124,7 +118,7 @@ class Observer(TorchFunctionMode):
                 # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
                 self.owners.name_inputs(args, keywords)
-        self._enter_module(row)
+        self._stack.append((row, len(current_scopes.get())))
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 (torch's signature)
         if threading.get_ident() == self._thread and self._stack:
@@ -157,8 +151,6 @@ class Observer(TorchFunctionMode):
                 return True
             frame = frame.f_back
         return False
-
-    # ---------------------------------------------------------------- ops
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -223,12 +215,12 @@ class Observer(TorchFunctionMode):
         with DisableTorchFunction():
             results = []
             for tensor in returned:
-                if not _is_among(tensor, inputs) and journal.find(tensor) == NO_ROW:
+                if _position(tensor, inputs) == NO_ROW and journal.find(tensor) == NO_ROW:
                     results.append(tensor)
             for tensor, version in zip(inputs, versions, strict=True):
                 if (version >= 0 and tensor._version != version) or (
                     # Inference tensors have no versions: an in-place op changed the inputs that it returns.
-                    version < 0 and may_change and _is_among(tensor, returned)
+                    version < 0 and may_change and _position(tensor, returned) != NO_ROW
                 ):
                     results.append(tensor)
             if kind.normalizes:
@@ -248,20 +240,19 @@ class Observer(TorchFunctionMode):
     def _add_leaf(self, tensor: torch.Tensor) -> int:
         """A tensor made outside the recording: a parameter, a buffer, an input, a target, or a constant."""
         node = tensor.grad_fn
-        if node is not None:
-            same = self._gradients.row_of_output(node, tensor.output_nr)
-            if same != NO_ROW:
-                self.journal.remember(tensor, same)
-                return same
+        known = None if node is None else self._gradients.node_row(node)
+        if known is not None and tensor.output_nr in known.tensors:
+            # A custom Function gets its own saved output as another tensor object.
+            same = known.tensors[tensor.output_nr]
+            self.journal.remember(tensor, same)
+            return same
         described = self.owners.describe(tensor)
         if described is not None:
             name, role = described
         elif tensor.requires_grad:
             name, role = "", "parameter" if tensor.is_leaf else "input"
-        elif self._stack or not self.journal.ops or tensor.dim() == 0:
-            name, role = "", "constant"
         else:
-            name, role = "", "target"
+            name, role = "", "constant" if self._stack or not self.journal.ops or tensor.dim() == 0 else "target"
         row = self.journal.add_tensor(tensor, role, self.root, name=name)
         self.journal.remember(tensor, row)
         if node is not None:
@@ -363,15 +354,12 @@ class Observer(TorchFunctionMode):
                 self.owners.name_tensor(gradient, f"{name}.grad" if name else "", "gradient")
         return gradient
 
-    def failed_op(self, error: BaseException) -> int:
+    def failed_op(self, error: BaseException | None) -> int:
         """The op that raised this error, or NO_ROW if none did."""
-        while self._failure is not None:
+        while self._failure is not None and error is not None:
             if self._failure[1] is error:
                 return self._failure[0]
-            cause = error.__cause__ or error.__context__
-            if cause is None:
-                break
-            error = cause
+            error = error.__cause__ or error.__context__
         return NO_ROW
 
     def _record_failure(
@@ -409,17 +397,6 @@ class Observer(TorchFunctionMode):
         if op != NO_ROW:
             self._failure = (op, error)
 
-    # ---------------------------------------------------------------- custom Functions
-
-    @property
-    def function_paths(self) -> set[str]:
-        """The paths of the modules that are calls of custom Functions."""
-        return {
-            f"{path}_{call}" if call else path
-            for path, last in self._function_calls.items()
-            for call in range(last + 1)
-        }
-
     def run_function(
         self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -434,7 +411,9 @@ class Observer(TorchFunctionMode):
                 path = journal.modules[parent].path
                 path = f"{path}.{function.__name__}" if path else function.__name__
                 calls = self._function_calls[path] = self._function_calls.get(path, -1) + 1
-                module = journal.module(f"{path}_{calls}" if calls else path, function.__name__)
+                path = f"{path}_{calls}" if calls else path
+                self.function_paths.add(path)
+                module = journal.module(path, function.__name__)
             inputs = nested_tensors(args)
             if journal.plan is not None:
                 journal.plan.begin(function)
@@ -442,7 +421,7 @@ class Observer(TorchFunctionMode):
             if journal.plan is not None:
                 journal.plan.end(args, kwargs, ())
         first_op = len(journal.ops)
-        self._enter_module(module)
+        self._stack.append((module, len(current_scopes.get())))
         began = perf_counter()
         try:
             output = run(*args, **kwargs)
@@ -465,8 +444,6 @@ class Observer(TorchFunctionMode):
             self._gradients.own(op, module, results, [journal.find(tensor) for tensor in results], inputs, input_rows)
         return output
 
-    # ---------------------------------------------------------------- the entry points of backward
-
     def _run_backward(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the engine with the mode on, so that ops inside a custom Function's backward are seen."""
         call = BackwardCall.parse(func, args, kwargs)
@@ -482,8 +459,8 @@ class Observer(TorchFunctionMode):
             with DisableTorchFunction():
                 self._gradients.pass_begins()
         self._backward_depth += 1
-        depth = self._gradients.depth
-        self._gradients.start_clock()
+        depth = len(self._gradients.inside)
+        self._gradients.mark = perf_counter()
         try:
             if call is None:
                 return func(*args, **kwargs)
@@ -543,10 +520,6 @@ def _position(tensor: torch.Tensor, among: Sequence[torch.Tensor]) -> int:
         if other is tensor:
             return position
     return NO_ROW
-
-
-def _is_among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
-    return _position(tensor, others) != NO_ROW
 
 
 def _running_statistics(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:

@@ -59,9 +59,8 @@ class Owners:
 
     def name_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
         """Set name and role of a leaf tensor, unless it has them."""
-        key = id(tensor)
-        if key not in self._tensors or self.describe(tensor) is None:
-            self._tensors[key] = (weakref.ref(tensor), name, role)
+        if self.describe(tensor) is None:
+            self.rename_tensor(tensor, name, role)
 
     def name_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Name the arguments of a model, unless they have names."""
@@ -74,10 +73,8 @@ class Owners:
 
     def describe(self, tensor: torch.Tensor) -> tuple[str, str] | None:
         """Name and role of a tensor of the model; None for any other tensor."""
-        found = self._tensors.get(id(tensor))
-        if found is None or found[0]() is not tensor:
-            return None
-        return found[1], found[2]
+        reference, name, role = self._tensors.get(id(tensor), (None, "", ""))
+        return (name, role) if reference is not None and reference() is tensor else None
 
 
 def _join(path: str, name: str) -> str:
@@ -87,13 +84,16 @@ def _join(path: str, name: str) -> str:
 def _parts(model: object) -> Iterator[tuple[str, Any]]:
     """Every owner and tensor reachable from `model` as (path, object), each object once.
 
-    An nn.Module's parts come in the order of `named_parameters`, which chooses among several paths of one part; those
-    of any other object breadth first.
+    The parts of an nn.Module come in torch's order, whose first path counts; those of any other object breadth first.
     """
     if model is None or hasattr(model, "__code__"):
         return
     if isinstance(model, nn.Module):
-        yield from _parts_of_module(model)
+        for path, module in model.named_modules():
+            yield path, module
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    yield _join(path, name), parameter
         return
     seen = {id(model)}
     queue: list[tuple[str, Any]] = [("", model)]
@@ -109,38 +109,17 @@ def _parts(model: object) -> Iterator[tuple[str, Any]]:
                 queue.append((_join(path, name), child))
 
 
-def _parts_of_module(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    seen: set[int] = set()
-    pending: list[tuple[str, Any]] = [("", model)]
-    while pending:
-        path, part = pending.pop()
-        if id(part) not in seen:
-            seen.add(id(part))
-            yield path, part
-            if isinstance(part, nn.Module):
-                pending += reversed([(_join(path, name), child) for name, child in _children(part)])
-
-
 def _children(part: Any) -> Iterator[tuple[str, Any]]:
+    """The children that can lead to ops or parameters: tensors, modules, containers, objects of user classes."""
     if isinstance(part, nn.Module):
-        for registered in (part._parameters, part._modules):
-            for name, child in registered.items():
-                if child is not None:
-                    yield name, child
-        return
-    if isinstance(part, (list, tuple)):
-        named: Any = ((str(index), child) for index, child in enumerate(part))
+        named: Any = (*part._parameters.items(), *part._modules.items())
+    elif isinstance(part, (list, tuple)):
+        named = ((str(index), child) for index, child in enumerate(part))
     elif isinstance(part, dict):
         named = ((str(key), child) for key, child in part.items() if isinstance(key, (str, int)))
     else:
         named = getattr(part, "__dict__", {}).items()
     for name, child in named:
-        if not isinstance(child, _PLAIN) and _may_own(child):
+        is_object = hasattr(child, "__dict__") and not hasattr(child, "__code__") and not hasattr(child, "__path__")
+        if not isinstance(child, _PLAIN) and (is_object or isinstance(child, (torch.Tensor, list, tuple, dict))):
             yield name, child
-
-
-def _may_own(child: Any) -> bool:
-    """Whether this attribute can lead to ops or parameters: objects of user classes, containers, modules, tensors."""
-    if isinstance(child, (torch.Tensor, nn.Module, list, tuple, dict)):
-        return True
-    return hasattr(child, "__dict__") and not hasattr(child, "__code__") and not hasattr(child, "__path__")

@@ -48,22 +48,15 @@ Way = tuple[Place | int, int]
 class Step:
     """One call, and the rows of statistics that are taken there.
 
-    Attributes:
-        function: the torch function or the custom Function; a node's name.
-        summaries: (*place, row) of each tensor.
-        units: (*place, row, activation's name).
-        before: `summaries` taken before the call, of the tensors that it changes.
-        nodes: the ways to the nodes of `saved`, each after the one that it starts from.
-        saved: (index in `nodes`, index among the node's saved tensors, row).
+    In tuples, which the garbage collector stops tracking: there are tens of thousands of steps.
     """
 
-    function: Callable[..., Any] | str
-    # Tuples, which the garbage collector stops tracking: there are tens of thousands of steps.
-    summaries: tuple[tuple[Source, Any, int], ...] = ()
-    units: tuple[tuple[Source, Any, int, str], ...] = ()
-    before: tuple[tuple[Source, Any, int], ...] = ()
-    nodes: tuple[Way, ...] = ()
-    saved: tuple[tuple[int, int, int], ...] = ()
+    function: Callable[..., Any] | str  # the torch function or the custom Function; a node's name
+    summaries: tuple[tuple[Source, Any, int], ...] = ()  # (*place, row)
+    units: tuple[tuple[Source, Any, int, str], ...] = ()  # (*place, row, activation's name)
+    before: tuple[tuple[Source, Any, int], ...] = ()  # `summaries` of the tensors that the call changes, before it
+    nodes: tuple[Way, ...] = ()  # to the nodes of `saved`, each after the one that it starts from
+    saved: tuple[tuple[int, int, int], ...] = ()  # (index in `nodes`, index among the node's saved tensors, row)
 
     @property
     def is_idle(self) -> bool:
@@ -72,34 +65,20 @@ class Step:
 
 
 class Plan:
-    """Where a recording took its statistics.
-
-    Attributes:
-        complete: whether a repetition can take all of them.
-        steps: the calls, in order.
-        copies: row → the row that it was copied from, never a copy itself.
-        rows: the rows of tensors, by id.
-        size: the number of rows.
-    """
+    """Where a recording took its statistics."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.copies: dict[int, int] = {}
-        self.complete = True
-        self.rows: dict[str, int] = {}
-        self.size = 0
+        self.steps: list[Step] = []  # the calls, in order
+        self.copies: dict[int, int] = {}  # row → the row that it was copied from, never a copy itself
+        self.complete = True  # whether a repetition can take all statistics
+        self.rows: dict[str, int] = {}  # of tensors, by id
+        self.size = 0  # the number of rows
         self._taken: list[tuple[torch.Tensor, int, str | None]] = []
         self._before = 0  # the number of them taken before the call
         self._kept: list[tuple[torch.Tensor, Node, int]] = []
 
-    # ---------------------------------------------------------------- called by the journal
-
-    def summarized(self, tensor: torch.Tensor, row: int) -> None:
-        """The statistics of `tensor` were taken into `row`."""
-        self._taken.append((tensor, row, None))
-
-    def units_summarized(self, op_name: str, tensor: torch.Tensor, row: int) -> None:
-        """The dead units or the saturation of `tensor`, an output of `op_name`, were taken into `row`."""
+    def summarized(self, tensor: torch.Tensor, row: int, op_name: str | None = None) -> None:
+        """The statistics of `tensor`, or as an output of `op_name` those of its units, were taken into `row`."""
         self._taken.append((tensor, row, op_name))
 
     def copied(self, source: int, row: int) -> None:
@@ -109,8 +88,6 @@ class Plan:
     def kept(self, tensor: torch.Tensor, node: Node, place: int) -> None:
         """`tensor`, whose statistics were taken, is at `place` among the saved tensors of `node`."""
         self._kept.append((tensor, node, place))
-
-    # ---------------------------------------------------------------- called by the observer
 
     def enters(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An entry point of autograd is about to be called; only a plain backward pass can be repeated."""
@@ -258,10 +235,7 @@ def _ways(wanted: Sequence[Node], output: Any) -> tuple[tuple[Way, ...], Mapping
             needed.add(number)
             number = ways[number][0]
     renumbered = {number: count for count, number in enumerate(sorted(needed))}
-    kept = []
-    for number in renumbered:
-        origin, edge = ways[number]
-        kept.append((renumbered[origin] if isinstance(origin, int) else origin, edge))
+    kept = [(renumbered[way] if isinstance(way, int) else way, edge) for way, edge in map(ways.__getitem__, renumbered)]
     return tuple(kept), {node: renumbered[order[node]] for node in wanted}
 
 
@@ -282,7 +256,6 @@ class _Repetition(TorchFunctionMode):
         self.slab = slab
         self.done = 0
         self.stop = current_stop()
-        self._after: dict[str, Callable[[Sequence[Any], Sequence[Any]], None]] = {}
         self.known = frozenset[int]()
         slab.moments[list(plan.copies), DEAD_FRACTION:] = math.nan
         if known is not None:
@@ -347,26 +320,17 @@ class _Repetition(TorchFunctionMode):
             for handle in of_leaves:
                 handle.remove()
 
+    def _around_node(self, name: str, grad_outputs: Sequence[Any], grad_inputs: Sequence[Any]) -> None:
+        step = self._next(name)
+        if not step.is_idle:
+            with torch._C.DisableTorchFunction():
+                self._take(step, grad_outputs, {}, grad_inputs)
+
     def _after_node(self, name: str) -> Callable[[Sequence[Any], Sequence[Any]], None]:
-        if name in self._after:
-            return self._after[name]
-
-        def hook(grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
-            step = self._next(name)
-            if not step.is_idle:
-                with torch._C.DisableTorchFunction():
-                    self._take(step, grad_outputs, {}, grad_inputs)
-
-        self._after[name] = hook
-        return hook
+        return lambda grad_inputs, grad_outputs: self._around_node(name, grad_outputs, grad_inputs)
 
     def _before_node(self, name: str) -> Callable[[Sequence[Any]], None]:
-        def hook(grad_outputs: Sequence[Any]) -> None:
-            step = self._next(name)
-            with torch._C.DisableTorchFunction():
-                self._take(step, grad_outputs, {}, ())
-
-        return hook
+        return lambda grad_outputs: self._around_node(name, grad_outputs, ())
 
     def _next(self, function: Callable[..., Any] | str) -> Step:
         """The plan's step for this call."""
@@ -451,12 +415,12 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
     slab = StatisticsSlab(plan.size)
     repetition = _Repetition(plan, slab, known)
     thread = threading.get_ident()
-    custom_functions.active.add(thread, repetition)
+    custom_functions.watch(thread, repetition.run_function)
     try:
         with repetition:
             program()
     finally:
-        custom_functions.active.remove(thread)
+        custom_functions.unwatch(thread)
     if repetition.done != len(plan.steps):
         raise TraceError(f"{repetition.done} calls, where the plan has {len(plan.steps)}")
     return _table(plan, slab)

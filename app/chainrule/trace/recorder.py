@@ -12,6 +12,7 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from traceback import walk_stack
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from chainrule.stopping import current_stop
 from chainrule.trace import sources
 from chainrule.trace.assemble import assemble
 from chainrule.trace.graph import Failure, Trace
+from chainrule.trace.journal import Journal
 from chainrule.trace.layers import find_layers
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.observer import Observer
@@ -68,9 +70,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._model = model
         self._finds_layers = find_layers
         self._outputs = dict(outputs or {})
-        self._observer = Observer(model, activations)
-        self._observer.journal.on_tensor = on_tensor
-        self._observer.journal.plan = plan
+        self._observer = Observer(model, activations or {}, Journal(on_tensor=on_tensor, plan=plan))
         self._trace: Trace | None = None
         self._began = 0.0
         for name, tensor in (leaves or {}).items():
@@ -86,12 +86,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         Raises:
             TraceError: as the block does.
         """
-        frames: list[FrameType] = []
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            frames.append(frame)
-            frame = frame.f_back
-        return self._begin(frames)
+        return self._begin([frame for frame, _ in walk_stack(sys._getframe(1))])
 
     def stop(self, error: BaseException | None = None) -> Self:
         """End the recording that `start` began, with the error that ended the pass, if any. A second call does nothing.

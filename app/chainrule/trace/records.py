@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -14,50 +15,33 @@ class Records(Sequence[T], Generic[T]):
     A dump needs the fields alone, and a frozen dataclass costs several times as much as they do.
     """
 
-    __slots__ = ("_kind", "_objects", "fields")
-
     def __init__(self, kind: Callable[..., T], fields: Sequence[Mapping[str, Any]]) -> None:
         """Take a constructor, and for each object its keyword arguments, not to be changed; lists become tuples."""
         self.fields = fields
         self._kind = kind
-        self._objects: tuple[T, ...] | None = None
 
-    def _made(self) -> tuple[T, ...]:
-        objects = self._objects
-        if objects is None:
-            # Two threads may both come here: they make equal objects.
-            objects = self._objects = tuple(
-                [
-                    self._kind(
-                        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-                    )
-                    for fields in self.fields
-                ]
-            )
-        return objects
+    @cached_property
+    def _objects(self) -> tuple[T, ...]:
+        return tuple(
+            [
+                self._kind(
+                    **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+                )
+                for fields in self.fields
+            ]
+        )
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        return self._made()[index]
+    def __getitem__(self, index: Any) -> Any:
+        return self._objects[index]
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._made())
+        return iter(self._objects)
 
     def __len__(self) -> int:
         return len(self.fields)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Sequence):
-            return self._made() == tuple(other)
-        return NotImplemented
+        return self._objects == tuple(other) if isinstance(other, Sequence) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._made())
-
-    def __repr__(self) -> str:
-        return repr(self._made())
+        return hash(self._objects)

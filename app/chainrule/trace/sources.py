@@ -6,7 +6,8 @@ import linecache
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import groupby
 from types import CodeType, FrameType
 
 import torch
@@ -21,10 +22,13 @@ USER_MODEL_FOLDER = os.path.join(PACKAGE_FOLDER, "user_model") + os.sep
 
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
-_is_user_code: dict[CodeType, bool | None] = {}
-"""None for the code of `user_model`, which runs a user's model: none of its callers is the user's code."""
 
-_is_backward_code: dict[CodeType, bool] = {}
+@cache
+def _is_user_code(code: CodeType) -> bool | None:
+    """None for the code of `user_model`, which runs a user's model: none of its callers is the user's code."""
+    if code.co_filename.startswith(USER_MODEL_FOLDER):
+        return None
+    return not code.co_filename.startswith((TORCH_FOLDER, RECORDER_FOLDER, RECORDING_FILE, "<frozen"))
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -33,12 +37,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     None in a user's model that consists of torch's modules alone.
     """
     while frame is not None:
-        code = frame.f_code
-        if code not in _is_user_code:
-            file = code.co_filename
-            ours = file.startswith((TORCH_FOLDER, RECORDER_FOLDER, RECORDING_FILE, "<frozen"))
-            _is_user_code[code] = None if file.startswith(USER_MODEL_FOLDER) else not ours
-        known = _is_user_code[code]
+        known = _is_user_code(frame.f_code)
         if known is None:
             return None
         if known:
@@ -47,28 +46,24 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
+@cache
 def is_backward_code(code: CodeType) -> bool:
     """Whether a function has the name of a backward written by hand: backward, bwd, …_grad.
 
     Not torch's functions, nor the user's `zero_grad` and `no_grad`.
     """
-    known = _is_backward_code.get(code)
-    if known is None:
-        name = code.co_name
-        known = (
-            (name in ("backward", "bwd") or name.endswith("_grad"))
-            and name not in ("zero_grad", "no_grad")
-            and not code.co_filename.startswith(TORCH_FOLDER)
-        )
-        _is_backward_code[code] = known
-    return known
+    name = code.co_name
+    return (
+        (name in ("backward", "bwd") or name.endswith("_grad"))
+        and name not in ("zero_grad", "no_grad")
+        and not code.co_filename.startswith(TORCH_FOLDER)
+    )
 
 
 def describe_source(code: CodeType, line: int, model_folder: str | None) -> Source:
     """The source of a line: its text stripped, its file relative."""
-    file = code.co_filename
-    text = linecache.getline(file, line).strip()
-    return Source(file=_relative(file, model_folder), line=line, text=text, function=code.co_qualname)
+    text = linecache.getline(code.co_filename, line).strip()
+    return Source(_relative(code.co_filename, model_folder), line, text, code.co_qualname)
 
 
 CONTEXT = 3
@@ -93,14 +88,8 @@ def _around(file: str, numbers: tuple[int, ...]) -> tuple[Snippet, ...]:
     """The lines of a file near some of its lines; consecutive lines are one snippet."""
     text = linecache.getlines(file)
     near = sorted({line for number in numbers for line in range(number - CONTEXT, number + CONTEXT + 1)})
-    runs: list[list[int]] = []
-    for line in near:
-        if not 1 <= line <= len(text):
-            continue
-        if runs and runs[-1][-1] == line - 1:
-            runs[-1].append(line)
-        else:
-            runs.append([line])
+    existing = [line for line in near if 1 <= line <= len(text)]
+    runs = [[line for _, line in run] for _, run in groupby(enumerate(existing), lambda each: each[1] - each[0])]
     return tuple(Snippet(run[0], "\n".join(text[line - 1].rstrip() for line in run)) for run in runs)
 
 
@@ -119,9 +108,4 @@ def model_folder(model: object) -> str | None:
     definition = model if hasattr(model, "__code__") else type(model)
     module = sys.modules.get(getattr(definition, "__module__", ""))
     file = getattr(module, "__file__", None)
-    return _folder(file) if file else None
-
-
-@lru_cache(maxsize=256)
-def _folder(file: str) -> str:
-    return os.path.dirname(os.path.abspath(file))
+    return os.path.dirname(os.path.abspath(file)) if file else None

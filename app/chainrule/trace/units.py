@@ -11,13 +11,9 @@ from chainrule.trace import ops
 
 
 def summarize_units(op_name: str, tensor: torch.Tensor, slab: StatisticsSlab, row: int) -> None:
-    """Write the dead fraction or the saturation of an activation into its row of the slab.
+    """Write the dead fraction or the saturation of an activation, which is not empty, into its row of the slab.
 
-    Args:
-        op_name: the op that made the activation; only rectifiers and saturating ops have such statistics.
-        tensor: the activation, floating point and not empty.
-        slab: holds its statistics.
-        row: its row. Unchanged if the device has no memory left, captures its stream, or has freed the tensor's memory.
+    The row stays if the device has no memory left, captures its stream, or has freed the tensor's memory.
     """
     # These errors concern the statistics alone; the recorded program may go on.
     with suppress(torch.OutOfMemoryError, StreamCapturedError, ValueError):
