@@ -86,8 +86,6 @@ def look_everywhere(explorer, tensor, text):
     look("compared to itself")
     page.evaluate(EMIT, ["box-select", {"id": tensor}])
     expect(page.locator("inspector-panel h2")).to_have_text(tensor)
-    # Plotly takes over from the canvas after a while.
-    page.wait_for_timeout(1200)
     explorer.idle()
     look("inspected")
     page.locator("#pin").click()
