@@ -41,7 +41,7 @@ function median(run, samples) {
 
 const round = (/** @type {number} */ ms) => Number(ms.toPrecision(3));
 
-/** @param {string} name @param {import("../../static/core/types.js").Topology} topology @param {string} level @param {"on" | "off" | "auto"} fold */
+/** @param {string} name @param {Topology} topology @param {string} level @param {"on" | "off" | "auto"} fold */
 function measure(name, topology, level, fold) {
   const began = performance.now();
   const graph = buildGraph(topology);
@@ -67,7 +67,7 @@ function measure(name, topology, level, fold) {
   return { name: `${name}, ${level}${opened.foldOn ? ", folded" : ""}`, drawing, figures };
 }
 
-/** @param {import("../../static/core/types.js").GraphArrays} arrays @param {{open: Uint8Array, foldOn: boolean}} opened @returns {number} a group that is seen, in the middle of the model */
+/** @param {GraphArrays} arrays @param {{open: Uint8Array, foldOn: boolean}} opened @returns {number} a group that is seen, in the middle of the model */
 function middleGroup({ groups, groupParent, groupKind }, { open, foldOn }) {
   const seen = [];
   for (let group = 1; group < groups; group += 1) {
@@ -79,7 +79,7 @@ function middleGroup({ groups, groupParent, groupKind }, { open, foldOn }) {
   return seen[seen.length >> 1] ?? 0;
 }
 
-/** @param {import("../../static/core/types.js").Drawing} drawing */
+/** @param {Drawing} drawing */
 function peer({ boxes, kind, rect, routes, source, target, routeKind }) {
   const graph = new dagre.graphlib.Graph({ multigraph: true }).setGraph({ rankdir: "LR" }).setDefaultEdgeLabel(() => ({}));
   for (let box = 0; box < boxes; box += 1) {
@@ -94,7 +94,7 @@ function peer({ boxes, kind, rect, routes, source, target, routeKind }) {
 
 const [directory] = process.argv.slice(2);
 if (directory === undefined) throw new TypeError("usage: node layout.mjs DIRECTORY with graph dumps in it");
-/** @type {Record<string, import("../../static/core/types.js").Topology>} */
+/** @type {Record<string, Topology>} */
 const dumps = Object.fromEntries(readdirSync(directory).sort().map((file) => [file.replace(".json", ""), JSON.parse(readFileSync(join(directory, file), "utf8"))]));
 
 const rows = [];

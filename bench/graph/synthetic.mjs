@@ -3,14 +3,12 @@
  * and what is saved. No two blocks need be alike: every third has a gate more.
  */
 
-/** @typedef {import("../../static/core/types.js").Topology} Topology */
-
 class Recording {
   /** @type {Topology} */
   topology = { schema: "chainrule.trace/1", modules: [], ops: [], tensors: [], saved: [], layers: [], statistics: { tensor: [] }, sources: {}, op_us: null };
   /** What to run backward: op, inputs with gradients, output. @type {{op: string, name: string, module: string, inputs: string[], output: string}[]} */
   #tape = [];
-  /** @type {Map<string, import("../../static/core/types.js").Tensor>} */
+  /** @type {Map<string, Tensor>} */
   #tensors = new Map();
 
   /** @param {string} path @param {string} type @param {string | null} parent @returns {string} */

@@ -279,20 +279,6 @@ def test_a_figure_to_be_guessed_is_told_by_neither_run(explorer):
     assert "?" not in table(explorer.page)["forward", "1"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
-def test_it_fits_a_narrow_screen(explorer, context_options):
-    assert context_options["viewport"]["width"] == 390
-    explorer.open("/?preset=deep-exploding#a=?preset=deep-relu")
-    page = explorer.page
-    page.get_by_role("tab", name="Inspector", exact=True).click()
-    expect(page.locator("comparison-table")).to_be_visible()
-    expect(page.locator("#help-button")).to_be_in_viewport(ratio=1)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    panel = page.locator(".panel.inspector")
-    assert panel.evaluate("(panel) => panel.scrollWidth <= panel.clientWidth")
-
-
 # Copies
 
 

@@ -86,19 +86,6 @@ def test_what_vanishes_is_told_with_its_rule_and_remedied_by_one_click(explorer,
     expect(trouble).to_be_visible()
 
 
-def test_the_remedy_may_need_another_scheme(explorer, profile_of):
-    query = "widths=300,100,50,10&init=standard_normal&activation=tanh"
-    explorer.open(f"/?{query}")
-    page = explorer.page
-    advice = profile_of(query)["advice"]
-    assert advice["scale"] is None
-    assert advice["change"]["init"] == "lecun_normal"
-    expect(page.locator("diagnosis-list .remedy")).to_have_text("Preserve variance: lecun_normal ×1.59")
-    page.locator("diagnosis-list .remedy").click()
-    expect(page.locator("#spec-init")).to_have_value("lecun_normal")
-    assert float(page.input_value("#spec-scale")) == advice["change"]["scale"]
-
-
 def test_the_layers_in_trouble_are_a_link(explorer):
     explorer.open("/?widths=100x51&activation=tanh&init=lecun_normal&scale=3")
     page = explorer.page
@@ -181,18 +168,6 @@ def test_a_weight_stands_beside_what_it_is_drawn_from(explorer, profile_of):
     expect(row.locator("td").nth(0)).to_have_text(significant(layer["weight"]["std"]))
     expect(row.locator("b")).to_have_text(significant(layer["weight_std"]))
     expect(row.locator(".mark")).to_be_empty()
-
-
-def test_the_comparison_follows_the_slider(explorer, profile_of):
-    explorer.open("/#select=l1")
-    page = explorer.page
-    page.fill("#spec-scale", "3")
-    page.keyboard.press("Enter")
-    expect_when_idle(page, "() => location.search === '?scale=3'")
-    layer = profile_of("scale=3")["layers"][0]
-    row = page.locator('inspector-panel .comparison tr[data-quantity="preactivation_std"]')
-    expect(row.locator("td").nth(0)).to_have_text(significant(layer["preactivation"]["std"]))
-    expect(row.locator("b")).to_have_text(significant(layer["expected"]["preactivation_std"]["value"]))
 
 
 def test_no_comparison_of_what_no_layer_owns(explorer):

@@ -48,15 +48,6 @@ def test_a_rounded_sum_is_not_called_the_rounding_of_the_ratio(page):
     expect(plot).to_have_attribute("aria-label", said)
 
 
-def test_what_is_not_finite_is_shown_and_explained(page):
-    page.get_by_role("button", name="divided by zero").click()
-    expect(page.locator("#operation td.special")).to_have_text(["inf", "−inf", "nan"])
-    expect(page.locator("#elements tr").nth(2)).to_contain_text("0 / 0 = nan")
-    expect(page.locator("#item")).to_contain_text("not finite")
-    page.fill("#input-b", "0,0,inf")
-    expect(page.locator("#operation td.special")).to_have_text(["inf", "−inf"])
-
-
 def test_a_mismatch_is_explained_where_it_happens_and_goes_away(page):
     product = page.locator("#product")
     message = "The size of tensor a (3) must match the size of tensor b (2) at non-singleton dimension 0"

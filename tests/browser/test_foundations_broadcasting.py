@@ -60,17 +60,6 @@ def test_shapes_that_do_not_fit_are_explained_in_place(page):
     expect(page.locator("section[data-stale]")).to_have_count(0)
 
 
-def test_a_vector_beside_a_matrix_fails_one_way_and_fits_the_other(page):
-    row, column = page.locator("#ways-copies .way").first, page.locator("#ways-copies .way").last
-    expect(row.locator(".tensor").last.locator("td")).to_have_text("11 22 33 14 25 36 17 28 39".split())
-    expect(column.locator(".tensor").last.locator("td")).to_have_text("11 12 13 24 25 26 37 38 39".split())
-    page.get_by_role("button", name="c of 2, m 2 × 3: fails").click()
-    expect(row).to_contain_text("The size of tensor a (2) must match the size of tensor b (3)")
-    expect(column.locator(".tensor").last.locator("td")).to_have_text("11 12 13 24 25 26".split())
-    page.fill("#input-std", "0.5")
-    expect(page.locator("#normalized .tensor").last.locator("td").first).to_have_text("−8.00")
-
-
 @pytest.mark.long
 def test_the_trap_waits_for_a_guess(page):
     expect(page.locator("#trap")).to_be_empty()

@@ -66,16 +66,3 @@ def test_past_a_limit_is_said_beside_the_control(explorer, page):
         " /is ([0-9.]+) in place/.exec(document.getElementById('sample-std').textContent)[1]]"
     )
     assert float(sample) / float(population) == pytest.approx(2**0.5, rel=0.01)
-
-
-def test_a_phone_sees_all_layers_and_all_figures(page):
-    size = page.viewport_size
-    page.set_viewport_size({"width": 390, "height": 844})
-    try:
-        page.wait_for_function("() => document.querySelector('#stack-figure svg').clientWidth <= 358")
-        for figure in ("#stack-figure", "#experiments", "#layer"):
-            assert page.locator(figure).evaluate("each => each.scrollWidth <= each.clientWidth"), figure
-        # The letters keep their size.
-        assert page.locator("#stack-figure text").first.bounding_box()["height"] > 10
-    finally:
-        page.set_viewport_size(size)

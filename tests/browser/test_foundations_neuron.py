@@ -70,17 +70,3 @@ def test_an_element_of_the_layer_lights_what_makes_it(page):
     expect(sum_line).to_have_text("y[1, 2] = (−1)·2 + 0·(−1) + 2·0 + (−2) = −4")
     expect(tables.nth(4).locator('td[data-index="1,2"]')).to_have_text("−4")
     expect(page.locator("#layer-agreement")).to_contain_text("Largest difference of the two: 0: no element differs")
-
-
-def test_a_layer_that_does_not_fit_names_its_input(page):
-    page.fill("#input-w", "1,2;3,4")
-    note = page.locator("#input-w-note")
-    expect(note).to_contain_text("w: needs 3 columns, one per input")
-    expect(note).to_contain_text("got x (2, 3), w (2, 2), b (4,)")
-    expect(page.locator("#layer")).to_have_css("opacity", "0.45")
-    page.fill("#input-bias", "1.75")
-    expect(page.locator("#neuron .total")).to_contain_text("1.50")
-    expect(page.locator("#neuron")).to_have_css("opacity", "1")
-    page.fill("#input-w", "1,2,3;4,5,6;7,8,9;0,0,1")
-    expect(note).to_be_empty()
-    expect(page.locator("#layer-sum")).to_have_text("y[0, 0] = 1·1 + 2·2 + 3·3 + 0 = 14")

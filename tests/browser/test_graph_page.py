@@ -187,17 +187,6 @@ def test_a_closed_box_says_the_worst_that_theory_finds_in_it(explorer: Any) -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
-def test_steps_fit_on_a_small_screen(explorer: Any) -> None:
-    page = explorer.open("/#show=steps&step=4").page
-    expect(page.locator("steps-view")).to_be_visible()
-    expect(page.locator("graph-view .stage")).to_be_visible()
-    page.get_by_role("tab", name="Profile").click()
-    expect(page.locator("layer-profile")).to_be_visible()
-    expect(page.locator("steps-view")).to_be_hidden()
-
-
-@pytest.mark.long
 def test_what_is_dropped_on_the_page_has_no_link_and_leaves_nothing_of_the_graph_before(
     explorer: Any, tmp_path: Path
 ) -> None:

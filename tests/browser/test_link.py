@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import httpx
 import pytest
@@ -34,24 +34,6 @@ LOAD = """async (address) => {
 """Has a page load four answers as parts of itself, and waits until it has or has not got them."""
 
 
-class Elsewhere(BaseHTTPRequestHandler):
-    """A page with links."""
-
-    def __init__(self, page: str, *arguments: Any) -> None:
-        self.page = page.encode()
-        super().__init__(*arguments)
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(self.page)))
-        self.end_headers()
-        self.wfile.write(self.page)
-
-    def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
-
-
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that wants a token."""
@@ -60,21 +42,18 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def page_of() -> Iterator[Callable[[str], str]]:
+def page_of(tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Serves the page with links to a server, and gives its address: to a browser `localhost` is another site."""
-    servers = []
-
-    def start(url: str) -> str:
-        text = PAGE.format(url=url, token=TOKEN, view=VIEW)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Elsewhere, text))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://localhost:{server.server_port}/"
 
-    yield start
-    for server in servers:
+        def start(url: str) -> str:
+            (tmp_path / "index.html").write_text(PAGE.format(url=url, token=TOKEN, view=VIEW))
+            return f"http://localhost:{server.server_port}/"
+
+        yield start
         server.shutdown()
-        server.server_close()
 
 
 def follow(page: Page, link: str) -> int:

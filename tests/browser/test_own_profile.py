@@ -36,19 +36,6 @@ class Stack(nn.Module):
         return self.head(x + self.mlp(self.norm(x)))
 
 
-class Parallel(nn.Module):
-    """Three experts beside each other, as a mixture has them, behind a router."""
-
-    def __init__(self):
-        super().__init__()
-        self.router = nn.Linear(8, 8)
-        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
-
-    def forward(self, x):
-        x = self.router(x)
-        return torch.stack([expert(x) for expert in self.experts]).sum(0)
-
-
 class Repeated(nn.Module):
     """One layer, called so often that the table has a thousand rows."""
 
@@ -74,7 +61,6 @@ def traces():
     return {
         "stack": traced(Stack(), torch.randint(50, (16, 10))),
         "deep": traced(nn.Sequential(*deep), torch.randn(20, 8)),
-        "parallel": traced(Parallel(), torch.randn(20, 8)),
         "functional": traced(lambda x: functional.relu(x @ ones), torch.randn(20, 8)),
         "repeated": traced(Repeated(), torch.randn(6, 4)),
     }
@@ -229,27 +215,6 @@ def test_hundreds_of_rows_can_be_read(shown, traces):
     chart = page.locator("layer-profile .profile-svg")
     chart.press("End")
     expect(readout).to_contain_text(f"{traces['deep'].layers[-1].name} (Linear): 499.tanh σ ")
-
-
-@pytest.mark.long
-def test_layers_that_stand_beside_each_other_in_the_graph_follow_each_other_in_the_profile(shown, traces):
-    page = shown("parallel")
-    assert len(traces["parallel"].layers) == 4
-    labels = page.locator("layer-profile .layer-label")
-    expect(labels.first).to_be_visible()
-    boxes = [box for label in labels.all() if (box := label.bounding_box())]
-    ends = sorted((box["x"], box["x"] + box["width"]) for box in boxes)
-    assert len(ends) >= 4
-    assert all(end <= start for (_, end), (start, _) in pairwise(ends))
-
-
-@pytest.mark.long
-def test_theory_lies_where_it_is_told(shown, traces):
-    page = shown("deep")
-    found = page.locator("layer-profile path.theory.forward.activation").get_attribute("d")
-    # One line from layer to layer: there is no gap in it.
-    assert found.count("M") == 1
-    assert found.count("L") == len(traces["deep"].layers) - 1
 
 
 def test_code_without_a_module_has_rows_too(shown, traces):

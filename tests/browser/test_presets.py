@@ -154,15 +154,8 @@ def test_going_back_goes_back_to_the_experiment_before(explorer, chosen):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "context_options", [{"viewport": {"width": 1440, "height": 900}}, {"viewport": {"width": 390, "height": 844}}]
-)
-def test_the_note_takes_one_line_where_there_is_room_and_wraps_where_not(explorer, context_options):
-    page = explorer.page
-    narrow = context_options["viewport"]["width"] < 900
-    for name in ("kaiming-relu", "deep-exploding", "deep-relu"):
-        explorer.open(f"/?preset={name}")
-        box = page.locator("experiment-note").bounding_box()
-        assert narrow or box["height"] <= 36, name
-        assert page.evaluate("document.documentElement.scrollWidth") <= context_options["viewport"]["width"]
-        assert page.locator("experiment-note strong").is_visible() == narrow
+@pytest.mark.parametrize("name", ["kaiming-relu", "deep-exploding", "deep-relu"])
+def test_the_note_takes_one_line_where_there_is_room(explorer, name):
+    page = explorer.open(f"/?preset={name}").page
+    assert page.locator("experiment-note").bounding_box()["height"] <= 36
+    expect(page.locator("experiment-note strong")).to_be_hidden()

@@ -308,17 +308,3 @@ def test_new_numbers_make_no_new_nodes(explorer, dump_of):
     assert counts["childList"] == 0
     assert counts["reads"] == 0
     assert 0 < counts["attributes"] <= 20 * 20
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
-def test_a_narrow_screen_has_a_list_of_statistics(explorer):
-    page = explorer.page
-    # The graph is in a hidden tab, so the test does not wait for it.
-    page.goto(explorer.url + "/#tab=profile")
-    page.wait_for_selector("layer-profile .dots.forward")
-    expect(page.locator("layer-profile .segmented")).to_be_hidden()
-    page.locator("layer-profile select").select_option("dead_fraction")
-    expect(page.locator("layer-profile h2")).to_have_text("Dead units")
-    expect_when_idle(page, "() => location.hash.includes('statistic=dead_fraction')")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390

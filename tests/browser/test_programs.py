@@ -112,18 +112,3 @@ def test_the_slider_moves_the_weights_of_a_layer_and_nothing_of_an_exponential(e
     page.get_by_role("button", name="50 layers").click()
     expect_when_idle(page, "() => location.search === '?widths=100x51'")
     assert page.locator("spec-controls .tick").count() > 2
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
-def test_on_a_narrow_screen_every_tab_has_something_to_say(explorer):
-    page = explorer.open("/?program=two_outputs").page
-    page.get_by_role("tab", name="Profile").click()
-    expect(page.locator("layer-profile")).to_contain_text("The program two_outputs has no layers.")
-    page.get_by_role("tab", name="Layers").click()
-    expect(page.locator("layers-view")).to_contain_text("The program two_outputs has no layers.")
-    page.get_by_role("tab", name="Model").click()
-    expect(page.locator("#spec-program")).to_be_visible()
-    page.locator("#share summary").click()
-    expect(page.locator("#share").get_by_role("link", name="Foundations")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
