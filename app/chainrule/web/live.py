@@ -77,7 +77,6 @@ class Source(Generic[SpecT]):
 
     Attributes:
         read: makes a spec from a message's values; raises SpecError.
-        slot: the device's slot for a spec.
         tracer: makes the tracer of one socket.
         note: adds a spec to later log records.
         deadline_seconds: how long a picture may compute.
@@ -89,7 +88,6 @@ class Source(Generic[SpecT]):
     """
 
     read: Callable[[Mapping[str, object]], SpecT]
-    slot: Callable[[SpecT], ComputeSlot]
     tracer: Callable[[], Tracer[SpecT]]
     note: Callable[[SpecT], None]
     deadline_seconds: float
@@ -103,7 +101,6 @@ def specs(service: Service) -> Source[ModelSpec]:
     """Specs within the server's limits."""
     return Source(
         read=service.read,
-        slot=lambda spec: service.compute.slots[spec.device],
         tracer=Retracer,
         note=note_spec,
         deadline_seconds=service.settings.live_deadline_seconds,
@@ -173,6 +170,9 @@ class LiveSession(Generic[SpecT]):
         self.let_finish = False
         self.grace: asyncio.TimerHandle | None = None
 
+    def _slot(self, spec: SpecT) -> ComputeSlot:
+        return self.service.compute.slots[spec.device]
+
     async def serve(self) -> None:
         """Read and answer until the client or the server goes."""
         parts = self._read(), self._answer(), self._tell(), self.service.compute.shutdown.wait()
@@ -197,7 +197,7 @@ class LiveSession(Generic[SpecT]):
         if isinstance(spec, SpecError):
             self.metrics.rejected.labels(spec.code).inc()
         elif spec is not None:
-            Work("picture", self.metrics).end(self.source.slot(spec).left())
+            Work("picture", self.metrics).end(self._slot(spec).left())
         self.service.compute.kept.leave(self.retracer)
 
     async def _read(self) -> None:
@@ -257,7 +257,7 @@ class LiveSession(Generic[SpecT]):
                 self._take()
                 await self._send_error(wish.seq, wish.spec)
             else:
-                await self._grant(self.source.slot(wish.spec))
+                await self._grant(self._slot(wish.spec))
 
     async def _rests(self) -> bool:
         """Whether the client asks for nothing for `REST_SECONDS`."""
@@ -274,7 +274,7 @@ class LiveSession(Generic[SpecT]):
         messages: tuple[str | bytes, ...]
         async with slot.turn("picture") as waited:
             wish = self.newest
-            if wish is None or isinstance(wish.spec, SpecError) or self.source.slot(wish.spec) is not slot:
+            if wish is None or isinstance(wish.spec, SpecError) or self._slot(wish.spec) is not slot:
                 # The newest wish needs no turn at this device any more.
                 return
             self._take()

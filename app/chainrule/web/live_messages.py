@@ -12,8 +12,10 @@ import orjson
 
 from chainrule.dump.wire import dump_topology
 from chainrule.errors import ChainruleError, RequestError, SpecError
+from chainrule.spec import ModelSpec
 from chainrule.stats import StatisticsTable
 from chainrule.trace.graph import Trace
+from chainrule.user_model.what_if import WhatIf
 
 MAX_SEQ = 2**32 - 1
 """Frames hold the number in 32 bits."""
@@ -24,8 +26,7 @@ PING = '{"type":"ping"}'
 PONG = '{"type":"pong"}'
 """The answer, sent at once."""
 
-SpecT = TypeVar("SpecT")
-"""A spec, or a what-if of a user's model (`chainrule.user_model.what_if`)."""
+SpecT = TypeVar("SpecT", bound=ModelSpec | WhatIf)
 
 
 class Wish(Generic[SpecT]):

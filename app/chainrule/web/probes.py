@@ -6,6 +6,8 @@ about computations.
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,10 +19,17 @@ from chainrule.stats import kernel_name
 from chainrule.web.answers import json_answer
 from chainrule.web.compute import Compute, ComputeSlot
 from chainrule.web.metrics import MEDIA_TYPE, Metrics
-from chainrule.web.openapi import described
+from chainrule.web.openapi import add_route
 from chainrule.web.service import Service
 
 NEVER_KEPT = {"cache-control": "no-store"}
+
+UNREADY: dict[int | str, dict[str, Any]] = {
+    503: {
+        "description": "The same keys: a line is full, a device hangs, or the server shuts down.",
+        "content": {"application/json": {}},
+    }
+}
 
 HANGS_AFTER = 3
 """A device hangs whose thread has been with one piece of work for so many times the longest deadline: past a deadline
@@ -32,23 +41,17 @@ def probes_router(service: Service) -> APIRouter:
     router = APIRouter()
     probes = Probes(service)
     watch(service.metrics, service.compute)
-    router.add_api_route("/healthz", probes.healthz, **described("Alive", "The event loop answers.", tag="health"))
-    ready = described("Ready", "Every device takes requests.", tag="health")
-    ready["responses"][503] = {
-        "description": "The same keys: a line is full, a device hangs, or the server shuts down.",
-        "content": {"application/json": {}},
-    }
-    router.add_api_route("/readyz", probes.readyz, **ready)
-    router.add_api_route(
+    add_route(router, "/healthz", probes.healthz, "Alive", "The event loop answers.", tag="health")
+    add_route(router, "/readyz", probes.readyz, "Ready", "Every device takes requests.", tag="health", more=UNREADY)
+    add_route(
+        router,
         "/metrics",
         probes.metrics,
-        **described(
-            "Metrics",
-            "What the server counts, in Prometheus' text format.",
-            tag="health",
-            errors=(401,),
-            media_type=MEDIA_TYPE,
-        ),
+        "Metrics",
+        "What the server counts, in Prometheus' text format.",
+        tag="health",
+        errors=(401,),
+        media_type=MEDIA_TYPE,
     )
     return router
 
