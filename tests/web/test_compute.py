@@ -37,7 +37,6 @@ def test_shutdown_lets_requests_finish_for_a_while(seconds):
     began = threading.Event()
 
     async def scenario():
-        compute.open()
         task = asyncio.create_task(compute.slots["cpu"].run(lambda: endless(began)))
         await asyncio.to_thread(began.wait, 10)
         start = asyncio.get_running_loop().time()

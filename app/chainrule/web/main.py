@@ -74,7 +74,6 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        compute.open()
         if model is None:
             for name, slot in compute.slots.items():
                 await slot.warm_up(partial(trace_spec, ModelSpec(device=name)))
