@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 import chainrule
 from chainrule.__main__ import ExportName, commands
-from chainrule.dump.wire import dump_trace
 from chainrule.export.formats import TRACE_FORMATS
 from chainrule.spec import ModelSpec
 
@@ -70,8 +69,3 @@ def test_what_makes_no_sense_is_one_line(arguments, message, dump, tmp_path):
     assert answer.stderr.startswith("chainrule: ")
     assert answer.stderr.count("\n") == 1
     assert message in answer.stderr
-
-
-def test_an_export_of_a_dump_is_the_dump(dump):
-    trace = chainrule.load(dump)
-    assert export(dump, "--format", "json").stdout_bytes == dump_trace(trace)
