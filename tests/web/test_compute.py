@@ -19,7 +19,7 @@ def endless(began):
 
 def test_devices_have_slots_of_their_own():
     compute = Compute([Device("cpu", ""), Device("cuda", "")], 1, Metrics())
-    assert compute.device_names == ("cpu", "cuda")
+    assert tuple(compute.slots) == ("cpu", "cuda")
     assert compute.slots["cpu"] is not compute.slots["cuda"]
     assert not compute.closing
     asyncio.run(compute.close())

@@ -254,7 +254,7 @@ class Api:
 
     async def devices(self, request: Request) -> Response:
         """GET /api/v1/devices.json."""
-        devices = [{"name": each.name, "description": each.description} for each in self.service.compute.devices]
+        devices = [each._asdict() for each in self.service.compute.devices]
         return kept_answer(request, orjson.dumps({"devices": devices}))
 
     async def schema(self, request: Request) -> Response:

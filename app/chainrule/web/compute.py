@@ -156,14 +156,9 @@ class DeepExecutor(ThreadPoolExecutor):
 
 
 class ComputeSlot:
-    """One device's thread and its line.
+    """One device's thread and its line, in which `queue` requests may wait.
 
-    Args:
-        device: its name.
-        queue: how many requests may wait.
-        metrics: counts the work.
-        let_go: forgets kept memory when memory runs out.
-        give_back: returns free memory to the system, see `GIVE_BACK_SECONDS`.
+    `let_go` forgets kept memory when memory runs out; `give_back` returns free memory, see `GIVE_BACK_SECONDS`.
     """
 
     def __init__(
@@ -473,11 +468,6 @@ class Compute:
         self.closing = False
         self.shutdown = asyncio.Event()
         self._shutdown_seconds = shutdown_seconds
-
-    @property
-    def device_names(self) -> tuple[str, ...]:
-        """The devices a spec may name here."""
-        return tuple(self.slots)
 
     def begin_shutdown(self) -> None:
         """Close sockets now, and stop requests after `shutdown_seconds`."""

@@ -140,3 +140,20 @@ def page_data(page: Page) -> dict[str, Any]:
         "answer": f"{page.path}.json",
         "inputs": [{"name": each.name, "default": each.default} for each in page.inputs],
     }
+
+
+def gradcheck_router(report: Mapping[str, Any]) -> APIRouter:
+    """`/gradcheck` and `/gradcheck.json`: the check that `chainrule gradcheck --open` made."""
+    router = APIRouter(include_in_schema=False)
+    headers = {"cache-control": "private, no-store"}
+
+    @router.get("/gradcheck")
+    async def page() -> Response:
+        text = render("foundations/gradcheck_report.html", pages=PAGES, current=None, report=report)
+        return HTMLResponse(text, headers=headers)
+
+    @router.get("/gradcheck.json")
+    async def answer() -> Response:
+        return Response(orjson.dumps(report), 200, headers, JSON)
+
+    return router

@@ -24,8 +24,7 @@ from chainrule.spec import ModelSpec
 from chainrule.web.answers import REVALIDATE, error_answer, from_http_exception, json_answer
 from chainrule.web.api import api_router
 from chainrule.web.compute import Compute, list_devices
-from chainrule.web.foundations import foundations_router
-from chainrule.web.gradcheck import gradcheck_router
+from chainrule.web.foundations import foundations_router, gradcheck_router
 from chainrule.web.guard import Guard
 from chainrule.web.live import live_router
 from chainrule.web.logs import configure_logging

@@ -48,7 +48,7 @@ def pages_router(service: Service, model: Model | None = None) -> APIRouter:
         data = page_data(
             spec,
             settings=service.settings,
-            devices=service.compute.device_names,
+            devices=tuple(service.compute.slots),
             error=error,
             dump=first,
             dumps=opened,

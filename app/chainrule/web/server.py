@@ -89,10 +89,7 @@ class ServerConfig(uvicorn.Config):
     ) -> tuple[dict[str, str], bytes]:
         """Headers and body of an answer that no application made; it is counted and logged.
 
-        Args:
-            error: the answer's error.
-            client: address of the client.
-            scope: of the request that the application is answering, which writes its own record; None without one.
+        `scope` is of the request that the application is answering, which then writes its own record.
         """
         if error.status < 500 or isinstance(error, BusyError):
             self.count(error.code)

@@ -41,7 +41,7 @@ class Service:
             SpecError: the device is not there.
         """
         check_limits(spec, self.settings, form)
-        check_device(spec, self.compute.device_names)
+        check_device(spec, tuple(self.compute.slots))
         return spec
 
     def read(self, values: Mapping[str, object], form: str = "json") -> ModelSpec:
@@ -73,13 +73,7 @@ class Service:
         return tagged(await self.run(request, device, compute, seconds), tag, media_type)
 
     async def run(self, request: Request, device: str, compute: Callable[[], T], seconds: float | None = None) -> T:
-        """Compute a request's answer; stop when its client leaves.
-
-        Args:
-            request: the client's.
-            device: its name.
-            compute: the work.
-            seconds: how long it may wait and compute; `deadline_seconds` unless given.
+        """Compute a request's answer; stop when its client leaves. It may wait and compute for so many seconds.
 
         Raises:
             StoppedError: the client has gone, or the server is going.

@@ -107,11 +107,7 @@ class View:
     """
 
     def __init__(self, own: UserModel, port: int = 0) -> None:
-        """Serve it.
-
-        Args:
-            own: the model.
-            port: the server's; 0 takes any free one.
+        """Serve the model on a port; 0 takes any free one.
 
         Raises:
             ChainruleError: the model cannot be traced.
