@@ -47,7 +47,7 @@ def page_data(link):
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory):
     path = tmp_path_factory.mktemp("dumps") / "net.json"
-    assert called("trace", "widths=5,4,1", "-o", str(path)).returncode == 0
+    assert called("trace", "?widths=5,4,1", "-o", str(path)).returncode == 0
     return path
 
 
@@ -152,15 +152,6 @@ def test_a_model_explorer_graph_comes_with_a_file_per_statistic(tmp_path):
         assert data.keys() == {graph["id"]}
         assert data[graph["id"]]["results"].keys() <= nodes
     assert len(list(folder.iterdir())) == len(NODE_STATISTICS) + 1
-
-
-def test_trace_writes_a_file(tmp_path):
-    file = tmp_path / "dump.json"
-    done = called("trace", "?widths=5,1", "-o", str(file))
-    assert (done.returncode, done.stdout) == (0, "")
-    assert json.loads(file.read_text())["spec"]["widths"] == "5,1"
-    missing = tmp_path / "no" / "dump.json"
-    assert refused("trace", "widths=5,1", "-o", str(missing), status=1) == f"{missing}: No such file or directory"
 
 
 def test_a_closed_pipe_is_no_error():

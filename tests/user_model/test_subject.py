@@ -48,10 +48,7 @@ def test_inputs_are_a_tensor_a_tuple_or_a_dict():
     ("made", "message"),
     [
         (None, "make returned None; wanted is (model, inputs) or (model, inputs, loss_fn)"),
-        (NET, "make returned a model of type Linear; wanted"),
-        ((NET,), "make returned a tuple of 1 (Linear); wanted"),
         ((NET, X, None, 3), "make returned a tuple of 4 (Linear, a tensor of shape (4, 3), NoneType, int); wanted"),
-        ((X, NET), "make returned a tensor of shape (4, 3) for the model; wanted"),
         (
             (torch.sin, X),
             "for the model; wanted is (model, inputs) or (model, inputs, loss_fn), where model is a torch",
@@ -61,7 +58,6 @@ def test_inputs_are_a_tensor_a_tuple_or_a_dict():
             "make returned a list of 1 (a tensor of shape (4, 3)) for the inputs; wanted is a tensor, a tuple",
         ),
         ((NET, {0: X}), "make returned a dict of 0 for the inputs; wanted is a tensor"),
-        ((NET, 3), "make returned 3 for the inputs"),
         ((NET, X, 0.5), "make returned 0.5 for the loss; wanted is (model, inputs) or (model, inputs, loss_fn), where"),
     ],
 )
@@ -164,11 +160,8 @@ def test_the_scalar_loss_comes_from_loss_or_output():
     ("output", "what"),
     [
         (torch.zeros(4, 2), "a tensor of shape (4, 2)"),
-        (torch.tensor(3), "a tensor of shape () and torch.int64"),
         ((torch.tensor(1.0), torch.tensor(2.0)), "a tuple of 2 (a tensor of shape (), a tensor of shape ())"),
         ({"logits": torch.zeros(2)}, "a dict of logits"),
-        (SimpleNamespace(loss=None), "a value of type SimpleNamespace"),
-        (None, "None"),
         (3.0, "3.0"),
     ],
 )

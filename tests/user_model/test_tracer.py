@@ -13,7 +13,7 @@ from source_lines import line_of
 from torch import nn
 
 from chainrule.build.redraw import redraw
-from chainrule.errors import ExploreError, MemoryLimitError, NotFoundError, StoppedError
+from chainrule.errors import ExploreError, MemoryLimitError, StoppedError
 from chainrule.stopping import Stop, stoppable
 from chainrule.trace import record
 from chainrule.user_model.subject import Subject, make_subject
@@ -346,9 +346,6 @@ def test_a_loss_without_a_gradient_has_a_forward_pass_and_faults(total, kinds):
     assert trace.error is None
     assert {op.phase for op in trace.ops} == {"forward"}
     assert {fault.kind for fault in trace.faults} == kinds
-    if "detach" in kinds:
-        (cut,) = (fault for fault in trace.faults if fault.kind == "detach")
-        assert [op.name for op in trace.ops if op.id == cut.op] == ["detach"]
 
 
 def test_keyword_inputs_have_their_names_and_labels_are_targets():
@@ -480,16 +477,6 @@ def test_after_a_stopped_trace_the_next_is_whole(own):
 
 
 # ------------------------------------------------------------------------------------------------------------- values
-def test_values_of_a_window(own):
-    subject = own("blocks.py:make").subject
-    window = Tracer(subject).values(WhatIf(scale=2.0), "head.weight", (1, 3), (0, 2))
-    torch.testing.assert_close(
-        torch.tensor(window.values), subject.model.head.weight.detach()[1:3, 0:2] * 2, check_dtype=False
-    )
-    with pytest.raises(NotFoundError, match="no tensor is called 'tail'"):
-        Tracer(subject).values(WhatIf(), "tail", (0, 5), (0, 5))
-
-
 def test_kept_bytes_include_the_copy(own):
     subject = own("convnet.py:make").subject
     tracer = Tracer(subject)

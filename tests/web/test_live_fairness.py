@@ -137,7 +137,6 @@ def run(settings):
                 peers.append(Peer(service))
                 return peers[-1]
 
-            service.compute.open()
             try:
                 async with asyncio.timeout(60):
                     return await scenario(service, peer)

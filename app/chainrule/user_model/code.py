@@ -157,15 +157,9 @@ def _package_of(path: Path) -> tuple[str, ...]:
 
 
 class UserFile:
-    """A file that runs again after each edit, with the files that it imports from its folder.
-
-    Attributes:
-        path: the file.
-        folder: its folder, or its outermost package.
-    """
+    """A file that runs again after each edit, with the files that it imports from its folder, or outermost package."""
 
     def __init__(self, path: Path) -> None:
-        """Take a file; nothing runs yet."""
         self.path = Path(os.path.abspath(path))
         self.folder = home_of(self.path)
         self._stamps: dict[Path, Stamp] = {}

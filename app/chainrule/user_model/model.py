@@ -28,13 +28,8 @@ from chainrule.user_model.what_if import WhatIf, check_group
 class UserModel:
     """The current subject, and how to make the next. Its methods may be called from any thread.
 
-    Attributes:
-        name: its name on the page.
-        seed: of the random numbers that making it and tracing it draw.
-        file: its file; None for a model of a notebook.
-        subject: the last subject that could be made, on the wanted device.
-        version: counts the subjects, from 1.
-        problem: why the last attempt to make one failed, MemoryLimitError included; None if it did not.
+    `version` counts the subjects from 1; `problem` is why the last attempt to make one failed: the subject before
+    stays. `file` is None for a model of a notebook.
     """
 
     def __init__(
@@ -74,7 +69,7 @@ class UserModel:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Its files, as far as they have been imported; empty for a model of a notebook."""
+        """Its files, as far as they have been imported."""
         return () if self.file is None else self.file.files
 
     @property

@@ -78,8 +78,8 @@ def make_subject(
 ) -> Subject:
     """Check the value of a factory: `(model, inputs)` or `(model, inputs, loss_fn)`.
 
-    The inputs are a tensor, a tuple (positional) or a dict (keywords). What will be moved to `device` may be on several
-    devices now.
+    The inputs are a tensor, a tuple (positional) or a dict (keywords). If they will be moved to a `device`, they may be
+    on several now.
 
     Raises:
         ExploreError: it cannot be run and traced; the message begins with the place.

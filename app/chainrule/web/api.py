@@ -108,7 +108,7 @@ class TraceApi(Generic[SpecT]):
         of: the subject, for summaries.
         example: the name of a tensor.
         read: makes a spec from a query for the format of this name; raises SpecError.
-        state: everything but the address that an answer depends on.
+        state: names everything but the address that determines an answer.
         write, write_profile, write_window: the answer; called in the device's thread.
         seconds: how long a request may wait and compute; None: CHAINRULE_DEADLINE_SECONDS.
     """

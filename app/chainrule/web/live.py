@@ -121,15 +121,6 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """Messages of a computed trace, the graph that the client has after them, and the rows that theory reads."""
-
-    shown: Shown
-    outline: Trace
-    messages: tuple[str | bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Owed:
     """A frame that was sent without its theory."""
 
@@ -230,15 +221,12 @@ class LiveSession(Generic[SpecT]):
         if work is None or wish is None or self.let_finish or work.stop.error is not None:
             return
         left = self.settings.live_grace_seconds - work.seconds
-        if left <= 0:
-            if not isinstance(wish.spec, SpecError):
-                work.stop.ask(StoppedError("superseded"))
-        elif self.grace is None:
-            self.grace = asyncio.get_running_loop().call_later(left, self._grace_is_over)
-
-    def _grace_is_over(self) -> None:
-        self.grace = None
-        self._give_way()
+        if self.grace is not None:
+            self.grace.cancel()
+        if left > 0:
+            self.grace = asyncio.get_running_loop().call_later(left, self._give_way)
+        elif not isinstance(wish.spec, SpecError):
+            work.stop.ask(StoppedError("superseded"))
 
     async def _answer(self) -> None:
         """Answer the newest wish again and again, and send theory in between."""
@@ -261,13 +249,11 @@ class LiveSession(Generic[SpecT]):
 
     async def _rests(self) -> bool:
         """Whether the client asks for nothing for `REST_SECONDS`."""
-        try:
-            # Before Python 3.12 `wait_for` loses a cancellation that comes together with a wish.
+        # Before Python 3.12 `wait_for` loses a cancellation that comes together with a wish.
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REST_SECONDS):
                 await self.arrived.wait()
-        except TimeoutError:
-            return True
-        return False
+        return not self.arrived.is_set()
 
     async def _grant(self, slot: ComputeSlot) -> None:
         """Send the picture of the wish that is newest when the turn comes."""
@@ -282,9 +268,10 @@ class LiveSession(Generic[SpecT]):
             began = time.perf_counter()
             superseded = False
             try:
-                picture = await self._compute(slot, "picture", waited, partial(self._picture, wish.seq, wish.spec))
-                self.shown, messages = picture.shown, picture.messages
-                self.owed = Owed(wish.seq, picture.outline, slot)
+                self.shown, outline, messages = await self._compute(
+                    slot, "picture", waited, partial(self._picture, wish.seq, wish.spec)
+                )
+                self.owed = Owed(wish.seq, outline, slot)
             except StoppedError:
                 superseded, messages = True, ()
             except ChainruleError as error:
@@ -357,8 +344,8 @@ class LiveSession(Generic[SpecT]):
         self.newest = None
         self.arrived.clear()
 
-    def _picture(self, seq: int, spec: SpecT) -> Picture:
-        """Compute one trace in the device's thread: its frame, and the topology first if the client has another."""
+    def _picture(self, seq: int, spec: SpecT) -> tuple[Shown, Trace, tuple[str | bytes, ...]]:
+        """Trace in the device's thread: the graph that the client then has, the rows for theory, and the messages."""
         began = time.perf_counter()
         retracer = self.retracer
         with self.service.compute.kept.using(retracer):
@@ -367,7 +354,7 @@ class LiveSession(Generic[SpecT]):
         compute_ms = max((time.perf_counter() - began) * 1e3, trace.timing.get("total_ms", 0.0))
         shown, topology = show(trace, recording, self.shown)
         numbers = frame(trace, seq, shown.number, compute_ms)
-        return Picture(shown, self.source.outline(trace), (numbers,) if topology is None else (topology, numbers))
+        return shown, self.source.outline(trace), (numbers,) if topology is None else (topology, numbers)
 
     async def _tell(self) -> None:
         """Send news; a subject without news waits for ever."""

@@ -52,11 +52,8 @@ def create_app(
 ) -> FastAPI:
     """The whole server as one ASGI app.
 
-    Args:
-        settings: from the environment unless given.
-        dump: a graph dump that the page shows first, or several, such as the steps of a training.
-        check: a gradient check, as `chainrule.gradcheck.command.check_function` reports it, with a page of its own.
-        own: a model of the user's own, which the page shows in place of specs.
+    Its page shows a graph `dump` first, or several, such as the steps of a training; the report of a gradient `check`,
+    see `gradcheck.command.check_function`, has its own page; `own`, a user's model, takes the place of specs.
     """
     settings = settings or Settings()
     metrics = Metrics()

@@ -142,7 +142,7 @@ class View:
                 self._server.run(sockets=[self._listener])
         finally:
             if not self._loop.done():
-                # Whoever made the view must not wait for ever.
+                # `__init__` must not wait for ever.
                 self._loop.set_exception(RuntimeError("the server did not start"))
 
     def wait(self) -> None:
