@@ -47,7 +47,7 @@ def page_data(link):
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory):
     path = tmp_path_factory.mktemp("dumps") / "net.json"
-    assert called("trace", "widths=5,4,1", "-o", str(path)).returncode == 0
+    assert called("trace", "?widths=5,4,1", "-o", str(path)).returncode == 0
     return path
 
 
@@ -62,11 +62,8 @@ def test_help_names_every_command_and_comes_before_torch():
     assert done.stdout.strip() == "[]"
 
 
-def test_version():
-    assert called("version").stdout == f"{__version__}\n"
-
-
 def test_presets_are_listed_with_their_addresses():
+    assert called("version").stdout == f"{__version__}\n"
     lines = called("presets").stdout.splitlines()
     assert len(lines) == 3 * len(PRESETS)
     for preset, first, second, third in zip(PRESETS, lines[::3], lines[1::3], lines[2::3], strict=True):
@@ -102,17 +99,46 @@ def test_a_picture_needs_the_extra_and_says_so(tmp_path):
     )
 
 
+NODE_DATA = ("trace", "widths=5,4,1", "--format", "node-data")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["trace", "scale=x"], ["scale: 'x'", "0.0001"]),
+        (["trace", "widht=3"], ["did you mean 'widths'?"]),
+        (["trace", "widths=100x66"], ["65 layers", "CHAINRULE_MAX_DEPTH"]),
+        ([*NODE_DATA, "--with", "statistic=median"], ["statistic: 'median' is not one of std, mean,"]),
+        ([*NODE_DATA, "--with", "level=all"], ["level: not a key of the format node-data, which are statistic"]),
+        ([*NODE_DATA, "--with", "statistic"], ["--with statistic: what is wanted is KEY=VALUE"]),
+        ([*NODE_DATA, "--node-data"], ["--node-data goes with --format model-explorer"]),
+        (
+            ["open", "bad.json", "--port", "0"],
+            ["bad.json: not a graph dump of schema chainrule.trace/1: this is not JS"],
+        ),
+        (["open", "large.json"], ["large.json: the file has 200 MiB; at most 128 MiB are opened"]),
+        (["open", "none.json"], ["none.json: No such file or directory"]),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, parts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.json").write_text("nonsense")
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(200 * 2**20)
+    said = refused(*arguments)
+    assert [part for part in parts if part not in said] == []
+
+
+def test_settings_come_from_the_environment():
+    done = called("trace", "widths=2x101", "--format", "dot", CHAINRULE_MAX_DEPTH="100")
+    assert (done.returncode, done.stdout[:7]) == (0, "digraph")
+    assert "CHAINRULE_TRUSTED_PROXIES" in refused("serve", CHAINRULE_TRUSTED_PROXIES="10.0.0.0/8, proxy.example")
+
+
 def test_options_of_a_format_are_given_by_name():
-    done = called("trace", "widths=5,4,1", "--format", "node-data", "--with", "statistic=flops")
+    done = called(*NODE_DATA, "--with", "statistic=flops")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["trace"]["results"]["n0"]["value"] > 0
-    for arguments, says in (
-        (["--with", "statistic=median"], "statistic: 'median' is not one of std, mean,"),
-        (["--with", "level=all"], "level: not a key of the format node-data, which are statistic"),
-        (["--with", "statistic"], "--with statistic: what is wanted is KEY=VALUE"),
-        (["--node-data"], "--node-data goes with --format model-explorer"),
-    ):
-        assert says in refused("trace", "widths=5,4,1", "--format", "node-data", *arguments)
 
 
 def test_a_model_explorer_graph_comes_with_a_file_per_statistic(tmp_path):
@@ -128,46 +154,11 @@ def test_a_model_explorer_graph_comes_with_a_file_per_statistic(tmp_path):
     assert len(list(folder.iterdir())) == len(NODE_STATISTICS) + 1
 
 
-def test_trace_writes_a_file(tmp_path):
-    file = tmp_path / "dump.json"
-    done = called("trace", "?widths=5,1", "-o", str(file))
-    assert (done.returncode, done.stdout) == (0, "")
-    assert json.loads(file.read_text())["spec"]["widths"] == "5,1"
-    missing = tmp_path / "no" / "dump.json"
-    assert refused("trace", "widths=5,1", "-o", str(missing), status=1) == f"{missing}: No such file or directory"
-
-
 def test_a_closed_pipe_is_no_error():
     command = f"{shlex.join(map(str, command_line(['trace', 'preset=deep-relu'])))} | head -c 20"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
     assert done.stdout == '{"schema":"chainrule'
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize(
-    ("query", "parts"),
-    [
-        ("scale=x", ["scale: 'x'", "0.0001"]),
-        ("widht=3", ["did you mean 'widths'?"]),
-        ("widths=100x66", ["65 layers", "CHAINRULE_MAX_DEPTH"]),
-    ],
-)
-def test_a_bad_spec_is_one_line(query, parts):
-    said = refused("trace", query)
-    assert [part for part in parts if part not in said] == []
-
-
-def test_a_limit_can_be_raised():
-    done = called("trace", "widths=2x101", "--format", "dot", CHAINRULE_MAX_DEPTH="100")
-    assert done.returncode == 0
-    assert done.stdout.startswith("digraph")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("CHAINRULE_PORT", "http"), ("CHAINRULE_TRUSTED_PROXIES", "10.0.0.0/8, proxy.example")]
-)
-def test_a_bad_setting_is_one_line(name, value):
-    assert name in refused("serve", **{name: value})
 
 
 def test_an_address_that_cannot_be_listened_on_is_one_line():
@@ -209,48 +200,35 @@ def test_a_public_server_makes_a_token_and_prints_its_link():
         assert out == ""
 
 
-def test_insecure_serves_without_a_token():
-    with serving("--host", "0.0.0.0", "--insecure") as (_, link):
+def test_insecure_serves_dumps_in_order_without_bad_ones(dump, tmp_path):
+    for step in (1000, 200):
+        (tmp_path / f"step{step}.json").write_bytes(dump.read_bytes())
+    (tmp_path / "step300.json").write_text("nonsense")
+    paths = [str(path) for path in sorted(tmp_path.iterdir())]
+    options = "--host", "0.0.0.0", "--insecure", "--no-browser"
+    with serving(*paths, *options, command="open") as (process, link):
         assert "token" not in link
-        assert httpx.get(f"{link}api/v1/presets.json").status_code == 200
-
-
-def test_open_serves_a_page_with_the_dump(dump):
-    with serving(str(dump), "--no-browser", command="open") as (process, link):
-        data = page_data(link)
-        assert data["dump"] == {"name": "net.json", "url": "/api/v1/dump.json"}
-        answer = httpx.get(f"{link.rstrip('/')}{data['dump']['url']}")
-        assert answer.content == dump.read_bytes()
-        assert answer.headers["content-type"] == "application/json"
+        assert [each["name"] for each in page_data(link)["dumps"]] == ["step200.json", "step1000.json"]
         process.terminate()
-        assert process.communicate(timeout=30) == ("", "")
+        _, err = process.communicate(timeout=30)
+    assert err.startswith(f"chainrule: {tmp_path / 'step300.json'}: not a graph dump of schema chainrule.trace/1: ")
+    assert len(err.splitlines()) == 1
 
 
-def test_open_opens_a_browser_if_there_is_one(dump, tmp_path):
+def test_open_serves_the_dump_and_opens_a_browser_if_there_is_one(dump, tmp_path):
     browser, visited = tmp_path / "browser", tmp_path / "visited"
     os.mkfifo(visited)
     browser.write_text(f'#!/bin/sh\necho "$1" > {visited}\n')
     browser.chmod(0o755)
     with serving(str(dump), command="open", BROWSER=str(browser)) as (_, link):
         assert visited.read_text().strip() == link
+        data = page_data(link)
+        assert data["dump"] == {"name": "net.json", "url": "/api/v1/dump.json"}
+        assert httpx.get(f"{link.rstrip('/')}{data['dump']['url']}").content == dump.read_bytes()
     with serving(str(dump), command="open", BROWSER="/nowhere", PATH="", DISPLAY="") as (process, link):
         assert httpx.get(link).status_code == 200
         process.terminate()
         assert process.communicate(timeout=30) == ("", "")
-
-
-def test_several_dumps_are_opened_in_order_without_bad_ones(dump, tmp_path):
-    for step in (1000, 200):
-        (tmp_path / f"step{step}.json").write_bytes(dump.read_bytes())
-    (tmp_path / "step300.json").write_text("nonsense")
-    paths = [str(path) for path in sorted(tmp_path.iterdir())]
-    with serving(*paths, "--no-browser", command="open") as (process, link):
-        data = page_data(link)
-        assert [each["name"] for each in data["dumps"]] == ["step200.json", "step1000.json"]
-        process.terminate()
-        _, err = process.communicate(timeout=30)
-    assert err.startswith(f"chainrule: {tmp_path / 'step300.json'}: not a graph dump of schema chainrule.trace/1: ")
-    assert len(err.splitlines()) == 1
 
 
 def test_compare_opens_the_second_with_the_first_pinned(dump, tmp_path):
@@ -275,37 +253,6 @@ def test_without_dumps_no_server_starts(dump, tmp_path):
     done = called("open", str(missing), str(missing), "--port", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [first, first]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda body: body["ops"][1]["inputs"].append("t999"), 'the tensor "t999" does not exist'),
-        (
-            lambda body: body.update(schema="chainrule.trace/9"),
-            "not a graph dump of schema chainrule.trace/1: schema: ",
-        ),
-        (None, "not a graph dump of schema chainrule.trace/1: this is not JSON: "),
-    ],
-)
-def test_a_bad_dump_is_one_line(dump, tmp_path, spoil, says):
-    path = tmp_path / "bad.json"
-    body = json.loads(dump.read_text())
-    if spoil is not None:
-        spoil(body)
-    path.write_text(json.dumps(body) if spoil is not None else "nonsense")
-    said = refused("open", str(path), "--port", "0")
-    assert said.startswith(f"{path}: ")
-    assert says in said
-
-
-def test_a_large_or_missing_file_is_one_line(tmp_path):
-    path = tmp_path / "large.json"
-    with path.open("wb") as file:
-        file.truncate(200 * 2**20)
-    assert refused("open", str(path)) == f"{path}: the file has 200 MiB; at most 128 MiB are opened"
-    missing = tmp_path / "none.json"
-    assert refused("open", str(missing)) == f"{missing}: No such file or directory"
 
 
 def test_the_token_is_only_in_the_printed_link():
@@ -379,8 +326,8 @@ def test_the_process_ends_while_it_computes(number):
 def test_a_thread_that_does_not_stop_ends_with_the_process():
     """Python would wait for a thread in the middle of an op."""
     code = (
-        "import threading, time; from chainrule.__main__ import _end_after; "
-        "threading.Thread(target=_end_after, args=(0.2,), daemon=True).start(); "
+        "import threading, time; from chainrule.web.serve import end_after; "
+        "threading.Thread(target=end_after, args=(0.2,), daemon=True).start(); "
         "threading.Thread(target=time.sleep, args=(600,)).start()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

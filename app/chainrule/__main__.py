@@ -17,43 +17,34 @@ Torch and the web framework are imported by the commands that need them, so that
 from __future__ import annotations
 
 import contextlib
-import errno
-import gc
 import importlib
-import logging
 import os
 import secrets
 import signal
-import socket
 import sys
-import threading
-import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from chainrule import __version__
+from chainrule.errors import ChainruleError
+from chainrule.web.serve import bind, importing, in_thread
+from chainrule.web.serve import serve as run_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from chainrule.dump.opened import DumpFile, OpenDump
-    from chainrule.errors import ChainruleError
     from chainrule.settings import Settings
     from chainrule.user_model.model import UserModel
-
-T = TypeVar("T")
 
 FAILED = 1
 """Exit status of a failure outside the command line."""
 
 USAGE = 2
 """Exit status of a mistake in the command line."""
-
-LAST_SECONDS = 3
-"""After CHAINRULE_SHUTDOWN_SECONDS and these the process ends, even if something still computes."""
 
 commands = typer.Typer(
     name="chainrule",
@@ -64,28 +55,11 @@ commands = typer.Typer(
 )
 
 
-class FormatName(StrEnum):
-    """The formats of `chainrule trace`."""
+FormatName = StrEnum("FormatName", ["json", "dot", "svg", "html", "model-explorer", "node-data", "pytorch"])
+"""The formats of `chainrule trace`."""
 
-    JSON = "json"
-    DOT = "dot"
-    SVG = "svg"
-    HTML = "html"
-    MODEL_EXPLORER = "model-explorer"
-    NODE_DATA = "node-data"
-    PYTORCH = "pytorch"
-
-
-class ExportName(StrEnum):
-    """The formats of `chainrule export`."""
-
-    JSON = "json"
-    DOT = "dot"
-    SVG = "svg"
-    HTML = "html"
-    CSV = "csv"
-    MODEL_EXPLORER = "model-explorer"
-
+ExportName = StrEnum("ExportName", ["json", "dot", "svg", "html", "csv", "model-explorer"])
+"""The formats of `chainrule export`."""
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any free one.", show_default="8000")]
@@ -146,82 +120,37 @@ def explore(
         # Nobody else waits for an answer, so Ctrl-C ends it now.
         shutdown_seconds=None if "shutdown_seconds" in settings.model_fields_set else 1,
     )
-    from chainrule.errors import ChainruleError
     from chainrule.user_model.code import split_reference
 
-    try:
+    with _refusing(USAGE):
         file, _ = split_reference(factory)
-    except ChainruleError as error:
-        _fail(error.message, USAGE)
-    with contextlib.closing(_bind(settings.host, settings.port)) as listener:
+    with _refusing(), contextlib.closing(bind(settings.host, settings.port)) as listener:
         model = _user_model(factory, file, seed, device, settings)
         from chainrule.user_model.watch import watching
 
         with watching(model) if watch else contextlib.nullcontext():
-            _serve(settings, model=model, browse=browser, listener=listener)
+            _serve(settings, listener=listener, model=model, browser=browser)
 
 
 def _user_model(factory: str, file: Path, seed: int, device: str | None, settings: Settings) -> UserModel:
     """The model of a factory in a file, traced once. Says in one line why the pass fails, which the page shows then."""
     # Before the file's folder comes first on the import path, where a file may have the name of a library.
-    with _importing():
+    with importing():
         for each in ("chainrule.web.main", "chainrule.user_model.watch"):
             importlib.import_module(each)
     import torch
 
-    from chainrule.errors import ChainruleError
     from chainrule.user_model.code import as_program
     from chainrule.user_model.model import open_reference
 
     if "threads" in settings.model_fields_set:
         torch.set_num_threads(settings.threads)
-    try:
-        as_program(file)
-        model = open_reference(factory, seed=seed, device=device)
-        broken = _in_thread(model.check).error
-    except ChainruleError as error:
-        _refuse(error)
+    as_program(file)
+    model = open_reference(factory, seed=seed, device=device)
+    broken = in_thread(model.check).error
     if broken is not None:
         typer.echo(f"chainrule: {broken.message}", err=True)
     return model
-
-
-@contextlib.contextmanager
-def _importing() -> Iterator[None]:
-    """Keep the garbage collector from walking the objects that are imported inside, now and later: they stay."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def _in_thread(compute: Callable[[], T]) -> T:
-    """Compute in a thread, as the server does: with its stack size, and on the default device.
-
-    The thread's pool of torch threads ends with it. A pool of the main thread would stay, beside that of the server's
-    thread; with more threads than cores they do not spin, and a pass of 12,500 small ops takes four times as long.
-    """
-    from concurrent.futures import Future
-
-    import torch
-
-    from chainrule.memory import STACK_BYTES
-
-    device, found = torch.get_default_device(), Future[T]()
-
-    def run() -> None:
-        try:
-            with contextlib.nullcontext() if device == torch.get_default_device() else device:
-                found.set_result(compute())
-        except BaseException as error:
-            found.set_exception(error)
-
-    usual = threading.stack_size(STACK_BYTES)
-    threading.Thread(target=run, name="chainrule-check", daemon=True).start()  # daemon: Ctrl-C ends it
-    threading.stack_size(usual)
-    return found.result()
 
 
 @commands.command("open")
@@ -239,7 +168,7 @@ def open_dumps(
     settings = _server_settings(host, port, insecure)
     from chainrule.dump.opened import in_order
 
-    _serve(settings, _opened(in_order(dumps)), browse=browser)
+    _serve(settings, dump=_opened(in_order(dumps)), browser=browser)
 
 
 @commands.command()
@@ -256,20 +185,19 @@ def compare(
     dumps = _opened([a, *b])
     if len(dumps) <= len(b):
         _fail("there is nothing to compare without all of them", USAGE)
-    _serve(settings, dumps, browse=browser, view=COMPARED)
+    _serve(settings, dump=dumps, browser=browser, view=COMPARED)
 
 
 def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
     """Dumps from files. Says of each file that cannot be opened why, and opens the others."""
     from chainrule.dump.opened import DumpFile, OpenDump, names_of
-    from chainrule.errors import DumpError
 
     opened: list[OpenDump | DumpFile] = []
     for path, name in zip(paths, names_of(paths), strict=True):
         try:
             opened.append(OpenDump.read(path) if len(paths) == 1 else DumpFile.glance(path, name))
-        except (OSError, DumpError) as error:
-            said = error.message if isinstance(error, DumpError) else error.strerror
+        except (OSError, ChainruleError) as error:
+            said = error.message if isinstance(error, ChainruleError) else error.strerror
             typer.echo(f"chainrule: {path}: {said}", err=True)
     if not opened:
         raise typer.Exit(USAGE)
@@ -284,105 +212,19 @@ def _server_settings(host: str | None, port: int | None, insecure: bool | None) 
     return settings
 
 
-def _serve(
-    settings: Settings,
-    dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
-    *,
-    check: dict[str, Any] | None = None,
-    model: UserModel | None = None,
-    browse: bool = False,
-    view: str = "",
-    listener: socket.socket | None = None,
-) -> None:
-    """Serve until a signal; `browse` opens the page in a browser once the server listens.
-
-    `view` is the fragment of the explorer's address; `listener` is the socket, if it is bound already.
-    """
-    # The port is bound before anything slow is imported, so that a port in use is an error at once. It does not listen
-    # yet: an early connection is refused, and a proxy tries another replica.
-    taken = listener or _bind(settings.host, settings.port)
-    # The first process of a container has no default for SIGTERM, and uvicorn's handler comes with uvicorn.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-
-    # For a user's model this is imported already, and its garbage is to be collected.
-    with _importing() if model is None else contextlib.nullcontext():
-        import torch
-
-        from chainrule.settings import SPARE_DESCRIPTORS
-        from chainrule.stats import kernel_name
-        from chainrule.web.main import Server, ServerConfig, configure_logging, create_app
-
-    if model is None or "threads" in settings.model_fields_set:
-        torch.set_num_threads(settings.threads)
-    configure_logging(settings)
-    _raise_descriptor_limit(settings.max_connections + SPARE_DESCRIPTORS)
-
-    class ChainruleServer(Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            level = logging.INFO if kernel_name() == "native" else logging.WARNING
-            logging.getLogger("chainrule").log(level, "statistics are taken by the %s kernel", kernel_name())
-            # Last, so that it is the last line of a long log.
-            address = link(settings, taken, "" if check is None else "gradcheck") + (view and f"#{view}")
-            typer.echo(f"Chainrule {__version__} is at {address}")
-            if browse:
-                # In a thread: a browser in the terminal would not return.
-                threading.Thread(target=_browse, args=(address,), daemon=True).start()
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            threading.Thread(target=_end_after, args=(settings.shutdown_seconds + LAST_SECONDS,), daemon=True).start()
-            await super().shutdown(sockets)
-
-    config = ServerConfig(create_app(settings, dump, check, model), settings)
-    # The collector no longer walks the imported objects (50 layers: the slowest of 25 frames went from 166 ms to 76).
-    gc.collect()
-    gc.freeze()
-    # A pass makes thousands of objects, and nearly all go with their last reference. With thirty sockets, collecting
-    # every few passes took a tenth of the time.
-    gc.set_threshold(20_000, 20, 20)
-    _listen(taken)
-    signal.signal(signal.SIGTERM, before)
+def _serve(settings: Settings, **options: Any) -> None:
+    """Serve until a signal; see `web.serve.serve`."""
     try:
-        ChainruleServer(config).run(sockets=[taken])
+        with _refusing():
+            run_server(settings, **options)
     except KeyboardInterrupt:
         raise typer.Exit(128 + signal.SIGINT) from None
-
-
-def _raise_descriptor_limit(wanted: int) -> None:
-    """Raise the limit of open files to `wanted`, as far as the system allows."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _end_after(seconds: float) -> None:
-    """End the process after a while: torch cannot be interrupted within an op, and Python waits for its threads."""
-    time.sleep(seconds)
-    logging.getLogger("chainrule").warning("computing did not stop in time; it ends with the process")
-    logging.shutdown()
-    os._exit(128 + signal.SIGTERM)
-
-
-def _browse(address: str) -> None:
-    """Open an address in a browser, if there is one."""
-    import webbrowser
-
-    # The link is on the screen in any case.
-    with contextlib.suppress(Exception):
-        webbrowser.open(address)
 
 
 @commands.command()
 def trace(
     query: Annotated[str, typer.Argument(help="A spec as in the page's address: 'widths=100x51&seed=7'.")] = "",
-    form: Annotated[FormatName, typer.Option("--format", help="What to write.")] = FormatName.JSON,
+    form: Annotated[FormatName, typer.Option("--format", help="What to write.")] = FormatName.json,
     output: Output = None,
     given: With = None,
     node_data: Annotated[
@@ -396,32 +238,25 @@ def trace(
 ) -> None:
     """Trace one spec and write it, to standard output unless told otherwise."""
     settings = _settings()
-    if node_data and (form is not FormatName.MODEL_EXPLORER or output is None):
+    if node_data and (form.value != "model-explorer" or output is None):
         _fail("--node-data goes with --format model-explorer and with -o, which names a folder", USAGE)
     options = _options(given)
-    from chainrule.errors import ChainruleError
     from chainrule.spec import ModelSpec
     from chainrule.spec.limits import check_limits
 
-    try:
-        # Before torch is imported, so that a mistake is an error at once.
+    # Before torch is imported, so that a mistake is an error at once.
+    with _refusing(USAGE):
         spec = ModelSpec.from_query(query.removeprefix("?"))
         check_limits(spec, settings, form.value)
-    except ChainruleError as error:
-        _fail(error.message, USAGE)
 
     import torch
 
     from chainrule.export.formats import FORMATS, write_model_explorer
 
     torch.set_num_threads(settings.threads)
-    written = b""
-    try:
+    with _refusing():
         values = FORMATS[form.value].read(options)
-        if not node_data:
-            written = FORMATS[form.value].render(spec, values)
-    except ChainruleError as error:
-        _refuse(error)
+        written = b"" if node_data else FORMATS[form.value].render(spec, values)
     with _writing(output):
         if node_data:
             assert output is not None, "checked above"
@@ -445,7 +280,6 @@ def export(
     if form is None and output is None:
         _fail("--format says what to write, or the suffix of the file that -o names", USAGE)
     from chainrule.dump.wire import load
-    from chainrule.errors import ChainruleError
     from chainrule.export.formats import TRACE_FORMATS, format_of
 
     try:
@@ -459,10 +293,8 @@ def export(
     if chosen.name == "html":
         values = {**values, "name": dump.name}
     assert chosen.write is not None, "no format of a trace is of a spec alone"
-    try:
+    with _refusing():
         written = chosen.write(trace, values)
-    except ChainruleError as error:
-        _refuse(error)
     with _writing(output):
         _write(written, output)
 
@@ -538,18 +370,15 @@ def gradcheck(
     0 or an undefined one gives gradients of 0. If the inputs have another dtype, backward must agree in it. Does not
     check second derivatives (torch.autograd.gradgradcheck), forward mode and vmap.
     """
-    from chainrule.errors import ChainruleError
     from chainrule.gradcheck.command import check_function
     from chainrule.gradcheck.text import report_text
 
-    try:
+    with _refusing():
         report = check_function(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)
-    except ChainruleError as error:
-        _refuse(error)
     typer.echo(report_text(report))
     if show:
         try:
-            _serve(_settings(host="127.0.0.1", port=port), check=report, browse=browser)
+            _serve(_settings(host="127.0.0.1", port=port), check=report, browser=browser)
         except typer.Exit as stopped:
             # Ctrl-C closes the page; the exit status is the verdict.
             if stopped.exit_code != 128 + signal.SIGINT:
@@ -583,16 +412,6 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def link(settings: Settings, listener: socket.socket, path: str = "") -> str:
-    """The complete address to open: where the server listens, and the page, with the token if there is one."""
-    host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
-        # It listens on every address; loopback always works.
-        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}"
-    return address if settings.token is None else f"{address}?token={settings.token.get_secret_value()}"
-
-
 def _settings(**given: Any) -> Settings:
     """Settings from the environment, overridden by the options that were given."""
     from chainrule.settings import read_settings
@@ -603,45 +422,13 @@ def _settings(**given: Any) -> Settings:
         _fail(str(error), USAGE)
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; exits with one line if that fails."""
+@contextlib.contextmanager
+def _refusing(status: int | None = None) -> Iterator[None]:
+    """Say an error in one line, and exit: with `status`, or as the kind of error has it."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        if os.name == "posix":
-            # So that the port of a server that has just stopped is free; on Windows two could share one.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        _no_address(host, port, error)
-    return listener
-
-
-def _listen(listener: socket.socket) -> None:
-    """Accept connections from now on; exits with one line if another server was faster."""
-    try:
-        listener.listen(128)
-    except OSError as error:
-        host, port = listener.getsockname()[:2]
-        _no_address(host, port, error)
-
-
-def _no_address(host: str, port: int, error: OSError) -> NoReturn:
-    """Say why the server cannot listen on an address, and exit."""
-    if error.errno == errno.EADDRINUSE:
-        _fail(f"port {port} on {host} is in use; choose another with --port or CHAINRULE_PORT", FAILED)
-    _fail(f"cannot listen on {host} port {port}: {error.strerror}", FAILED)
-
-
-def _refuse(error: ChainruleError) -> NoReturn:
-    """Say an error in one line, and exit."""
-    _fail(error.message, USAGE if error.status < 500 else FAILED)
+        yield
+    except ChainruleError as error:
+        _fail(error.message, status or (USAGE if error.status < 500 else FAILED))
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -190,7 +190,7 @@ def broken_page(tmp_path, monkeypatch):
     (tmp_path / "core" / "takeaway").mkdir(parents=True)
     (tmp_path / svg.ENTRY).write_text(
         "export function forever() { for (;;); }\n"
-        'const text = `[${"[1],".repeat(2e6)}1]`; export function parse() { return JSON.parse(text).length; }\n'
+        'const text = `[${"[1],".repeat(2e6)}1]`;\nexport function parse() { return JSON.parse(text).length; }\n'
         "export function grow() { for (const all = []; ; ) all.push(new Array(1e5).fill(0.5)); }\n"
         'export function fail() { throw new RangeError("no such thing"); }\n'
         "export function litter() { return Array.from({ length: 60 }, () => Array(1e5).fill(0.5)).length; }\n"

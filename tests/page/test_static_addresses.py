@@ -12,93 +12,58 @@ pytestmark = pytest.mark.smoke
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A temporary checkout with three files."""
-    checkout = tmp_path / "checkout"
-    package = checkout / "app" / "chainrule"
-    package.mkdir(parents=True)
-    for name in ("explorer.js", "core/dom.js", "css/base.css"):
-        path = checkout / "static" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"/* {name} */")
-    return use(package, monkeypatch) / "static"
+def static(checkout):
+    return checkout({name: f"/* {name} */" for name in ("explorer.js", "core/dom.js", "css/base.css")})
 
 
-def use(package, monkeypatch):
-    """Make a folder the package; returns the folder with `static`."""
-    monkeypatch.setattr(assets, "PACKAGE", package)
-    monkeypatch.setattr(static_addresses, "_seen", None)
-    for cached in (assets.static, static_addresses._contents_digest):
-        cached.cache_clear()
-    return package if (package / "static").is_dir() else package.parent.parent
+def test_a_digest_names_the_state_of_every_file(static):
+    dom = static / "core" / "dom.js"
+    edits = [
+        lambda: dom.write_text(dom.read_text() + "// longer"),
+        lambda: os.utime(dom, ns=(1, 1)),  # the same length, at another time
+        lambda: (static / "core" / "new.js").write_text(""),
+        lambda: (static / "core" / "new.js").rename(static / "new.js"),
+        lambda: shutil.rmtree(static / "css"),
+    ]
+    seen = {current_digest()}
+    assert all(VERSIONED.fullmatch(f"~{each}") for each in seen)
+    assert current_digest() in seen
+    for edit in edits:
+        edit()
+        assert current_digest() not in seen
+        seen.add(current_digest())
 
 
-@pytest.fixture(autouse=True)
-def _forgotten():
-    yield
-    assets.static.cache_clear()
-    static_addresses._contents_digest.cache_clear()
-
-
-def test_a_digest_names_the_state_of_every_file(folder):
-    first = current_digest()
-    assert VERSIONED.fullmatch(f"~{first}")
-    assert current_digest() == first
-    seen = {first}
-
-    def is_new():
-        digest = current_digest()
-        is_other = digest not in seen
-        seen.add(digest)
-        return is_other
-
-    dom = folder / "core" / "dom.js"
-    dom.write_text(dom.read_text() + "// longer")
-    assert is_new()
-    # The same length, at another time.
-    os.utime(dom, ns=(1, 1))
-    assert is_new()
-    (folder / "core" / "new.js").write_text("")
-    assert is_new()
-    (folder / "core" / "new.js").rename(folder / "new.js")
-    assert is_new()
-    shutil.rmtree(folder / "css")
-    assert is_new()
-
-
-def test_an_edited_file_outdates_a_digest(folder, monkeypatch):
+def test_an_edited_file_outdates_a_digest(static, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(static_addresses.time, "monotonic", lambda: clock[0])
     digest = current_digest()
     assert is_current(digest)
     assert not is_current("0" * 16)
-    (folder / "explorer.js").write_text("changed")
+    (static / "explorer.js").write_text("changed")
     clock[0] += 0.5
     # A page that is loading uses the cached digest.
     assert is_current(digest)
     clock[0] += 1
     assert not is_current(digest)
     # A page that is opened computes it.
-    (folder / "explorer.js").write_text("changed again")
+    (static / "explorer.js").write_text("changed again")
     assert is_current(current_digest())
 
 
-def test_the_digest_of_an_installed_package_is_of_its_contents(folder, tmp_path, monkeypatch):
+def test_the_digest_of_an_installed_package_is_of_its_contents(static, tmp_path, use):
+    assert not assets.are_installed()
     digests = []
     for time in (1, 10**18):
         package = tmp_path / f"site-{time}" / "chainrule"
-        shutil.copytree(folder, package / "static")
+        shutil.copytree(static, package / "static")
         for path in package.rglob("*.*"):
             os.utime(path, ns=(time, time))
-        use(package, monkeypatch)
+        use(package)
         assert assets.are_installed()
         digests.append(current_digest())
     assert digests[0] == digests[1]
     (package / "static" / "explorer.js").write_text("/* Explorer.js */")
-    use(package, monkeypatch)
+    use(package)
     assert current_digest() != digests[0]
     assert is_current(current_digest())
-
-
-def test_this_checkout_is_not_an_installed_package():
-    assert not assets.are_installed()

@@ -98,15 +98,12 @@ def test_a_port_in_use_is_refused_before_the_file_runs(tmp_path):
     assert refused(f"{file}:make") == f"{file}:1: it does not import: SystemExit: it has run"
 
 
-def test_threads_and_token_come_from_the_environment():
-    with exploring("blocks.py:make", CHAINRULE_THREADS="1", CHAINRULE_TOKEN="a-token-of-mine") as (client, _):
+def test_a_failing_pass_is_reported_and_served_with_the_settings_of_the_environment():
+    settings = {"CHAINRULE_THREADS": "1", "CHAINRULE_TOKEN": "a-token-of-mine"}
+    with exploring("breaks.py:make_wrong_shape", **settings) as (client, process):
         assert client.headers["authorization"] == "Bearer a-token-of-mine"
-        assert dump_of(client)["environment"]["threads"] == 1
-
-
-def test_a_failing_pass_is_reported_and_served():
-    with exploring("breaks.py:make_wrong_shape") as (client, process):
         dump = dump_of(client)
+        assert dump["environment"]["threads"] == 1
         assert dump["error"]["op"] is not None
         assert dump["error"]["message"].startswith("breaks.py:")
         process.terminate()

@@ -2,12 +2,11 @@
 
 import os
 import sys
-import weakref
 
 import pytest
 import torch
 
-from chainrule.errors import ExploreError, MemoryLimitError
+from chainrule.errors import ExploreError
 from chainrule.user_model.code import (
     UserFile,
     as_program,
@@ -16,16 +15,11 @@ from chainrule.user_model.code import (
     raised_at,
     run_file,
     split_reference,
-    told,
 )
 
 BROKEN = {
     "syntax": ("x = 1\ndef f(:\n    pass\n", "model.py:2: it does not import: SyntaxError: invalid syntax"),
     "name": ("x = 1\n\ny = z\n", "model.py:3: it does not import: NameError: name 'z' is not defined"),
-    "module": (
-        "import no_such_module\n",
-        "model.py:1: it does not import: ModuleNotFoundError: No module named 'no_such_module'",
-    ),
     "ends the process": ("raise SystemExit(3)\n", "model.py:1: it does not import: SystemExit: 3"),
     "several lines": ("raise ValueError('one\\ntwo')\n", "model.py:1: it does not import: ValueError: one two"),
     "says nothing": (
@@ -51,14 +45,8 @@ def test_an_error_in_an_imported_file_has_its_place_there(write):
     path = write("model.py", "import parts\n")
     with pytest.raises(ExploreError, match=r"^parts\.py:2: it does not import: ZeroDivisionError: division by zero$"):
         run_file(path)
-
-
-def test_a_place_outside_the_current_folder_has_its_full_path(write, monkeypatch, tmp_path_factory):
-    path = write("model.py", "x = y\n")
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    with pytest.raises(ExploreError) as caught:
-        run_file(path)
-    assert caught.value.message.startswith(f"{path}:1: ")
+    with pytest.raises(ExploreError, match=r"^model\.txt: not a Python file$"):
+        run_file(write("model.txt", "x = 1\n"))
 
 
 @pytest.mark.usefixtures("folder")
@@ -87,12 +75,6 @@ def test_an_unknown_name_is_refused_with_the_known_ones(write):
     assert load("model.py:Net.small") == 1
 
 
-def test_only_python_files_are_run(write):
-    path = write("model.txt", "x = 1\n")
-    with pytest.raises(ExploreError, match=r"^model\.txt: not a Python file$"):
-        run_file(path)
-
-
 def test_a_file_is_run_as_an_imported_module(write):
     path = write(
         "model.py",
@@ -115,28 +97,6 @@ def test_a_file_is_run_as_an_imported_module(write):
     assert module.annotated.__annotations__ == {"x": str, "return": str}
     assert module.Sizes().width == 3
     assert module.__file__ == str(path)
-
-
-def test_out_of_memory_has_its_place(write):
-    path = write("model.py", "x = 1\nraise MemoryError('no room')\n")
-    with pytest.raises(MemoryLimitError) as caught:
-        run_file(path)
-    assert caught.value.message == ("model.py:2: it does not import: the host ran out of memory: MemoryError: no room")
-
-
-def test_a_kept_error_holds_no_tensor():
-    def fails():
-        tensor = torch.zeros(3)
-        seen.append(weakref.ref(tensor))
-        raise ValueError("no")
-
-    seen = []
-    try:
-        fails()
-    except ValueError as error:
-        kept = told(error, "it raised", None, "")
-    assert kept.message.endswith("it raised: ValueError: no")
-    assert seen[0]() is None
 
 
 # ---------------------------------------------------------------------------------------------------------- run again
@@ -256,17 +216,6 @@ def test_a_file_runs_without_arguments_beside_its_neighbours(write, folder, monk
     assert run_file(path).arguments == [str(path)]
 
 
-def test_a_missing_import_may_appear_later(write):
-    file = UserFile(write("model.py", "from parts import width\n"))
-    with pytest.raises(ExploreError, match="No module named 'parts'"):
-        file.run()
-    assert not file.has_new_neighbours
-    write("parts.py", "width = 3\n")
-    assert file.has_new_neighbours
-    assert file.run().width == 3
-    assert not file.has_new_neighbours
-
-
 def test_a_failed_run_keeps_the_earlier_modules(write):
     write("parts.py", "scale = 1\n")
     file = UserFile(write("model.py", "import parts\n"))
@@ -317,8 +266,5 @@ def test_the_place_of_an_error_is_the_innermost_user_line(write, folder):
         exec(compile("module.fails()", "<string>", "exec"), {"module": module})
     # Generated code is in no folder.
     assert raised_at(made.value, folder) == "model.py:5"
-    with pytest.raises(ZeroDivisionError) as nowhere:
-        exec(compile("1 / 0", "<string>", "exec"))
-    assert raised_at(nowhere.value, folder) is None
     # Without a folder, every file that is not installed is the user's: this one too, but further out.
     assert raised_at(caught.value, None) == "model.py:5"

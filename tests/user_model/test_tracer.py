@@ -13,7 +13,7 @@ from source_lines import line_of
 from torch import nn
 
 from chainrule.build.redraw import redraw
-from chainrule.errors import ExploreError, MemoryLimitError, NotFoundError, StoppedError
+from chainrule.errors import ExploreError, MemoryLimitError, StoppedError
 from chainrule.stopping import Stop, stoppable
 from chainrule.trace import record
 from chainrule.user_model.subject import Subject, make_subject
@@ -97,24 +97,40 @@ def test_model_inputs_and_generators_are_unchanged(own, reference):
     assert same_snapshot(before, snapshot(subject))
 
 
-def test_a_model_that_writes_to_itself_and_its_input_is_unchanged():
-    class Restless(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(3, 3))
-            self.register_buffer("average", torch.zeros(3))
-            self.calls = 0
-            self.seen = None
+class Restless(nn.Module):
+    """Writes to its weight, its input and every kind of attribute, draws from its own generators, and has a lock."""
 
-        def forward(self, x):
-            self.calls += 1
-            self.seen = x
-            self.average = 0.9 * self.average + x.mean(0).detach()
-            with torch.no_grad():
-                self.weight.mul_(0.5)
-                x.add_(1)
-            return ((x * self.calls) @ self.weight).sum() + self.average.sum()
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+        self.register_buffer("average", torch.zeros(3))
+        self.calls, self.last_input, self.total = 0, None, torch.zeros(3)
+        self.seen, self.by_name, self.last = [], {"all": []}, deque(maxlen=2)
+        self.free = torch.ones(3, requires_grad=True)
+        self.lock = threading.Lock()
+        self.run = lambda x: x @ self.weight
+        self.generators = torch.Generator().manual_seed(1), random.Random(1)
+        self.numpys = np.random.default_rng(1), np.random.RandomState(1)
 
+    def forward(self, x):
+        self.calls += 1
+        self.last_input = x
+        self.average = 0.9 * self.average + x.mean(0).detach()
+        for container in (self.seen, self.by_name["all"], self.last):
+            container.append(x)
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+            x.add_(1)
+        with self.lock:
+            out = self.run(x * self.calls * self.free)
+        self.total += out.detach().sum(0)
+        drawn = [torch.randn(3, generator=self.generators[0]).sum(), self.generators[1].random()]
+        drawn += [each.random() for each in self.numpys]
+        count = len(self.seen) + len(self.by_name["all"]) + len(self.last)
+        return out.sum() * count + self.average.sum() + self.total.sum() + sum(drawn)
+
+
+def test_a_model_that_writes_to_all_it_has_is_reset_before_and_after_each_pass():
     subject = Subject(Restless(), (torch.randn(4, 3),))
     before = snapshot(subject)
     tracer = Tracer(subject)
@@ -123,86 +139,34 @@ def test_a_model_that_writes_to_itself_and_its_input_is_unchanged():
     assert losses[0] != losses[1]
     # An equal what-if still resets what the last pass wrote to.
     assert tracer.trace(WhatIf(scale=2.0, seed=7)).loss == losses[1]
-    assert same_snapshot(before, snapshot(subject))
-
-
-def test_containers_and_generators_of_the_model_are_reset_before_each_pass():
-    class Remembering(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(3, 3))
-            self.seen, self.by_name, self.last = [], {"all": []}, deque(maxlen=2)
-            self.torch_generator = torch.Generator().manual_seed(1)
-            self.generator = np.random.default_rng(1)
-            self.old_generator = np.random.RandomState(1)
-            self.random = random.Random(1)
-
-        def forward(self, x):
-            self.seen.append(x)
-            self.by_name["all"].append(x)
-            self.last.append(x)
-            noise = torch.randn(3, generator=self.torch_generator).sum()
-            drawn = self.generator.random() + self.old_generator.random() + self.random.random()
-            count = len(self.seen) + len(self.by_name["all"]) + len(self.last)
-            return (x @ self.weight).sum() * count + noise + drawn
-
-    subject = Subject(Remembering(), (torch.randn(4, 3),))
-    tracer = Tracer(subject)
-    losses = [tracer.trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0, 2.0)]
-    assert losses[:2] == losses[2:]
     assert Tracer(subject).trace(WhatIf(scale=2.0)).loss == losses[1]
-    assert subject.model.seen == []
-
-
-def test_a_model_that_cannot_be_copied_is_traced_and_restored():
-    class Locked(nn.Linear):
-        def __init__(self):
-            super().__init__(3, 2)
-            self.lock = threading.Lock()
-            self.total = torch.zeros(2)
-            self.free = torch.ones(2, requires_grad=True)
-            self.run = lambda x: nn.functional.linear(x, self.weight, self.bias)
-
-        def forward(self, x):
-            with self.lock:
-                out = self.run(x) * self.free
-            self.total += out.detach().sum(0)
-            return out.sum() + self.total.sum()
-
-    subject = Subject(Locked(), (torch.ones(4, 3),))
-    losses = [Tracer(subject).trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0)]
-    assert losses[0] == losses[2] != losses[1]
-    assert not subject.model.total.any()
-    assert subject.model.free.grad is None
+    assert same_snapshot(before, snapshot(subject))
+    model = subject.model
+    assert (model.seen, model.by_name, len(model.last), model.free.grad) == ([], {"all": []}, 0, None)
+    assert not model.total.any()
 
 
 # ----------------------------------------------------------------------------------------------------------- the pass
-@pytest.mark.parametrize("reference", MODELS)
-def test_statistics_equal_those_of_a_plain_recording(own, reference):
+@pytest.mark.parametrize(
+    ("reference", "what_if"),
+    [*((reference, WhatIf()) for reference in MODELS)]
+    + [("deep_mlp.py:make", WhatIf(1.7, group)) for group in ("", "layers.7", "head")],
+)
+def test_statistics_equal_those_of_a_plain_recording_of_scaled_weights(own, reference, what_if):
     subject = own(reference).subject
-    theirs = recorded_by_hand(copy.deepcopy(subject.model), subject)
-    ours = Tracer(subject).trace()
+    by_hand = copy.deepcopy(subject.model)
+    with torch.no_grad():
+        for name, parameter in by_hand.named_parameters():
+            if parameter.dim() >= 2 and name.startswith(what_if.group):
+                parameter.mul_(what_if.scale)
+    theirs = recorded_by_hand(by_hand, subject)
+    tracer = Tracer(subject)
+    tracer.trace(WhatIf(scale=3.0))
+    ours = tracer.trace(what_if)
     assert ours.loss == theirs.loss
     wanted, found = statistics_by_name(theirs), statistics_by_name(ours)
     assert len(found.keys() & wanted.keys()) > 0.9 * len(wanted)
     assert all(found[name] == wanted[name] for name in found.keys() & wanted.keys())
-
-
-@pytest.mark.parametrize("group", ["", "layers.7", "head"])
-def test_a_scale_equals_scaling_the_weights_by_hand(own, group):
-    subject = own("deep_mlp.py:make").subject
-    by_hand = copy.deepcopy(subject.model)
-    with torch.no_grad():
-        for name, parameter in by_hand.named_parameters():
-            if parameter.dim() >= 2 and name.startswith(group):
-                parameter.mul_(1.7)
-    wanted = statistics_by_name(recorded_by_hand(by_hand, subject))
-    tracer = Tracer(subject)
-    for what_if in (WhatIf(), WhatIf(scale=3.0), WhatIf(scale=1.7, group=group)):
-        trace = tracer.trace(what_if)
-    found = statistics_by_name(trace)
-    assert all(found[name] == wanted[name] for name in found.keys() & wanted.keys())
-    assert len(found.keys() & wanted.keys()) > 0.9 * len(wanted)
 
 
 def test_init_draws_the_weights_of_its_group_by_seed_and_name(own):
@@ -339,45 +303,21 @@ def test_other_shapes_are_recorded_again():
     assert len(sizes) > 1
 
 
-def test_a_pass_draws_from_the_seed(own):
-    subject = own("convnet.py:make").subject
-    torch.manual_seed(1)
-    first = Tracer(subject, seed=5).trace()
-    torch.manual_seed(2)
-    assert numbers(Tracer(subject, seed=5).trace()) == numbers(first)
-    assert Tracer(subject, seed=6).trace().loss != first.loss
-
-
-def test_python_and_numpy_draw_from_the_seed_and_are_restored():
+def test_all_generators_draw_from_the_seed_and_are_restored():
     class Noisy(nn.Linear):
         def forward(self, x):
-            return super().forward(x).sum() * random.random() * np.random.rand()
+            return super().forward(x).sum() * random.random() * np.random.rand() * torch.rand(())
 
     subject = Subject(Noisy(3, 2), (torch.randn(4, 3),))
     losses = []
     for start in (1, 2):
         random.seed(start)
         np.random.seed(start)
+        torch.manual_seed(start)
         wanted = random.getstate(), np.random.get_state()[1].tolist()
         losses.append(Tracer(subject, seed=5).trace().loss)
         assert (random.getstate(), np.random.get_state()[1].tolist()) == wanted
     assert losses[0] == losses[1] != Tracer(subject, seed=6).trace().loss
-
-
-def test_ops_of_torch_layers_have_no_source_line():
-    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
-    subject = make_subject((model, torch.randn(4, 3), lambda output: output.square().mean()), "make")
-    ops = [op for op in Tracer(subject).trace().ops if op.phase == "forward"]
-    assert [(op.name, op.source and op.source.text) for op in ops][:2] == [("linear", None), ("tanh", None)]
-    assert all("lambda output" in op.source.text for op in ops[2:])
-
-
-def test_the_environment_names_the_what_if(own):
-    trace = own("convnet.py:make").tracer().trace(WhatIf(scale=2.0))
-    about = trace.environment
-    assert (about["what_if"], about["seed"], about["device"]) == ("scale=2", 42, "cpu")
-    assert trace.layers
-    assert trace.spec is None
 
 
 def test_gradients_are_recorded_under_no_grad_and_inference_mode(own):
@@ -406,9 +346,6 @@ def test_a_loss_without_a_gradient_has_a_forward_pass_and_faults(total, kinds):
     assert trace.error is None
     assert {op.phase for op in trace.ops} == {"forward"}
     assert {fault.kind for fault in trace.faults} == kinds
-    if "detach" in kinds:
-        (cut,) = (fault for fault in trace.faults if fault.kind == "detach")
-        assert [op.name for op in trace.ops if op.id == cut.op] == ["detach"]
 
 
 def test_keyword_inputs_have_their_names_and_labels_are_targets():
@@ -466,47 +403,6 @@ def test_gradients_from_another_thread_are_no_fault():
     assert trace.faults == ()
 
 
-def test_compiled_functions_run_uncompiled():
-    compiled = []
-
-    def backend(graph, _):
-        compiled.append(graph)
-        return graph.forward
-
-    class Partly(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = nn.Linear(3, 3)
-            self.then = torch.compile(torch.tanh, backend=backend)
-
-        def forward(self, x):
-            return self.then(self.first(x)).sum()
-
-    tracer = Tracer(Subject(Partly(), (torch.randn(4, 3),)))
-    for what_if in (WhatIf(), WhatIf(scale=2.0)):
-        trace = tracer.trace(what_if)
-        assert trace.error is None
-        assert [op.name for op in trace.ops if op.phase == "forward"] == ["linear", "tanh", "sum"]
-    assert compiled == []
-
-
-def test_a_pass_works_again_after_one_that_failed():
-    class Careful(nn.Linear):
-        def forward(self, x):
-            out = super().forward(x).sum()
-            if not out.abs() < 1000:
-                raise OverflowError("too large")
-            return out
-
-    tracer = Tracer(Subject(Careful(3, 2), (torch.randn(4, 3),)))
-    first = tracer.trace()
-    broken = tracer.trace(WhatIf(scale=10_000.0))
-    assert broken.error.message.endswith("OverflowError: too large")
-    again = tracer.trace(WhatIf(scale=1.0, group="x"))
-    assert again.error is None
-    assert numbers(again) == numbers(first)
-
-
 class Mute(BaseException):
     def __str__(self):
         raise ValueError
@@ -528,7 +424,7 @@ def test_exits_of_a_model_are_errors_of_its_trace(error):
     )
     thread.start()
     thread.join()
-    assert traces[1].error is None
+    assert numbers(traces[1]) == numbers(Tracer(tracer.subject).trace())
     assert f"{error.__name__}: " in traces[0].error.message
     assert f"{error.__name__}: " in traces[2].error.message
 
@@ -581,16 +477,6 @@ def test_after_a_stopped_trace_the_next_is_whole(own):
 
 
 # ------------------------------------------------------------------------------------------------------------- values
-def test_values_of_a_window(own):
-    subject = own("blocks.py:make").subject
-    window = Tracer(subject).values(WhatIf(scale=2.0), "head.weight", (1, 3), (0, 2))
-    torch.testing.assert_close(
-        torch.tensor(window.values), subject.model.head.weight.detach()[1:3, 0:2] * 2, check_dtype=False
-    )
-    with pytest.raises(NotFoundError, match="no tensor is called 'tail'"):
-        Tracer(subject).values(WhatIf(), "tail", (0, 5), (0, 5))
-
-
 def test_kept_bytes_include_the_copy(own):
     subject = own("convnet.py:make").subject
     tracer = Tracer(subject)

@@ -491,7 +491,7 @@ def test_a_connection_too_many_is_answered_503_when_none_is_idle(start_app):
 @pytest.mark.parametrize(("hard", "allowed"), [(400, 300), (200, 200)])
 def test_the_descriptor_limit_is_raised_as_far_as_allowed(hard, allowed):
     code = (
-        "import resource; from chainrule.__main__ import _raise_descriptor_limit as more\n"
+        "import resource; from chainrule.web.serve import raise_descriptor_limit as more\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, (100, {hard})); more(300); more(50)\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     )

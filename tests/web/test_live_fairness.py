@@ -103,7 +103,6 @@ def run(settings):
             peers.append(Peer(service))
             return peers[-1]
 
-        service.compute.open()
         try:
             async with asyncio.timeout(60):
                 yield service, peer

@@ -60,7 +60,7 @@ def no_view_left():
 @pytest.fixture
 def opened(monkeypatch):
     addresses = []
-    monkeypatch.setattr(view_module.webbrowser, "open", lambda address: addresses.append(address))
+    monkeypatch.setattr("webbrowser.open", lambda address: addresses.append(address))
     return addresses
 
 

@@ -6,8 +6,10 @@ are named one by one: no part of a request's path becomes a part of a path on di
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
+from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,6 +52,18 @@ def vendor() -> Mapping[str, Path]:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing")
     return files
+
+
+def digest(*roots: Path, contents: bool = False) -> str:
+    """The digest of files and of all files in folders: of their names, sizes and modification times or `contents`."""
+    found = blake2b(digest_size=8)
+    for root in roots:
+        names = [Path(folder, name) for folder, _, names in os.walk(root) for name in names]
+        for path in sorted(names) or [root] * root.is_file():
+            state = path.stat()
+            found.update(f"{path.relative_to(root).as_posix()}\0{state.st_size}\0".encode())
+            found.update(path.read_bytes() if contents else f"{state.st_mtime_ns}\0".encode())
+    return found.hexdigest()
 
 
 def _folder(name: str) -> Path:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 import tempfile
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 
 from chainrule.errors import RenderError
@@ -34,7 +33,7 @@ def write_bundles(static: Path, folder: Path) -> None:
         RenderError: a module has an unknown form, imports itself, or imports a missing file.
     """
     static = static.resolve()
-    stamp = sources_digest(static)
+    stamp = _sources_digest(static)
     order: dict[Path, None] = {}
     imported: set[Path] = set()
     for path in sorted(static.rglob("*.js")):
@@ -55,15 +54,9 @@ def write_bundles(static: Path, folder: Path) -> None:
         Path(made, "new").rename(folder)
 
 
-def sources_digest(static: Path) -> str:
-    """The digest of the state of all modules and style sheets, and of the code that bundles them."""
-    digest = blake2b(digest_size=8)
-    makers = (Path(str(maker.__file__)) for maker in (modules, style_sheets))
-    for path in (*makers, *sorted([*static.rglob("*.js"), *static.rglob("*.css")])):
-        state = path.stat()
-        name = path.relative_to(static).as_posix() if path.is_relative_to(static) else path.name
-        digest.update(f"{name}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
-    return digest.hexdigest()
+def _sources_digest(static: Path) -> str:
+    """The digest of the sources, and of the code that bundles them."""
+    return assets.digest(static, *(Path(str(maker.__file__)) for maker in (modules, style_sheets)))
 
 
 def bundle_of(name: str, state: str) -> Path | None:
@@ -74,7 +67,7 @@ def bundle_of(name: str, state: str) -> Path | None:
 @lru_cache(maxsize=2)
 def _bundles(_: str) -> dict[str, Path]:
     try:
-        is_current = assets.are_installed() or (FOLDER / STAMP).read_text() == sources_digest(assets.static())
+        is_current = assets.are_installed() or (FOLDER / STAMP).read_text() == _sources_digest(assets.static())
     except OSError:
         is_current = False
     if not is_current:

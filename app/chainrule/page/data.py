@@ -27,17 +27,9 @@ def page_data(
     dumps: Sequence[Mapping[str, Any]] = (),
     model: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The data of a page that shows a spec first.
+    """The data of a page that shows a spec first, or a what-if of the user's `model`, or a `dump`.
 
-    Args:
-        spec: of a model of Chainrule's, or the what-if of the user's `model`.
-        settings: the server's, with its limits.
-        devices: the names that a spec may have.
-        error: of the address.
-        dump: the dump to show instead of the spec's: its `name`, and its `url` or its `content`.
-        dumps: the `name` and `url` of all open dumps, `dump` first.
-        model: the user's model: its `name`, the `base` of its API, the `groups` of its parameters, the `seed` of its
-            pass, its `version`, and the `error` of a newer one. It has neither programs nor presets.
+    A `dump` has a `name`, and a `url` or `content`; `dumps` has all open ones, that one first. See `Model.page_data`.
     """
     return {
         "version": __version__,
@@ -60,18 +52,8 @@ def page_data(
 
 def keys_list(keys: Sequence[Key] = SPEC_KEYS) -> list[dict[str, Any]]:
     """A table of keys, ready for JSON."""
-    return [
-        {
-            "name": key.name,
-            "default": key.default,
-            "kind": key.kind,
-            "choices": list(key.choices),
-            "minimum": key.minimum,
-            "maximum": key.maximum,
-            "doc": key.doc,
-        }
-        for key in keys
-    ]
+    shown = "name", "default", "kind", "choices", "minimum", "maximum", "doc"
+    return [{name: getattr(key, name) for name in shown} for key in keys]
 
 
 def programs_list() -> list[dict[str, Any]]:
@@ -99,10 +81,7 @@ def presets_list() -> list[dict[str, Any]]:
                 "title": preset.title,
                 "spec": {key.name: values[key.name] for key in SPEC_KEYS if key.name in preset.spec},
                 "query": spec.query(),
-                "focus": preset.focus,
-                "statistic": preset.statistic,
-                "theory": preset.theory,
-                "printed": preset.printed,
+                **{name: getattr(preset, name) for name in ("focus", "statistic", "theory", "printed")},
                 "band": {statistic: list(band) for statistic, band in preset.band.items()},
                 "note": preset.note,
             }
@@ -112,10 +91,4 @@ def presets_list() -> list[dict[str, Any]]:
 
 def limits_dict(settings: Settings) -> dict[str, int]:
     """The server's limits of a spec, ready for JSON."""
-    return {
-        "depth": settings.max_depth,
-        "width": settings.max_width,
-        "batch": settings.max_batch,
-        "flops": settings.max_flops,
-        "memory_bytes": settings.max_memory_bytes,
-    }
+    return {name: getattr(settings, f"max_{name}") for name in ("depth", "width", "batch", "flops", "memory_bytes")}

@@ -6,11 +6,9 @@ under one digest. A change of any file changes the digest.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 
 from chainrule.page import assets, bundles
@@ -27,11 +25,11 @@ _seen: tuple[float, str] | None = None
 def current_digest() -> str:
     """The digest of the current files: of their contents in an installed package, the same on every machine.
 
-    A checkout's digest is of names, sizes and modification times, which take less than a millisecond to read.
+    A checkout's digest is of names, sizes and modification times, which are read quickly.
     """
     global _seen
-    own = assets.static()
-    digest = _contents_digest(own, bundles.FOLDER) if assets.are_installed() else _times_digest(own, bundles.FOLDER)
+    folders = assets.static(), bundles.FOLDER
+    digest = _contents_digest(*folders) if assets.are_installed() else assets.digest(*folders)
     _seen = (time.monotonic(), digest)
     return digest
 
@@ -45,35 +43,4 @@ def is_current(digest: str) -> bool:
 
 @cache
 def _contents_digest(*folders: Path) -> str:
-    digest = blake2b(digest_size=8)
-    for folder in filter(Path.is_dir, folders):
-        for name, path in _files(folder):
-            content = Path(path).read_bytes()
-            digest.update(f"{name}\0{len(content)}\0".encode())
-            digest.update(content)
-    return digest.hexdigest()
-
-
-def _times_digest(*folders: Path) -> str:
-    digest = blake2b(digest_size=8)
-    for folder in filter(Path.is_dir, folders):
-        for name, path in _files(folder):
-            state = path.stat()
-            digest.update(f"{name}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
-    return digest.hexdigest()
-
-
-def _files(folder: Path) -> list[tuple[str, os.DirEntry[str]]]:
-    """Every file below a folder, by its relative name."""
-    found: list[tuple[str, os.DirEntry[str]]] = []
-    pending = [("", os.fspath(folder))]
-    while pending:
-        prefix, path = pending.pop()
-        with os.scandir(path) as entries:
-            for entry in entries:
-                name = prefix + entry.name
-                if entry.is_dir():
-                    pending.append((f"{name}/", entry.path))
-                else:
-                    found.append((name, entry))
-    return sorted(found, key=lambda each: each[0])
+    return assets.digest(*folders, contents=True)

@@ -157,15 +157,9 @@ def _package_of(path: Path) -> tuple[str, ...]:
 
 
 class UserFile:
-    """A file that runs again after each edit, with the files that it imports from its folder.
-
-    Attributes:
-        path: the file.
-        folder: its folder, or its outermost package.
-    """
+    """A file that runs again after each edit, with the files that it imports from its folder, or outermost package."""
 
     def __init__(self, path: Path) -> None:
-        """Take a file; nothing runs yet."""
         self.path = Path(os.path.abspath(path))
         self.folder = home_of(self.path)
         self._stamps: dict[Path, Stamp] = {}
@@ -302,9 +296,7 @@ def place_of(function: object) -> str | None:
 def raised_at(error: BaseException, folder: Path | None) -> str | None:
     """`file:line` of the innermost frame in the user's code; None if no frame is.
 
-    Args:
-        error: the error.
-        folder: of the user's files; None: any that are not installed, such as a notebook's cell.
+    `folder` has the user's files; None: any that are not installed, such as a notebook's cell.
     """
     if isinstance(error, SyntaxError) and error.filename is not None and is_users(error.filename, folder):
         return f"{shown_path(error.filename)}:{error.lineno}"
@@ -320,11 +312,7 @@ def raised_at(error: BaseException, folder: Path | None) -> str | None:
 def telling(what: str, folder: Path | None, place: str, kind: type[ChainruleError] = ExploreError) -> Iterator[None]:
     """Turn any error of the user's code into one line: the place, what happened, and the error.
 
-    Args:
-        what: what happened, such as `it does not import`.
-        folder: see `raised_at`.
-        place: the place to name if no line of the user's was running.
-        kind: the error to raise.
+    Without a line of the user's in `folder`, see `raised_at`, it names `place`.
 
     Raises:
         ExploreError: or `kind`: the code raised, or ended the process.

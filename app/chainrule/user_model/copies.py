@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.trace.nested import nested_tensors
-from chainrule.user_model.code import telling, told
 from chainrule.user_model.subject import Subject, described
 
 Device = torch.device | str | None
@@ -50,13 +49,13 @@ def copied_subject(subject: Subject, device: Device = None) -> Subject:
     except Exception as error:
         attribute = _uncopied(subject.model)
         message = f"the model cannot be copied{f': {attribute} cannot' if attribute else ''}"
-        raise told(error, message, subject.folder, subject.place) from None
+        raise subject.told(error, message) from None
     if device is not None:
-        with telling(f"the model cannot be moved to {device}", subject.folder, subject.place):
+        with subject.telling(f"the model cannot be moved to {device}"):
             model = model.to(device)
-    with telling("the inputs cannot be copied", subject.folder, subject.place):
+    with subject.telling("the inputs cannot be copied"):
         args, kwargs = copied((subject.args, dict(subject.kwargs)), device)
-    with telling("the loss cannot be copied", subject.folder, subject.place):
+    with subject.telling("the loss cannot be copied"):
         loss = _rebound(subject.loss, memo, device)
     return replace(subject, model=model, args=args, kwargs=kwargs, loss=loss)
 

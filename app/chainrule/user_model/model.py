@@ -15,7 +15,6 @@ from torch import nn
 
 from chainrule.errors import ChainruleError, ExploreError
 from chainrule.run import available_devices
-from chainrule.spec.values import Key
 from chainrule.trace import Trace
 from chainrule.user_model.code import UserFile, call_of, named, place_of, shown_path, split_reference, telling
 from chainrule.user_model.copies import copied_subject
@@ -23,19 +22,14 @@ from chainrule.user_model.parameters import groups_of
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import WANTED, Subject, described, make_subject
 from chainrule.user_model.tracer import Tracer
-from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf, check_group
+from chainrule.user_model.what_if import WhatIf, check_group
 
 
 class UserModel:
     """The current subject, and how to make the next. Its methods may be called from any thread.
 
-    Attributes:
-        name: its name on the page.
-        seed: of the random numbers that making it and tracing it draw.
-        file: its file; None for a model of a notebook.
-        subject: the last subject that could be made, on the wanted device.
-        version: counts the subjects, from 1.
-        problem: why the last attempt to make one failed, MemoryLimitError included; None if it did not.
+    `version` counts the subjects from 1; `problem` is why the last attempt to make one failed: the subject before
+    stays. `file` is None for a model of a notebook.
     """
 
     def __init__(
@@ -47,14 +41,7 @@ class UserModel:
         *,
         file: UserFile | None = None,
     ) -> None:
-        """Make the first subject.
-
-        Args:
-            name: its name on the page.
-            make: makes a subject; called with the generators seeded.
-            seed: see the attributes.
-            device: a copy of each subject runs there; None: no copy.
-            file: see the attributes.
+        """Make the first subject: `make` is called with the generators seeded, and a copy of it runs on `device`.
 
         Raises:
             ExploreError: it cannot be made, or there is no such device.
@@ -75,11 +62,6 @@ class UserModel:
         self.groups = groups_of(self.subject.model)
 
     @property
-    def keys(self) -> tuple[Key, ...]:
-        """The keys of a what-if; the choices of `group` are `groups`."""
-        return WHAT_IF_KEYS
-
-    @property
     def device(self) -> str:
         """The server's device that computes it: "cuda", or "cpu" for any other."""
         kind = self.subject.device.type
@@ -87,7 +69,7 @@ class UserModel:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Its files, as far as they have been imported; empty for a model of a notebook."""
+        """Its files, as far as they have been imported."""
         return () if self.file is None else self.file.files
 
     @property
@@ -165,11 +147,6 @@ class UserModel:
 
 def open_reference(reference: str, *, seed: int = 42, device: str | None = None) -> UserModel:
     """The model that `path/to/file.py:factory` makes; a reload runs the file and its imports from its folder again.
-
-    Args:
-        reference: the file and the function in it, which returns `(model, inputs)` or `(model, inputs, loss_fn)`.
-        seed: of the random numbers that the file, the factory and the passes draw.
-        device: a copy of the model and of its inputs runs there; None: no copy.
 
     Raises:
         ExploreError: it cannot be made; the message has the place.

@@ -185,9 +185,7 @@ Undo = Callable[[], None]
 def _undoing(module: nn.Module, seen: set[int]) -> list[Undo]:
     """Undo changes of a module's attributes, and of the containers, tensors and generators among them.
 
-    Args:
-        module: the module.
-        seen: ids of the values that need no undoing, or have it already; this adds to them.
+    `seen` has the ids of values that need no undoing, or have it already; this adds to them.
     """
     found: list[Undo] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from chainrule.errors import ExploreError
+from chainrule.errors import ChainruleError, ExploreError
 from chainrule.trace.nested import named_tensors, nested_tensors
-from chainrule.user_model.code import place_of
+from chainrule.user_model.code import place_of, telling, told
 
 WANTED = "wanted is (model, inputs) or (model, inputs, loss_fn)"
 
@@ -42,6 +43,19 @@ class Subject:
     place: str = ""
 
     @property
+    def prefix(self) -> str:
+        """The place, as a message begins."""
+        return f"{self.place}: " if self.place else ""
+
+    def telling(self, what: str) -> AbstractContextManager[None]:
+        """Turn an error of the user's code into one line, see `code.telling`."""
+        return telling(what, self.folder, self.place)
+
+    def told(self, error: BaseException, what: str) -> ChainruleError:
+        """The error that `telling` raises."""
+        return told(error, what, self.folder, self.place)
+
+    @property
     def device(self) -> torch.device:
         """Where it runs: the device of the first parameter, else of the first input, else the CPU."""
         for tensor in (*self.model.parameters(), *self.inputs):
@@ -64,12 +78,8 @@ def make_subject(
 ) -> Subject:
     """Check the value of a factory: `(model, inputs)` or `(model, inputs, loss_fn)`.
 
-    Args:
-        made: the value. The inputs are a tensor, a tuple (positional) or a dict (keywords).
-        name: its name on the page.
-        folder: the folder of its file.
-        place: `file:line` of the factory.
-        device: it will be moved there, so its tensors may be on several devices now.
+    The inputs are a tensor, a tuple (positional) or a dict (keywords). If they will be moved to a `device`, they may be
+    on several now.
 
     Raises:
         ExploreError: it cannot be run and traced; the message begins with the place.
@@ -105,28 +115,24 @@ def make_subject(
 
 
 def check_subject(subject: Subject, *, moves: bool = False) -> Subject:
-    """Check a subject as far as possible before it runs, and return it.
-
-    Args:
-        subject: the subject.
-        moves: it will be moved to one device, so its tensors may be on several now.
+    """Check a subject as far as possible before it runs, and return it; if it `moves`, its devices may differ.
 
     Raises:
         ExploreError: it has no parameter that requires grad, its forward does not take its inputs, or they are on
             another device; the message begins with the place, if there is one.
     """
-    prefix = f"{subject.place}: " if subject.place else ""
+    prefix = subject.prefix
     if not isinstance(subject.model, nn.Module):
         raise ExploreError(f"{prefix}the model is {described(subject.model)}; wanted is a torch.nn.Module")
-    _check_arguments(subject, prefix)
-    _check_loss(subject, prefix)
-    _check_parameters(subject, prefix)
+    _check_arguments(subject)
+    _check_loss(subject)
+    _check_parameters(subject)
     if not moves:
-        _check_devices(subject, prefix)
+        _check_devices(subject)
     return subject
 
 
-def _check_arguments(subject: Subject, prefix: str) -> None:
+def _check_arguments(subject: Subject) -> None:
     """Raise ExploreError if the model's forward does not take as many inputs, or not by these names."""
     model = subject.model
     if model._forward_pre_hooks:  # they may give it others
@@ -140,17 +146,17 @@ def _check_arguments(subject: Subject, prefix: str) -> None:
     except TypeError as error:
         at = place_of(model.forward)
         raise ExploreError(
-            f"{prefix}{type(model).__name__}.forward{signature}{f', at {at},' if at else ''} "
+            f"{subject.prefix}{type(model).__name__}.forward{signature}{f', at {at},' if at else ''} "
             f"does not take these inputs: {error}"
         ) from None
 
 
-def _check_loss(subject: Subject, prefix: str) -> None:
+def _check_loss(subject: Subject) -> None:
     """Raise ExploreError if the loss cannot be called with the output alone."""
     loss = subject.loss
     if isinstance(loss, type):
         raise ExploreError(
-            f"{prefix}the loss is {described(loss)}; wanted is loss_fn, where loss_fn(output) is a scalar"
+            f"{subject.prefix}the loss is {described(loss)}; wanted is loss_fn, where loss_fn(output) is a scalar"
         )
     if loss is None or (isinstance(loss, nn.Module) and loss._forward_pre_hooks):
         return
@@ -161,22 +167,23 @@ def _check_loss(subject: Subject, prefix: str) -> None:
         at = place_of(function)
         name = type(loss).__name__ if isinstance(loss, nn.Module) else getattr(loss, "__name__", type(loss).__name__)
         raise ExploreError(
-            f"{f'{at}: ' if at else prefix}the loss, {name}{inspect.signature(function)}, is called with the output "
-            f"alone: {error}; give the rest by a function: lambda output: loss(output, target)"
+            f"{f'{at}: ' if at else subject.prefix}the loss, {name}{inspect.signature(function)}, is called with the "
+            f"output alone: {error}; give the rest by a function: lambda output: loss(output, target)"
         ) from None
     except ValueError:  # some builtins have no signature
         return
 
 
-def _check_parameters(subject: Subject, prefix: str) -> None:
+def _check_parameters(subject: Subject) -> None:
     parameters = dict(subject.model.named_parameters())
     for name, parameter in parameters.items():
         if is_lazy(parameter):
             raise ExploreError(
-                f"{prefix}parameter {name} has no values yet: call the model once before it is returned (it is lazy)"
+                f"{subject.prefix}parameter {name} has no values yet: call the model once before it is returned (it is "
+                "lazy)"
             )
         if parameter.is_meta:
-            raise ExploreError(f"{prefix}parameter {name} is on the meta device: it has a shape and no values")
+            raise ExploreError(f"{subject.prefix}parameter {name} is on the meta device: it has a shape and no values")
     if not any(each.requires_grad for each in (*parameters.values(), *subject.inputs)):
         none = (
             f"none of its {len(parameters)} parameters requires grad, such as {next(iter(parameters))}"
@@ -184,12 +191,12 @@ def _check_parameters(subject: Subject, prefix: str) -> None:
             else "it has no parameters, and no input requires grad"
         )
         raise ExploreError(
-            f"{prefix}{type(subject.model).__name__}: {none}: there is no gradient to look at; "
+            f"{subject.prefix}{type(subject.model).__name__}: {none}: there is no gradient to look at; "
             "requires_grad_(True) asks for one"
         )
 
 
-def _check_devices(subject: Subject, prefix: str) -> None:
+def _check_devices(subject: Subject) -> None:
     """Raise ExploreError if the model is on one device, and an input on another."""
     own = {each.device for each in (*subject.model.parameters(), *subject.model.buffers())}
     if len(own) != 1:  # one that is spread over several devices moves its inputs itself
@@ -199,7 +206,7 @@ def _check_devices(subject: Subject, prefix: str) -> None:
         # A number may be anywhere.
         if tensor.device != device and tensor.dim():
             raise ExploreError(
-                f"{prefix}the model is on {device}, and {name} {_shape(tensor)} is on {tensor.device}; "
+                f"{subject.prefix}the model is on {device}, and {name} {_shape(tensor)} is on {tensor.device}; "
                 f"move one of them, or both with --device {device}"
             )
 
@@ -208,12 +215,7 @@ def _check_devices(subject: Subject, prefix: str) -> None:
 
 
 def scalar_loss(subject: Subject, output: Any, result: Any) -> Tensor:
-    """The scalar loss.
-
-    Args:
-        subject: the subject that ran.
-        output: its model's output.
-        result: its loss of the output; ignored if it has no loss.
+    """The scalar loss: of the model's `output`, or `result`, the subject's loss of it.
 
     Raises:
         ExploreError: not exactly one; describes the output, and says how to give a loss.
@@ -235,7 +237,7 @@ def scalar_loss(subject: Subject, output: Any, result: Any) -> Tensor:
         return found  # type: ignore[no-any-return]
     given = "(model, inputs, loss_fn)" if subject.place else "loss=loss_fn"
     raise ExploreError(
-        f"{f'{subject.place}: ' if subject.place else ''}no scalar loss: the model puts out {described(output)}; "
+        f"{subject.prefix}no scalar loss: the model puts out {described(output)}; "
         f"give {given}, where loss_fn(output) is a scalar, or inputs with which its output has a loss"
     )
 

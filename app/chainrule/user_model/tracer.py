@@ -36,7 +36,7 @@ from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, reco
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
 from chainrule.trace.scope import in_loss
-from chainrule.user_model.code import is_interrupt, raised_at, shown_path, telling, told
+from chainrule.user_model.code import is_interrupt, raised_at, shown_path
 from chainrule.user_model.copies import copied
 from chainrule.user_model.parameters import State
 from chainrule.user_model.seeded import seeded
@@ -113,11 +113,7 @@ class Tracer:
         return self._record(what_if, Plan())
 
     def record(self, what_if: WhatIf = WhatIf(), on_tensor: Callable[[str, Tensor], None] | None = None) -> Trace:  # noqa: B008
-        """The trace, recorded in full, with its tensors.
-
-        Args:
-            what_if: what is changed.
-            on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
+        """The trace, recorded in full; `on_tensor` gets the id and the live tensor of each value, and must not keep it.
 
         Raises:
             ExploreError, MemoryLimitError, ChainruleError: see `trace`.
@@ -135,9 +131,9 @@ class Tracer:
         # The caller's thread may be in another mode. `seeded` lets in one thread at a time.
         with torch.inference_mode(False), torch.enable_grad(), seeded(self.seed):
             subject = self.subject
-            with telling("the inputs cannot be copied", subject.folder, subject.place):
+            with subject.telling("the inputs cannot be copied"):
                 args, kwargs = copied((subject.args, dict(subject.kwargs)))
-            with telling("there is no copy of the parameters", subject.folder, subject.place):
+            with subject.telling("there is no copy of the parameters"):
                 if self._state is None:
                     self._state = State(subject.model)
             state = self._state
@@ -245,9 +241,7 @@ class Tracer:
     def _failure(self, error: BaseException) -> tuple[str | None, str]:
         """The place of the error and its message. Raises MemoryLimitError if memory ran out."""
         if out_of_memory(error) is not None:
-            raise told(
-                error, f"{self.subject.name} cannot be traced", self.subject.folder, self.subject.place
-            ) from None
+            raise self.subject.told(error, f"{self.subject.name} cannot be traced") from None
         return raised_at(error, self.subject.folder), f"{type(error).__name__}: {message_of(error)}"
 
     def _placed(self, trace: Trace, place: str | None, words: str) -> Trace:
@@ -292,7 +286,7 @@ class Tracer:
             except Exception as error:
                 if out_of_memory(error) is not None:
                     self.forget()
-                    raise told(error, self.subject.name, self.subject.folder, self.subject.place) from None
+                    raise self.subject.told(error, self.subject.name) from None
                 raise
             route.ends(run.subject.model)
         if not route.equals(recorded.route) or not np.array_equal(statistics.moments[:, _SIZE], recorded.sizes):
@@ -338,13 +332,7 @@ def _judged(trace: Trace, evidence: Evidence) -> Trace:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pass:
-    """One forward and backward pass, ready to run.
-
-    Attributes:
-        subject: the subject that runs.
-        args: copies of its inputs.
-        kwargs: copies of its inputs by keyword.
-    """
+    """One forward and backward pass, ready to run on copies of the inputs."""
 
     subject: Subject
     args: tuple[Any, ...]

@@ -12,7 +12,6 @@ from urllib.parse import quote_plus
 
 from chainrule.errors import SpecError
 from chainrule.spec.keys import KEY_BY_NAME
-from chainrule.spec.model_spec import read_query
 from chainrule.spec.values import Key, closest, read_keys, shown, value_text
 
 AS_IT_IS = ""
@@ -86,15 +85,6 @@ class WhatIf:
             SpecError: a key is unknown or a value is malformed or out of range; names key, value and what is allowed.
         """
         return cls(**read_keys(WHAT_IF_KEYS, values, "a what-if"), device=device)
-
-    @classmethod
-    def from_query(cls, query: str, *, device: str = "cpu") -> Self:
-        """Read a what-if from a query string such as `scale=2&group=layers.0`.
-
-        Raises:
-            SpecError: see `parse`; also if a key is given twice.
-        """
-        return cls.parse(read_query(query), device=device)
 
     def query(self) -> str:
         """The canonical query string: the keys that differ from the defaults, in the table's order; it may be empty."""

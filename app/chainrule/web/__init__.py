@@ -10,5 +10,6 @@ model.py     /api/v1/model: the same routes for a user's own model
 compute.py   the one place where torch runs, off the event loop
 view.py      `chainrule.explore`: a server in the user's process
 answers.py   JSON, entity tags and the one error shape
+serve.py     the process: its socket, its start and its end
 server.py    uvicorn's server; connections.py and slow_clients.py limit what clients may cost
 """

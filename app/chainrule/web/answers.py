@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from chainrule import __version__
 from chainrule.errors import BusyError, ChainruleError, NotFoundError, RequestError
 from chainrule.page.templating import render
+from chainrule.spec.model_spec import read_query
 from chainrule.web.request_log import note_error
 
 JSON = "application/json"
@@ -91,6 +92,22 @@ def is_fresh(headers: Headers, tag: str) -> bool:
 def not_modified(tag: str) -> Response:
     """304, with the headers the full answer would have had."""
     return Response(status_code=304, headers={"etag": tag, "cache-control": REVALIDATE})
+
+
+def tagged(body: bytes | str, tag: str, media_type: str = JSON) -> Response:
+    """An answer that clients keep under an entity tag."""
+    return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, media_type)
+
+
+def kept_answer(request: Request, body: bytes | str, media_type: str = JSON) -> Response:
+    """An answer that stays the same while the server runs; 304 if the client has it."""
+    tag = entity_tag(body if isinstance(body, str) else body.decode())
+    return not_modified(tag) if is_fresh(request.headers, tag) else tagged(body, tag, media_type)
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """The keys and values of a query string. Raises SpecError, see `read_query`."""
+    return read_query(request.scope["query_string"].decode("latin-1"))
 
 
 def _shortened(text: str) -> str:

@@ -7,9 +7,10 @@ wrong and one shape to be told so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Generic
 
 import orjson
 from fastapi import APIRouter
@@ -20,120 +21,153 @@ from starlette.responses import Response
 from chainrule.diagnose.profile import profile, theory
 from chainrule.dump.wire import dump_json, dump_layer_theory, dump_profile, load, theory_dump, trace_schema
 from chainrule.errors import NotFoundError, RequestError, StoppedError
-from chainrule.export.formats import FORMATS, Format
+from chainrule.export.formats import FORMATS, Format, Values
+from chainrule.export.options import invalid_parameter
 from chainrule.page.data import presets_list
 from chainrule.run import environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.spec.model_spec import read_query
 from chainrule.spec.values import read_keys
-from chainrule.theory.mean_field import layer_theory
-from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
-from chainrule.web.openapi import (
-    COMPUTE_ERRORS,
-    SPEC_ERRORS,
-    described,
-    parameter,
-    spec_parameters,
-    spec_schema,
-)
-from chainrule.web.parameters import DUMP_INDEX, DUMP_PART, ITS_THEORY, window_keys
+from chainrule.theory.mean_field import layer_theory, moments
+from chainrule.web.answers import JSON, entity_tag, is_fresh, kept_answer, not_modified, query_of, tagged
+from chainrule.web.live_messages import SpecT
+from chainrule.web.openapi import COMPUTE_ERRORS, SPEC_ERRORS, add_route, parameter, spec_parameters, spec_schema
+from chainrule.web.parameters import DUMP_INDEX, DUMP_PART, ITS_THEORY, THEORY_KEYS, window_keys
 from chainrule.web.service import Service
-from chainrule.web.theory import THEORY_KEYS, LayerKind, read_layer_kind
 
 Handler = Callable[[Request], Awaitable[Response]]
+Range = tuple[int, int]
 
 
 def api_router(service: Service) -> APIRouter:
     """`/api/v1`."""
     router = APIRouter()
     api = Api(service)
-    spec = spec_parameters()
-    for form in FORMATS.values():
-        router.add_api_route(
-            f"/api/v1/{form.file}",
-            api.trace(form),
-            name=f"trace_{form.name}",
-            **described(
-                f"Trace as {form.name}",
-                form.doc,
-                tag="trace",
-                errors=SPEC_ERRORS,
-                media_type=form.media_type,
-                parameters=[*map(parameter, form.options), *spec],
-            ),
-        )
-    router.add_api_route(
+    traces = TraceApi(
+        service,
+        base="/api/v1",
+        prefix="",
+        of="",
+        example="l2",
+        read=service.read,
+        state=lambda spec: repr(environment(spec.device)),
+        write=lambda form, values, spec: form.render(spec, values),
+        write_profile=lambda spec: _profile_bytes(spec),
+        write_window=lambda *window: orjson.dumps(tensor_values(*window)),
+    )
+    traces.add_routes(router, FORMATS.values(), spec_parameters(), tag="trace", errors=SPEC_ERRORS)
+    add_route(
+        router,
         "/api/v1/trace",
         api.post_trace,
+        "Trace from a JSON body",
+        "The same graph dump as `trace.json`.",
         methods=["POST"],
-        **described(
-            "Trace from a JSON body",
-            "The same graph dump as `trace.json`.",
-            tag="trace",
-            errors=(400, 408, 413, 415, *SPEC_ERRORS),
-            body=spec_schema(),
-        ),
+        tag="trace",
+        errors=(400, 408, 413, 415, *SPEC_ERRORS),
+        body=spec_schema(),
     )
-    router.add_api_route(
-        "/api/v1/profile.json",
-        api.profile,
-        **described(
-            "Profile",
-            "Statistics per layer, with what theory expects of each; schema `chainrule.profile/1`.",
-            tag="trace",
-            errors=SPEC_ERRORS,
-            parameters=spec,
-        ),
-    )
-    router.add_api_route(
+    add_route(
+        router,
         "/api/v1/theory.json",
         api.theory,
-        **described(
-            "Theory of one kind of layer",
-            "Mean-field figures: moments of the activation at q = 1, and the stable fixed point of variance q and "
-            'correlation c, null where the signal finds no rest; depth scales in layers, "Infinity" without limit. '
-            "Schema `chainrule.theory/1`.",
-            tag="trace",
-            errors=(401, 422, *COMPUTE_ERRORS),
-            parameters=[*map(parameter, THEORY_KEYS)],
-        ),
+        "Theory of one kind of layer",
+        "Mean-field figures: moments of the activation at q = 1, and the stable fixed point of variance q and "
+        'correlation c, null where the signal finds no rest; depth scales in layers, "Infinity" without limit. '
+        "Schema `chainrule.theory/1`.",
+        tag="trace",
+        errors=(401, 422, *COMPUTE_ERRORS),
+        parameters=[*map(parameter, THEORY_KEYS)],
     )
-    router.add_api_route(
-        "/api/v1/tensor.json",
-        api.tensor,
-        **described(
-            "Values of one tensor",
-            "A rectangle of a tensor's values.",
-            tag="trace",
-            errors=(400, 404, *SPEC_ERRORS),
-            parameters=[*map(parameter, window_keys("l2")), *spec],
-        ),
-    )
-    router.add_api_route(
+    add_route(
+        router,
         "/api/v1/dump.json",
         api.dump,
-        **described(
-            "A dump that the server was opened with",
-            "What `chainrule open` was given; 404 where it was given nothing, or not so many.",
-            tag="trace",
-            errors=(401, 404, 422),
-            parameters=[parameter(DUMP_INDEX), parameter(DUMP_PART)],
-        ),
+        "A dump that the server was opened with",
+        "What `chainrule open` was given; 404 where it was given nothing, or not so many.",
+        tag="trace",
+        errors=(401, 404, 422),
+        parameters=[parameter(DUMP_INDEX), parameter(DUMP_PART)],
     )
     for path, handler, summary, doc in (
         ("/api/v1/presets.json", api.presets, "Presets", "The chapter's experiments as specs."),
         ("/api/v1/devices.json", api.devices, "Devices", "The devices a spec can name on this server."),
         ("/api/v1/schema/trace.json", api.schema, "Schema", "The JSON Schema that every graph dump follows."),
     ):
-        router.add_api_route(path, handler, **described(summary, doc, tag="catalogue", errors=(401,)))
+        add_route(router, path, handler, summary, doc, tag="catalogue", errors=(401,))
     return router
 
 
-class Api:
-    """The handlers, and what they share."""
+@dataclass(frozen=True)
+class TraceApi(Generic[SpecT]):
+    """The routes that trace: specs here, what-ifs of the user's model in `model.py`.
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    Attributes:
+        service: the server's.
+        base: prefix of the routes.
+        prefix: of the routes' names.
+        of: the subject, for summaries.
+        example: the name of a tensor.
+        read: makes a spec from a query for the format of this name; raises SpecError.
+        state: names everything but the address that determines an answer.
+        write, write_profile, write_window: the answer; called in the device's thread.
+        seconds: how long a request may wait and compute; None: CHAINRULE_DEADLINE_SECONDS.
+    """
+
+    service: Service
+    base: str
+    prefix: str
+    of: str
+    example: str
+    read: Callable[[Mapping[str, str], str], SpecT]
+    state: Callable[[SpecT], str]
+    write: Callable[[Format, Values, SpecT], bytes]
+    write_profile: Callable[[SpecT], bytes]
+    write_window: Callable[[SpecT, str, Range, Range], bytes]
+    seconds: float | None = None
+
+    def add_routes(
+        self,
+        router: APIRouter,
+        forms: Iterable[Format],
+        keys: list[dict[str, Any]],
+        *,
+        tag: str,
+        errors: tuple[int, ...],
+    ) -> None:
+        """Add a route for each format, and those of the profile and of a tensor's values; `keys` are a spec's."""
+        for form in forms:
+            add_route(
+                router,
+                f"{self.base}/{form.file}",
+                self.trace(form),
+                f"Trace{self.of} as {form.name}",
+                form.doc,
+                name=f"{self.prefix}trace_{form.name}",
+                tag=tag,
+                errors=errors,
+                media_type=form.media_type,
+                parameters=[*map(parameter, form.options), *keys],
+            )
+        add_route(
+            router,
+            f"{self.base}/profile.json",
+            self.profile,
+            f"Profile{self.of}",
+            "Statistics per layer, with what theory expects of each; schema `chainrule.profile/1`.",
+            tag=tag,
+            errors=errors,
+            parameters=keys,
+        )
+        add_route(
+            router,
+            f"{self.base}/tensor.json",
+            self.tensor,
+            f"Values of one tensor{self.of}",
+            "A rectangle of a tensor's values.",
+            tag=tag,
+            errors=(400, 404, *errors),
+            parameters=[*map(parameter, window_keys(self.example)), *keys],
+        )
 
     def trace(self, form: Format) -> Handler:
         """GET of a trace in a format."""
@@ -142,50 +176,62 @@ class Api:
         )
 
         async def handler(request: Request) -> Response:
-            spec, own = self.service.read_request(
-                request, also=[option.name for option in form.options], form=form.name
-            )
+            spec, own = self._read(request, {option.name for option in form.options}, form.name)
             values = form.read(own)
-
-            def work(spec: ModelSpec) -> bytes:
-                return form.render(spec, values)
-
-            answer = await self._computed(request, spec, work, form.media_type, own=repr(values) if values else "")
+            answer = await self._computed(
+                request, spec, partial(self.write, form, values), repr(values), form.media_type
+            )
             answer.headers.update(headers)
             return answer
 
         return handler
 
+    async def profile(self, request: Request) -> Response:
+        """GET of profile.json."""
+        spec, _ = self._read(request)
+        return await self._computed(request, spec, self.write_profile)
+
+    async def tensor(self, request: Request) -> Response:
+        """GET of tensor.json."""
+        spec, own = self._read(request, {"name", "rows", "cols"})
+        window = read_keys(window_keys(self.example), own, "tensor.json")
+        return await self._computed(request, spec, lambda spec: self.write_window(spec, *window.values()), repr(window))
+
+    def _read(self, request: Request, also: Iterable[str] = (), form: str = "json") -> tuple[SpecT, dict[str, str]]:
+        """The spec in a query string, and the values of the route's own keys `also`."""
+        values = query_of(request)
+        own = {name: values.pop(name) for name in also if name in values}
+        return self.read(values, form), own
+
+    async def _computed(
+        self, request: Request, spec: SpecT, work: Callable[[SpecT], bytes], own: str = "", media_type: str = JSON
+    ) -> Response:
+        """The answer of `work` for a spec and the route's `own` values; 304 if the client has it."""
+        tag = entity_tag(request.scope["path"], spec.query(), own, self.state(spec))
+        return await self.service.answer(request, tag, spec.device, partial(work, spec), media_type, self.seconds)
+
+
+class Api:
+    """The other handlers."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
     async def post_trace(self, request: Request) -> Response:
         """POST /api/v1/trace."""
         if request.scope["query_string"]:
             raise RequestError("a posted spec stands in the body, not in the address")
-        settings = self.service.settings
-        spec = self.service.read(await read_json_object(request, settings.max_body_bytes, settings.receive_seconds))
+        spec = self.service.read(await read_json_object(request, self.service))
         body = await self.service.run(request, spec.device, lambda: FORMATS["json"].render(spec, {}))
         return Response(body, 200, {"cache-control": "no-store"}, JSON)
 
-    async def profile(self, request: Request) -> Response:
-        """GET /api/v1/profile.json."""
-        spec, _ = self.service.read_request(request)
-        return await self._computed(request, spec, _profile_bytes)
-
     async def theory(self, request: Request) -> Response:
         """GET /api/v1/theory.json."""
-        kind = read_layer_kind(read_query(request.scope["query_string"].decode("latin-1")))
-        tag = entity_tag(request.scope["path"], kind.canonical, repr(environment()))
-        if is_fresh(request.headers, tag):
-            return not_modified(tag)
-        body = await self.service.run(request, "cpu", partial(_theory_bytes, kind))
-        return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
-
-    async def tensor(self, request: Request) -> Response:
-        """GET /api/v1/tensor.json."""
-        spec, own = self.service.read_request(request, also=("name", "rows", "cols"))
-        name, rows, cols = read_keys(window_keys("l2"), own, "tensor.json").values()
-        return await self._computed(
-            request, spec, partial(_tensor_bytes, name, rows, cols), own=f"{name} {rows} {cols}"
-        )
+        kind = read_keys(THEORY_KEYS, query_of(request), "theory.json", invalid_parameter)
+        if kind["weight_variance"] is None:
+            kind["weight_variance"] = 1 / moments(kind["activation"]).second_moment
+        tag = entity_tag(request.scope["path"], repr(kind), repr(environment()))
+        return await self.service.answer(request, tag, "cpu", lambda: dump_layer_theory(layer_theory(*kind.values())))
 
     async def dump(self, request: Request) -> Response:
         """GET /api/v1/dump.json."""
@@ -196,52 +242,36 @@ class Api:
         if index >= len(dumps):
             raise NotFoundError(f"index: {index}: there is no such dump", field="index", limit=len(dumps) - 1)
         content, digest = await run_in_threadpool(dumps[index].load)
-        tag = entity_tag(f"{digest} {what}" if what == ITS_THEORY else digest)
-        if is_fresh(request.headers, tag):
-            return not_modified(tag)
         if what == ITS_THEORY:
-            content = await self.service.run(request, "cpu", partial(_dump_theory_bytes, content))
-        return Response(content, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
+            tag = entity_tag(digest, what)
+            return await self.service.answer(request, tag, "cpu", lambda: dump_json(theory_dump(theory(load(content)))))
+        tag = entity_tag(digest)
+        return not_modified(tag) if is_fresh(request.headers, tag) else tagged(content, tag)
 
     async def presets(self, request: Request) -> Response:
         """GET /api/v1/presets.json."""
-        return _constant(request, self._presets)
+        return kept_answer(request, self._presets)
 
     async def devices(self, request: Request) -> Response:
         """GET /api/v1/devices.json."""
-        return _constant(request, self._devices)
+        devices = [each._asdict() for each in self.service.compute.devices]
+        return kept_answer(request, orjson.dumps({"devices": devices}))
 
     async def schema(self, request: Request) -> Response:
         """GET /api/v1/schema/trace.json."""
-        return _constant(request, self._schema)
+        return kept_answer(request, self._schema)
 
     @cached_property
     def _presets(self) -> bytes:
         return orjson.dumps({"presets": presets_list()})
 
     @cached_property
-    def _devices(self) -> bytes:
-        devices = [{"name": each.name, "description": each.description} for each in self.service.compute.devices]
-        return orjson.dumps({"devices": devices})
-
-    @cached_property
     def _schema(self) -> bytes:
         return orjson.dumps(trace_schema())
 
-    async def _computed(
-        self,
-        request: Request,
-        spec: ModelSpec,
-        work: Callable[[ModelSpec], bytes],
-        media_type: str = JSON,
-        own: str = "",
-    ) -> Response:
-        """The answer of `work` for a spec and the route's `own` values; 304 if the client has it."""
-        tag = entity_tag(request.scope["path"], spec.query(), own, repr(environment(spec.device)))
-        if is_fresh(request.headers, tag):
-            return not_modified(tag)
-        body = await self.service.run(request, spec.device, partial(work, spec))
-        return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, media_type)
+
+def _profile_bytes(spec: ModelSpec) -> bytes:
+    return dump_profile(profile(trace_spec(spec)))
 
 
 def dump_address(index: int) -> str:
@@ -249,7 +279,7 @@ def dump_address(index: int) -> str:
     return "/api/v1/dump.json" if index == 0 else f"/api/v1/dump.json?index={index}"
 
 
-async def read_json_object(request: Request, max_bytes: int, seconds: float) -> dict[str, Any]:
+async def read_json_object(request: Request, service: Service) -> dict[str, Any]:
     """A request's body, read no further than it may be long, and no longer than it may take to arrive.
 
     Raises:
@@ -257,6 +287,7 @@ async def read_json_object(request: Request, max_bytes: int, seconds: float) -> 
             no object (422).
         StoppedError: the client has gone.
     """
+    max_bytes, seconds = service.settings.max_body_bytes, service.settings.receive_seconds
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON:
         raise RequestError(
@@ -294,30 +325,3 @@ async def read_json_object(request: Request, max_bytes: int, seconds: float) -> 
     if not isinstance(value, dict):
         raise RequestError("the body is JSON but not an object of the spec's keys", status=422, code="invalid_body")
     return value
-
-
-def _constant(request: Request, body: bytes) -> Response:
-    """An answer that stays the same while the server runs."""
-    tag = entity_tag(body.decode())
-    if is_fresh(request.headers, tag):
-        return not_modified(tag)
-    return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
-
-
-# The functions below run in a device's thread.
-
-
-def _profile_bytes(spec: ModelSpec) -> bytes:
-    return dump_profile(profile(trace_spec(spec)))
-
-
-def _dump_theory_bytes(content: bytes) -> bytes:
-    return dump_json(theory_dump(theory(load(content))))
-
-
-def _theory_bytes(kind: LayerKind) -> bytes:
-    return dump_layer_theory(layer_theory(kind.activation, kind.weight_variance, kind.bias_variance))
-
-
-def _tensor_bytes(name: str, rows: tuple[int, int], cols: tuple[int, int], spec: ModelSpec) -> bytes:
-    return orjson.dumps(tensor_values(spec, name, rows, cols))

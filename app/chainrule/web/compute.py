@@ -11,6 +11,8 @@ if the client left earlier.
 
 Work is accounted for from its acceptance: done, cancelled, timed out or failed. Work that its client gave up counts as
 given up, even if the thread, which checks only now and then, has computed all of it.
+
+Everything belongs to the event loop but for `Work.perform`, keepers and `give_back`, which run in the device's thread.
 """
 
 from __future__ import annotations
@@ -22,13 +24,12 @@ import math
 import threading
 import time
 import traceback
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
 from chainrule.errors import BusyError, ChainruleError, DeadlineError, MemoryLimitError, StoppedError
@@ -59,8 +60,7 @@ LAST_SECONDS = 1.5
 """How long the server waits at its end for threads that it has asked to stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """A device that specs can name."""
 
     name: str
@@ -73,17 +73,9 @@ def list_devices() -> tuple[Device, ...]:
 
 
 class Work:
-    """One computation for one client. Everything but `perform` belongs to the event loop."""
+    """One computation for one client, which has `waited` seconds; its `deadline` is by `time.perf_counter`."""
 
     def __init__(self, kind: Kind, metrics: Metrics, *, waited: float = 0.0, deadline: float = math.inf) -> None:
-        """Accept the work.
-
-        Args:
-            kind: its label in the metrics.
-            metrics: counts the work.
-            waited: seconds already spent in line.
-            deadline: latest end, on the clock `time.perf_counter`.
-        """
         self.kind: Kind = kind
         self.stop = Stop()
         self.deadline = deadline
@@ -101,10 +93,12 @@ class Work:
         """How long the thread has been computing."""
         return time.perf_counter() - self.started if self.started else 0.0
 
-    def begin(self) -> None:
-        """Note that the turn has come."""
+    def begin(self, seconds: float) -> float:
+        """Note that the turn has come; returns the seconds left, at most these."""
         self.began = time.perf_counter()
         self._metrics.waited.labels(self.kind).observe(self.began - self._accepted)
+        self.deadline = min(self.deadline, self.began + seconds)
+        return max(self.deadline - self.began, 0.0)
 
     def give_up(self, error: ChainruleError) -> None:
         """Ask the thread to stop, and account for the work under this error: the client no longer waits."""
@@ -149,15 +143,6 @@ class Work:
             raise
 
 
-@dataclass(eq=False, slots=True)
-class Place:
-    """A place in line."""
-
-    kind: Kind
-    called: asyncio.Future[None]
-    since: float
-
-
 class DeepExecutor(ThreadPoolExecutor):
     """Its threads have a stack of `STACK_BYTES`; memory is taken only for the part in use."""
 
@@ -171,7 +156,10 @@ class DeepExecutor(ThreadPoolExecutor):
 
 
 class ComputeSlot:
-    """One device's thread and its line. Every method belongs to the event loop."""
+    """One device's thread and its line, in which `queue` requests may wait.
+
+    `let_go` forgets kept memory when memory runs out; `give_back` returns free memory, see `GIVE_BACK_SECONDS`.
+    """
 
     def __init__(
         self,
@@ -181,15 +169,6 @@ class ComputeSlot:
         let_go: Callable[[], None] = lambda: None,
         give_back: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make a slot with an empty line.
-
-        Args:
-            device: its name.
-            queue: how many requests may wait.
-            metrics: counts the work.
-            let_go: forgets kept memory; called in the device's thread when memory runs out.
-            give_back: returns free memory to the system; called in the device's thread, see `GIVE_BACK_SECONDS`.
-        """
         self.device = device
         self.queue = queue
         self.metrics = metrics or Metrics()
@@ -198,7 +177,7 @@ class ComputeSlot:
         self._closed = False
         self._let_go = let_go
         self._give_back = give_back
-        self._line: deque[Place] = deque()
+        self._line: dict[asyncio.Future[None], Kind] = {}
         self._work: Work | None = None
         self._thread: asyncio.Future[Any] | None = None
         self._give_back_timer: asyncio.TimerHandle | None = None
@@ -208,7 +187,7 @@ class ComputeSlot:
     @property
     def waiting(self) -> int:
         """Requests in line."""
-        return sum(place.kind == "request" for place in self._line)
+        return list(self._line.values()).count("request")
 
     @property
     def in_line(self) -> int:
@@ -238,7 +217,7 @@ class ComputeSlot:
             left = max(usual[kind] - seconds, seconds)
             left = min(left, max(self._work.deadline - time.perf_counter(), PATIENCE_SECONDS))
             usual[kind] = max(usual[kind], seconds)
-        return left + sum(usual[place.kind] for place in self._line)
+        return left + sum(usual[kind] for kind in self._line.values())
 
     async def warm_up(self, compute: Callable[[], object]) -> None:
         """Compute once before the first request, which would take longer than all others."""
@@ -247,11 +226,7 @@ class ComputeSlot:
         )
 
     async def run(self, compute: Callable[[], T], seconds: float = math.inf) -> T:
-        """Run a request's work in the device's thread when its turn comes.
-
-        Args:
-            compute: the work.
-            seconds: how long it may wait and compute.
+        """Run a request's work in the device's thread when its turn comes; it may wait and compute for so many seconds.
 
         Raises:
             BusyError: the line is full, or the turn did not come in time; says when to come again.
@@ -283,18 +258,17 @@ class ComputeSlot:
         """
         if self._closed:
             raise StoppedError("shutdown")
-        place = Place(kind, asyncio.get_running_loop().create_future(), time.perf_counter())
-        self._line.append(place)
+        asked, called = time.perf_counter(), asyncio.get_running_loop().create_future()
+        self._line[called] = kind
         self._call_next()
         try:
-            if not place.called.done():
-                async with asyncio.timeout(None if seconds == math.inf else seconds):
-                    await place.called
-            place.called.result()
+            async with asyncio.timeout(None if seconds == math.inf else seconds):
+                await called
+            if self._closed:
+                raise StoppedError("shutdown")
         except BaseException as error:
-            if place in self._line:
-                self._line.remove(place)
-            if place.called.done() and not place.called.cancelled() and place.called.exception() is None:
+            self._line.pop(called, None)
+            if called.done() and not called.cancelled():
                 # Called at the moment it left.
                 self._end_turn()
             if isinstance(error, TimeoutError):
@@ -305,7 +279,7 @@ class ComputeSlot:
                 ) from None
             raise
         try:
-            yield time.perf_counter() - place.since
+            yield time.perf_counter() - asked
         finally:
             if self._thread is None:
                 self._end_turn()
@@ -316,11 +290,7 @@ class ComputeSlot:
     async def compute(self, work: Work, compute: Callable[[], T], seconds: float, setting: str) -> T:
         """Run `work` in the device's thread now; the caller must have the turn.
 
-        Args:
-            work: the accepted work.
-            compute: what it computes.
-            seconds: how long it may take; used where `work` has no deadline yet.
-            setting: the environment variable that sets `seconds`.
+        The environment variable `setting` gives it `seconds`, if its own deadline is not earlier.
 
         Raises:
             DeadlineError: it took longer.
@@ -331,16 +301,13 @@ class ComputeSlot:
             work.end(StoppedError("shutdown"))
             raise StoppedError("shutdown")
         loop = asyncio.get_running_loop()
-        work.begin()
-        if work.deadline == math.inf:
-            work.deadline = work.began + seconds
+        left = work.begin(seconds)
         # The caller's context carries the request id for the log.
         context = contextvars.copy_context()
         thread = loop.run_in_executor(self._executor, context.run, work.perform, compute, self._let_go)
         self._work, self._thread = work, thread
         thread.add_done_callback(partial(self._computed, work))
         late = DeadlineError(f"this takes longer than {seconds:g} seconds ({setting})", limit=seconds)
-        left = max(work.deadline - work.began, 0.0)
         timer = None if left == math.inf else loop.call_later(left, work.stop.ask, late)
         try:
             async with asyncio.timeout(None if timer is None else left + PATIENCE_SECONDS):
@@ -367,10 +334,10 @@ class ComputeSlot:
         self.closing = self._closed = True
         if self._work is not None:
             self._work.stop.ask(StoppedError("shutdown"))
-        while self._line:
-            place = self._line.popleft()
-            if not place.called.done():
-                place.called.set_exception(StoppedError("shutdown"))
+        for called in self._line:
+            if not called.done():
+                called.set_result(None)
+        self._line.clear()
         if self._give_back_timer is not None:
             self._give_back_timer.cancel()
         self._executor.shutdown(wait=False)
@@ -382,10 +349,11 @@ class ComputeSlot:
 
     def _call_next(self) -> None:
         while self._line and not self.busy:
-            place = self._line.popleft()
-            if not place.called.done():
+            called = next(iter(self._line))
+            del self._line[called]
+            if not called.done():
                 self.busy = True
-                place.called.set_result(None)
+                called.set_result(None)
 
     def _end_turn(self) -> None:
         self.busy = False
@@ -481,7 +449,7 @@ def give_back() -> None:
 
 
 class Compute:
-    """The slots of all devices, and how they end."""
+    """The slots of all devices, and how they end: requests have `shutdown_seconds` then."""
 
     def __init__(
         self,
@@ -492,15 +460,6 @@ class Compute:
         max_kept_bytes: int = 0,
         shutdown_seconds: float = 5,
     ) -> None:
-        """Make a slot for each device.
-
-        Args:
-            devices: all of them.
-            queue: how many requests may wait for each.
-            metrics: counts the work.
-            max_kept_bytes: see `KeptMemory`.
-            shutdown_seconds: how long requests may take to end once the server shuts down.
-        """
         self.devices = tuple(devices)
         self.kept = KeptMemory(max_kept_bytes)
         self.slots: Mapping[str, ComputeSlot] = {
@@ -509,27 +468,16 @@ class Compute:
         self.closing = False
         self.shutdown = asyncio.Event()
         self._shutdown_seconds = shutdown_seconds
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def device_names(self) -> tuple[str, ...]:
-        """The devices a spec may name here."""
-        return tuple(self.slots)
-
-    def open(self) -> None:
-        """Note the running event loop; called before anything else."""
-        self._loop = asyncio.get_running_loop()
 
     def begin_shutdown(self) -> None:
-        """Close sockets now and stop requests after `shutdown_seconds`; safe in signal handlers and when repeated."""
+        """Close sockets now, and stop requests after `shutdown_seconds`."""
         if self.closing:
             return
         self.closing = True
         for slot in self.slots.values():
             slot.closing = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.shutdown.set)
-            self._loop.call_soon_threadsafe(self._loop.call_later, self._shutdown_seconds, self.stop)
+        self.shutdown.set()
+        asyncio.get_running_loop().call_later(self._shutdown_seconds, self.stop)
 
     def stop(self) -> None:
         """Stop everything, in line and in the threads."""

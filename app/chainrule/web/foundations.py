@@ -20,12 +20,9 @@ from chainrule.chapter.pages import PAGES
 from chainrule.errors import ChainruleError
 from chainrule.page.templating import render
 from chainrule.run import environment
-from chainrule.spec.model_spec import read_query
-from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
-from chainrule.web.openapi import COMPUTE_ERRORS, described, parameter
+from chainrule.web.answers import JSON, REVALIDATE, entity_tag, kept_answer, query_of
+from chainrule.web.openapi import COMPUTE_ERRORS, add_route, parameter
 from chainrule.web.service import Service
-
-NO_STORE = {"cache-control": "no-store"}
 
 
 def foundations_router(service: Service) -> APIRouter:
@@ -37,39 +34,33 @@ def foundations_router(service: Service) -> APIRouter:
         return HTMLResponse(page, headers={"cache-control": REVALIDATE})
 
     async def index_json(request: Request) -> Response:
-        body = orjson.dumps(index_answer())
-        tag = entity_tag(body.decode())
-        if is_fresh(request.headers, tag):
-            return not_modified(tag)
-        return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
+        return kept_answer(request, orjson.dumps(index_answer()))
 
     for path in ("/foundations", "/foundations/"):
         router.add_api_route(path, index, include_in_schema=False)
-    router.add_api_route(
+    add_route(
+        router,
         "/foundations.json",
         index_json,
+        "The chapter's pages",
+        "Every page with its title and the sections of the source documents it makes runnable, and every section "
+        "with its pages and source files.",
         name="foundations_index",
-        **described(
-            "The chapter's pages",
-            "Every page with its title and the sections of the source documents it makes runnable, and every section "
-            "with its pages and source files.",
-            tag="foundations",
-            errors=(401,),
-        ),
+        tag="foundations",
+        errors=(401,),
     )
     for page in PAGES.values():
         router.add_api_route(page.path, _page_handler(page), include_in_schema=False)
-        router.add_api_route(
+        add_route(
+            router,
             f"{page.path}.json",
             _answer_handler(service, page),
+            page.title,
+            page.lead,
             name=f"foundations_{page.name}",
-            **described(
-                page.title,
-                page.lead,
-                tag="foundations",
-                errors=(401, 422, *COMPUTE_ERRORS),
-                parameters=[parameter(each) for each in page.inputs],
-            ),
+            tag="foundations",
+            errors=(401, 422, *COMPUTE_ERRORS),
+            parameters=[parameter(each) for each in page.inputs],
         )
     return router
 
@@ -100,7 +91,7 @@ def _page_handler(page: Page) -> Any:
         error: dict[str, Any] | None = None
         status = 200
         try:
-            values = read_query(request.scope["query_string"].decode("latin-1"))
+            values = query_of(request)
             page.read(values)
         except ChainruleError as problem:
             # The page opens with the given values in their controls, and shows the error.
@@ -127,15 +118,17 @@ def _page_handler(page: Page) -> Any:
 
 def _answer_handler(service: Service, page: Page) -> Any:
     async def handler(request: Request) -> Response:
-        given = read_query(request.scope["query_string"].decode("latin-1"))
+        given = query_of(request)
         values = page.read(given)
         canonical = [f"{each.name}={given.get(each.name, each.default)}" for each in page.inputs]
         tag = entity_tag(request.scope["path"], *canonical, repr(environment()))
-        if not page.timed and is_fresh(request.headers, tag):
-            return not_modified(tag)
-        body = await service.run(request, "cpu", lambda: orjson.dumps(page.answer(values)))
-        headers = NO_STORE if page.timed else {"etag": tag, "cache-control": REVALIDATE}
-        return Response(body, 200, headers, JSON)
+
+        def work() -> bytes:
+            return orjson.dumps(page.answer(values))
+
+        if page.timed:
+            return Response(await service.run(request, "cpu", work), 200, {"cache-control": "no-store"}, JSON)
+        return await service.answer(request, tag, "cpu", work)
 
     return handler
 
@@ -147,3 +140,20 @@ def page_data(page: Page) -> dict[str, Any]:
         "answer": f"{page.path}.json",
         "inputs": [{"name": each.name, "default": each.default} for each in page.inputs],
     }
+
+
+def gradcheck_router(report: Mapping[str, Any]) -> APIRouter:
+    """`/gradcheck` and `/gradcheck.json`: the check that `chainrule gradcheck --open` made."""
+    router = APIRouter(include_in_schema=False)
+    headers = {"cache-control": "private, no-store"}
+
+    @router.get("/gradcheck")
+    async def page() -> Response:
+        text = render("foundations/gradcheck_report.html", pages=PAGES, current=None, report=report)
+        return HTMLResponse(text, headers=headers)
+
+    @router.get("/gradcheck.json")
+    async def answer() -> Response:
+        return Response(orjson.dumps(report), 200, headers, JSON)
+
+    return router

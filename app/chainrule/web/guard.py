@@ -10,6 +10,7 @@ import hmac
 import ipaddress
 import logging
 import re
+from collections import Counter
 from hashlib import blake2b
 from urllib.parse import quote
 
@@ -74,9 +75,8 @@ class Guard:
         self.metrics = metrics
         self.token = settings.token.get_secret_value() if settings.token else None
         self.cookie = cookie_name(self.token or "")
-        # Open now, without probes.
-        self.requests = 0
-        self.sockets = 0
+        # Requests ("http") and sockets ("websocket") that are open now, without probes.
+        self.open = Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse one request, or pass it to the application."""
@@ -118,7 +118,8 @@ class Guard:
             if answer is not None:
                 await _answer(answer, scope, receive, send_guarded)
                 return
-            counted = self._count(scope, 1)
+            counted = scope["path"] not in OPEN_PATHS
+            self.open[scope["type"]] += counted
             # Routes know GET alone; its headers are HEAD's headers.
             await self.app({**scope, "method": "GET"} if head else scope, receive, send_guarded)
         except ClientDisconnect:
@@ -132,8 +133,7 @@ class Guard:
                 # Half an answer must not look complete: the server closes the connection.
                 raise
         finally:
-            if counted:
-                self._count(scope, -1)
+            self.open[scope["type"]] -= counted
             if accepted:
                 self.metrics.sockets.dec()
 
@@ -179,23 +179,12 @@ class Guard:
         return _error(scope["path"], error)
 
     def _check_places(self, scope: Scope) -> None:
-        if scope["type"] == "websocket":
-            what, number, limit = "sockets", self.sockets, self.settings.max_sockets
-        else:
-            what, number, limit = "requests", self.requests, self.settings.max_requests
+        settings, number = self.settings, self.open[scope["type"]]
+        is_socket = scope["type"] == "websocket"
+        what, limit = ("sockets", settings.max_sockets) if is_socket else ("requests", settings.max_requests)
         if number >= limit:
             message = f"{number} {what} are open, at most {limit} may be (CHAINRULE_MAX_{what.upper()})"
             raise BusyError(message, limit=limit)
-
-    def _count(self, scope: Scope, change: int) -> bool:
-        """Count a request or socket as open (1) or closed (-1); whether its kind is counted."""
-        if scope["path"] in OPEN_PATHS:
-            return False
-        if scope["type"] == "websocket":
-            self.sockets += change
-        else:
-            self.requests += change
-        return True
 
     def _token_answer(self, scope: Scope, headers: Headers) -> Response | None:
         given, query = split_token(scope["query_string"])
@@ -279,10 +268,7 @@ def embedded_elsewhere(headers: Headers) -> bool:
 def same_origin(origin: str, host: str, *, secure: bool = False) -> bool:
     """Whether an Origin header names the host that was asked; `null` and other schemes never do.
 
-    Args:
-        origin: the header.
-        host: the Host header.
-        secure: whether the request came by TLS. Otherwise a proxy may have removed TLS, and both schemes match.
+    Without TLS (`secure`) both schemes match: a proxy may have removed it.
     """
     scheme, mark, authority = origin.partition("://")
     schemes = ("https",) if secure else ("http", "https")

@@ -77,7 +77,6 @@ class Source(Generic[SpecT]):
 
     Attributes:
         read: makes a spec from a message's values; raises SpecError.
-        slot: the device's slot for a spec.
         tracer: makes the tracer of one socket.
         note: adds a spec to later log records.
         deadline_seconds: how long a picture may compute.
@@ -89,7 +88,6 @@ class Source(Generic[SpecT]):
     """
 
     read: Callable[[Mapping[str, object]], SpecT]
-    slot: Callable[[SpecT], ComputeSlot]
     tracer: Callable[[], Tracer[SpecT]]
     note: Callable[[SpecT], None]
     deadline_seconds: float
@@ -103,7 +101,6 @@ def specs(service: Service) -> Source[ModelSpec]:
     """Specs within the server's limits."""
     return Source(
         read=service.read,
-        slot=lambda spec: service.compute.slots[spec.device],
         tracer=Retracer,
         note=note_spec,
         deadline_seconds=service.settings.live_deadline_seconds,
@@ -121,15 +118,6 @@ class Spent:
     def leaves_theory_time(self) -> bool:
         """Whether theory may take more time without slowing the frames."""
         return self.theory <= THEORY_SHARE * (self.frames + self.theory)
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """Messages of a computed trace, the graph that the client has after them, and the rows that theory reads."""
-
-    shown: Shown
-    outline: Trace
-    messages: tuple[str | bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +161,9 @@ class LiveSession(Generic[SpecT]):
         self.let_finish = False
         self.grace: asyncio.TimerHandle | None = None
 
+    def _slot(self, spec: SpecT) -> ComputeSlot:
+        return self.service.compute.slots[spec.device]
+
     async def serve(self) -> None:
         """Read and answer until the client or the server goes."""
         parts = self._read(), self._answer(), self._tell(), self.service.compute.shutdown.wait()
@@ -197,7 +188,7 @@ class LiveSession(Generic[SpecT]):
         if isinstance(spec, SpecError):
             self.metrics.rejected.labels(spec.code).inc()
         elif spec is not None:
-            Work("picture", self.metrics).end(self.source.slot(spec).left())
+            Work("picture", self.metrics).end(self._slot(spec).left())
         self.service.compute.kept.leave(self.retracer)
 
     async def _read(self) -> None:
@@ -230,15 +221,12 @@ class LiveSession(Generic[SpecT]):
         if work is None or wish is None or self.let_finish or work.stop.error is not None:
             return
         left = self.settings.live_grace_seconds - work.seconds
-        if left <= 0:
-            if not isinstance(wish.spec, SpecError):
-                work.stop.ask(StoppedError("superseded"))
-        elif self.grace is None:
-            self.grace = asyncio.get_running_loop().call_later(left, self._grace_is_over)
-
-    def _grace_is_over(self) -> None:
-        self.grace = None
-        self._give_way()
+        if self.grace is not None:
+            self.grace.cancel()
+        if left > 0:
+            self.grace = asyncio.get_running_loop().call_later(left, self._give_way)
+        elif not isinstance(wish.spec, SpecError):
+            work.stop.ask(StoppedError("superseded"))
 
     async def _answer(self) -> None:
         """Answer the newest wish again and again, and send theory in between."""
@@ -257,24 +245,22 @@ class LiveSession(Generic[SpecT]):
                 self._take()
                 await self._send_error(wish.seq, wish.spec)
             else:
-                await self._grant(self.source.slot(wish.spec))
+                await self._grant(self._slot(wish.spec))
 
     async def _rests(self) -> bool:
         """Whether the client asks for nothing for `REST_SECONDS`."""
-        try:
-            # Before Python 3.12 `wait_for` loses a cancellation that comes together with a wish.
+        # Before Python 3.12 `wait_for` loses a cancellation that comes together with a wish.
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REST_SECONDS):
                 await self.arrived.wait()
-        except TimeoutError:
-            return True
-        return False
+        return not self.arrived.is_set()
 
     async def _grant(self, slot: ComputeSlot) -> None:
         """Send the picture of the wish that is newest when the turn comes."""
         messages: tuple[str | bytes, ...]
         async with slot.turn("picture") as waited:
             wish = self.newest
-            if wish is None or isinstance(wish.spec, SpecError) or self.source.slot(wish.spec) is not slot:
+            if wish is None or isinstance(wish.spec, SpecError) or self._slot(wish.spec) is not slot:
                 # The newest wish needs no turn at this device any more.
                 return
             self._take()
@@ -282,9 +268,10 @@ class LiveSession(Generic[SpecT]):
             began = time.perf_counter()
             superseded = False
             try:
-                picture = await self._compute(slot, "picture", waited, partial(self._picture, wish.seq, wish.spec))
-                self.shown, messages = picture.shown, picture.messages
-                self.owed = Owed(wish.seq, picture.outline, slot)
+                self.shown, outline, messages = await self._compute(
+                    slot, "picture", waited, partial(self._picture, wish.seq, wish.spec)
+                )
+                self.owed = Owed(wish.seq, outline, slot)
             except StoppedError:
                 superseded, messages = True, ()
             except ChainruleError as error:
@@ -357,8 +344,8 @@ class LiveSession(Generic[SpecT]):
         self.newest = None
         self.arrived.clear()
 
-    def _picture(self, seq: int, spec: SpecT) -> Picture:
-        """Compute one trace in the device's thread: its frame, and the topology first if the client has another."""
+    def _picture(self, seq: int, spec: SpecT) -> tuple[Shown, Trace, tuple[str | bytes, ...]]:
+        """Trace in the device's thread: the graph that the client then has, the rows for theory, and the messages."""
         began = time.perf_counter()
         retracer = self.retracer
         with self.service.compute.kept.using(retracer):
@@ -367,7 +354,7 @@ class LiveSession(Generic[SpecT]):
         compute_ms = max((time.perf_counter() - began) * 1e3, trace.timing.get("total_ms", 0.0))
         shown, topology = show(trace, recording, self.shown)
         numbers = frame(trace, seq, shown.number, compute_ms)
-        return Picture(shown, self.source.outline(trace), (numbers,) if topology is None else (topology, numbers))
+        return shown, self.source.outline(trace), (numbers,) if topology is None else (topology, numbers)
 
     async def _tell(self) -> None:
         """Send news; a subject without news waits for ever."""

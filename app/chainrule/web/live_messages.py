@@ -12,8 +12,10 @@ import orjson
 
 from chainrule.dump.wire import dump_topology
 from chainrule.errors import ChainruleError, RequestError, SpecError
+from chainrule.spec import ModelSpec
 from chainrule.stats import StatisticsTable
 from chainrule.trace.graph import Trace
+from chainrule.user_model.what_if import WhatIf
 
 MAX_SEQ = 2**32 - 1
 """Frames hold the number in 32 bits."""
@@ -24,8 +26,7 @@ PING = '{"type":"ping"}'
 PONG = '{"type":"pong"}'
 """The answer, sent at once."""
 
-SpecT = TypeVar("SpecT")
-"""A spec, or a what-if of a user's model (`chainrule.user_model.what_if`)."""
+SpecT = TypeVar("SpecT", bound=ModelSpec | WhatIf)
 
 
 class Wish(Generic[SpecT]):
@@ -48,12 +49,7 @@ class Wish(Generic[SpecT]):
 
 
 def read_wish(text: str | None, last_seq: int, read_spec: Callable[[Mapping[str, object]], SpecT]) -> Wish[SpecT]:
-    """Read a message. A bad spec is a wish too: its error is sent in its turn, with its number.
-
-    Args:
-        text: the message; None if it is binary.
-        last_seq: the number of the message before.
-        read_spec: makes a spec from values, or raises SpecError.
+    """Read a message (None if it is binary). A bad spec is a wish too: its error is sent in its turn, with its number.
 
     Raises:
         RequestError: this is not `{"seq": n, "spec": {…}}` with a number larger than the last.
@@ -88,10 +84,7 @@ class Shown:
 def show(trace: Trace, recording: object, shown: Shown) -> tuple[Shown, str | None]:
     """The graph that a client has after `trace` is shown, and the topology message to send first, if any.
 
-    Args:
-        trace: the trace to show.
-        recording: the tracer's, or None.
-        shown: the graph that the client had before.
+    `recording` is the tracer's, or None; `shown` is the graph that the client had before.
     """
     if recording is not None and recording is shown.recording:
         return shown, None

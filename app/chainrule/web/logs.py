@@ -33,12 +33,7 @@ _FALSE_ALARM = "ASGI callable returned without completing handshake."
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> logging.Handler:
-    """Make every logger of this process, uvicorn's too, write in the format and from the level of the settings.
-
-    Args:
-        settings: log_format, log_level and the token, which is never written.
-        stream: standard error unless given.
-    """
+    """Make every logger of this process, uvicorn's too, write in the format and from the level of the settings."""
     level = logging.getLevelName(settings.log_level.upper())
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.addFilter(keep)

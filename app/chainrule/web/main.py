@@ -24,8 +24,7 @@ from chainrule.spec import ModelSpec
 from chainrule.web.answers import REVALIDATE, error_answer, from_http_exception, json_answer
 from chainrule.web.api import api_router
 from chainrule.web.compute import Compute, list_devices
-from chainrule.web.foundations import foundations_router
-from chainrule.web.gradcheck import gradcheck_router
+from chainrule.web.foundations import foundations_router, gradcheck_router
 from chainrule.web.guard import Guard
 from chainrule.web.live import live_router
 from chainrule.web.logs import configure_logging
@@ -53,11 +52,8 @@ def create_app(
 ) -> FastAPI:
     """The whole server as one ASGI app.
 
-    Args:
-        settings: from the environment unless given.
-        dump: a graph dump that the page shows first, or several, such as the steps of a training.
-        check: a gradient check, as `chainrule.gradcheck.command.check_function` reports it, with a page of its own.
-        own: a model of the user's own, which the page shows in place of specs.
+    Its page shows a graph `dump` first, or several, such as the steps of a training; the report of a gradient `check`,
+    see `gradcheck.command.check_function`, has its own page; `own`, a user's model, takes the place of specs.
     """
     settings = settings or Settings()
     metrics = Metrics()
@@ -74,7 +70,6 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        compute.open()
         if model is None:
             for name, slot in compute.slots.items():
                 await slot.warm_up(partial(trace_spec, ModelSpec(device=name)))

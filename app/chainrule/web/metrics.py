@@ -37,31 +37,24 @@ class Metrics:
         def counter(name: str, doc: str, *labels: str) -> Counter:
             return Counter(f"chainrule_{name}", doc, labels, registry=self.registry)
 
+        def gauge(name: str, doc: str, *labels: str) -> Gauge:
+            return Gauge(f"chainrule_{name}", doc, labels, registry=self.registry)
+
+        def histogram(name: str, doc: str, *labels: str) -> Histogram:
+            return Histogram(f"chainrule_{name}", doc, labels, buckets=SECONDS, registry=self.registry)
+
         self.accepted = counter("work_accepted", "Work that was given a place in line.", "kind")
         self.done = counter("work_done", "Work that was computed.", "kind")
         self.cancelled = counter("work_cancelled", "Work that was given up on, by reason.", "kind", "reason")
         self.timed_out = counter("work_timed_out", "Work that ran into its deadline.", "kind")
         self.failed = counter("work_failed", "Work that raised, by the code of its error.", "kind", "code")
-        self.in_hand = Gauge(
-            "chainrule_work_in_hand",
-            "Work that stands in line or is computed.",
-            ("kind",),
-            registry=self.registry,
-        )
+        self.in_hand = gauge("work_in_hand", "Work that stands in line or is computed.", "kind")
         self.rejected = counter("rejected", "Requests, sockets and messages that were refused, by code.", "code")
         self.coalesced = counter("live_coalesced", "Live messages that a newer one replaced before their turn.")
         self.messages = counter("live_messages", "Live messages that could be read.")
-        self.seconds = Histogram(
-            "chainrule_compute_seconds",
-            "Time in a device's thread.",
-            ("kind",),
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self.waited = Histogram(
-            "chainrule_queue_wait_seconds", "Time in line.", ("kind",), buckets=SECONDS, registry=self.registry
-        )
-        self.sockets = Gauge("chainrule_live_sockets", "Live sockets that are open.", registry=self.registry)
+        self.seconds = histogram("compute_seconds", "Time in a device's thread.", "kind")
+        self.waited = histogram("queue_wait_seconds", "Time in line.", "kind")
+        self.sockets = gauge("live_sockets", "Live sockets that are open.")
         self.requests = counter(
             "http_requests",
             "Answers, by route and status; an opened socket is 101, a client that left before its answer 499.",
@@ -69,9 +62,7 @@ class Metrics:
             "route",
             "status",
         )
-        self.open_requests = Gauge(
-            "chainrule_http_open_requests", "Requests that are being answered.", registry=self.registry
-        )
+        self.open_requests = gauge("http_open_requests", "Requests that are being answered.")
         for kind in get_args(Kind):
             # A rate can be taken from the first event on only if its series begins at zero.
             for each in (self.accepted, self.done, self.timed_out, self.seconds, self.waited):
@@ -93,7 +84,7 @@ class Metrics:
 
     def open_sockets(self) -> int:
         """How many live sockets are open."""
-        return sum(int(sample.value) for metric in self.sockets.collect() for sample in metric.samples)
+        return int(self.registry.get_sample_value("chainrule_live_sockets") or 0)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -4,7 +4,7 @@
                 (one, in the device's thread)    └──▶ frames of the live socket, and of each reload a word
 
 A what-if takes the place of a spec: it is read from query strings and messages, and an answer is a function of it and
-of the model's version. There is no deadline: users decide how long their own model may take.
+of the model's version.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,16 +29,13 @@ from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_profile
 from chainrule.errors import ChainruleError, RequestError, StoppedError
 from chainrule.export.formats import FORMATS, TRACE_FORMATS, Format, Values
-from chainrule.spec.model_spec import read_query
-from chainrule.spec.values import read_keys
 from chainrule.trace import Trace
 from chainrule.user_model.parameters import tied_names
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
-from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
-from chainrule.web.api import Handler, read_json_object
+from chainrule.web.answers import JSON, query_of
+from chainrule.web.api import Range, TraceApi, read_json_object
 from chainrule.web.live import LiveSession, Source
-from chainrule.web.openapi import described, parameter
-from chainrule.web.parameters import window_keys
+from chainrule.web.openapi import add_route, parameter
 from chainrule.web.service import Service
 
 if TYPE_CHECKING:
@@ -57,63 +54,50 @@ ERRORS = (401, 422, 501, 503, 507)
 def model_router(service: Service, model: Model) -> APIRouter:
     """`/api/v1/model`."""
     router = APIRouter()
-    api = ModelApi(service, model)
     what_if = [*map(parameter, WHAT_IF_KEYS)]
-    for form in {**FORMATS, **TRACE_FORMATS}.values():
-        if form.write is None:
-            continue
-        router.add_api_route(
-            f"{BASE}/{form.file}",
-            api.trace(form, form.write),
-            name=f"model_trace_{form.name}",
-            **described(
-                f"Own model as {form.name}",
-                form.doc,
-                tag="model",
-                errors=ERRORS,
-                media_type=form.media_type,
-                parameters=[*map(parameter, form.options), *what_if],
-            ),
-        )
-    router.add_api_route(
-        f"{BASE}/profile.json",
-        api.profile,
-        **described(
-            "Profile of one's own model",
-            "Statistics per layer, with what theory expects of each, where it knows; schema `chainrule.profile/1`.",
-            tag="model",
-            errors=ERRORS,
-            parameters=what_if,
-        ),
+    traces = TraceApi(
+        service,
+        base=BASE,
+        prefix="model_",
+        of=" of the user's model",
+        example="head.weight",
+        read=lambda values, _: model.own.read(values),
+        # Another process may serve another model at this address.
+        state=lambda _: f"{model.process} {model.own.version}",
+        write=model.write,
+        write_profile=lambda what_if: dump_profile(profile(model.trace_now(what_if)[0])),
+        write_window=model.write_window,
+        # Users decide how long their own model may take.
+        seconds=math.inf,
     )
-    router.add_api_route(
-        f"{BASE}/tensor.json",
-        api.tensor,
-        **described(
-            "Values of one tensor of one's own model",
-            "A rectangle of a tensor's values.",
-            tag="model",
-            errors=(400, 404, *ERRORS),
-            parameters=[*map(parameter, window_keys("head.weight")), *what_if],
-        ),
-    )
-    router.add_api_route(
+    forms = [each for each in {**FORMATS, **TRACE_FORMATS}.values() if each.write is not None]
+    traces.add_routes(router, forms, what_if, tag="model", errors=ERRORS)
+
+    async def gradcheck(request: Request) -> Response:
+        spec = model.own.read(query_of(request))
+        body = await read_json_object(request, service)
+        op = body.get("op")
+        if body.keys() != {"op"} or not isinstance(op, str):
+            raise RequestError('what is wanted is {"op": "n12"}, the id of an op', status=422, field="op")
+        report = await service.run(request, spec.device, partial(_check_bytes, model, spec, op), math.inf)
+        return Response(report, 200, {"cache-control": "no-store"}, JSON)
+
+    add_route(
+        router,
         f"{BASE}/gradcheck",
-        api.gradcheck,
+        gradcheck,
+        "Gradient check of a custom Function",
+        "Holds the gradients of the Function at a node against differences, on a float64 copy of what came in.",
         methods=["POST"],
-        **described(
-            "Gradient check of a custom Function",
-            "Holds the gradients of the Function at a node against differences, on a float64 copy of what came in.",
-            tag="model",
-            errors=(400, 404, 408, 413, 415, *ERRORS),
-            parameters=what_if,
-            body={
-                "type": "object",
-                "required": ["op"],
-                "additionalProperties": False,
-                "properties": {"op": {"type": "string", "description": "The op's id in the graph dump, such as n12."}},
-            },
-        ),
+        tag="model",
+        errors=(400, 404, 408, 413, 415, *ERRORS),
+        parameters=what_if,
+        body={
+            "type": "object",
+            "required": ["op"],
+            "additionalProperties": False,
+            "properties": {"op": {"type": "string", "description": "The op's id in the graph dump, such as n12."}},
+        },
     )
 
     @router.websocket(f"{BASE}/live")
@@ -152,17 +136,13 @@ class ModelTracer:
             ExploreError: the model cannot be run.
             SpecError: it has no such group.
         """
-        tracer = self._today()
+        tracer = self.today()
         if self._last is None or self._last[0] != what_if:
             self._last = None
             self._last = what_if, tracer.trace(what_if)
         return self._last[1], tracer.recording
 
-    def values(self, what_if: WhatIf, name: str, rows: tuple[int, int], cols: tuple[int, int]) -> bytes:
-        """Some of a tensor's values as JSON; see `Tracer.values`."""
-        return orjson.dumps(self._today().values(what_if, name, rows, cols))
-
-    def _today(self) -> Tracer:
+    def today(self) -> Tracer:
         """The tracer of the model's present version."""
         version = self._own.version
         if self._tracer is None or version != self._version:
@@ -200,7 +180,6 @@ class Model:
         self.own = own
         self.service = service
         self.tracer = ModelTracer(own)
-        # In every entity tag: another process may serve another model at this address.
         self.process = secrets.token_hex(8)
         # Torch has one per thread; the user's choice applies in the device's thread too.
         self._default_device = torch.get_default_device()
@@ -219,6 +198,16 @@ class Model:
         """See `ModelTracer.trace`; in the device's thread."""
         with self.tracing() as tracer:
             return tracer.trace(what_if)
+
+    def write(self, form: Format, values: Values, what_if: WhatIf) -> bytes:
+        """The trace of a what-if in a format that has `write`; in the device's thread."""
+        assert form.write is not None, "others have no route"
+        return form.write(self.trace_now(what_if)[0], values)
+
+    def write_window(self, what_if: WhatIf, name: str, rows: Range, cols: Range) -> bytes:
+        """Some of a tensor's values as JSON; in the device's thread."""
+        with self.tracing() as tracer:
+            return orjson.dumps(tracer.today().values(what_if, name, rows, cols))
 
     async def trace(self, what_if: WhatIf) -> Trace:
         """The trace of a what-if, in its turn.
@@ -240,19 +229,10 @@ class Model:
         except Exception:
             logger.exception("the first picture failed")
 
-    def read(self, values: Mapping[str, object]) -> WhatIf:
-        """A what-if from strings or JSON values.
-
-        Raises:
-            SpecError: see `UserModel.read`.
-        """
-        return self.own.read(values)
-
     def source(self) -> Source[WhatIf]:
         """The subject of its live sockets."""
         return Source(
-            read=self.read,
-            slot=lambda what_if: self.service.compute.slots[what_if.device],
+            read=self.own.read,
             tracer=lambda: SocketTracer(self.trace_now),
             note=lambda _: None,
             deadline_seconds=math.inf,
@@ -278,92 +258,7 @@ class Model:
 
     def page_data(self) -> dict[str, Any]:
         """The model's part of the page's data."""
-        return {
-            "name": self.own.name,
-            "base": BASE,
-            "seed": self.own.seed,
-            **self.state(),
-        }
-
-
-class ModelApi:
-    """The handlers, and what they share."""
-
-    def __init__(self, service: Service, model: Model) -> None:
-        self.service = service
-        self.model = model
-
-    def trace(self, form: Format, write: Callable[[Trace, Values], bytes]) -> Handler:
-        """GET of a trace in a format."""
-        headers = (
-            {} if form.attachment is None else {"content-disposition": f'attachment; filename="{form.attachment}"'}
-        )
-
-        async def handler(request: Request) -> Response:
-            what_if, own = self._read(request, also=[option.name for option in form.options])
-            values = form.read(own)
-
-            def work() -> bytes:
-                trace, _ = self.model.trace_now(what_if)
-                return write(trace, values)
-
-            answer = await self._computed(request, what_if, work, form.media_type, own=repr(values) if values else "")
-            answer.headers.update(headers)
-            return answer
-
-        return handler
-
-    async def profile(self, request: Request) -> Response:
-        """GET /api/v1/model/profile.json."""
-        what_if, _ = self._read(request)
-        return await self._computed(request, what_if, lambda: dump_profile(profile(self.model.trace_now(what_if)[0])))
-
-    async def tensor(self, request: Request) -> Response:
-        """GET /api/v1/model/tensor.json."""
-        what_if, own = self._read(request, also=("name", "rows", "cols"))
-        name, rows, cols = read_keys(window_keys("head.weight"), own, "tensor.json").values()
-
-        def window() -> bytes:
-            with self.model.tracing() as tracer:
-                return tracer.values(what_if, name, rows, cols)
-
-        return await self._computed(request, what_if, window, own=f"{name} {rows} {cols}")
-
-    async def gradcheck(self, request: Request) -> Response:
-        """POST /api/v1/model/gradcheck."""
-        what_if, _ = self._read(request)
-        settings = self.service.settings
-        body = await read_json_object(request, settings.max_body_bytes, settings.receive_seconds)
-        op = body.get("op")
-        if body.keys() != {"op"} or not isinstance(op, str):
-            raise RequestError('what is wanted is {"op": "n12"}, the id of an op', status=422, field="op")
-        report = await self._run(request, what_if, partial(_check_bytes, self.model, what_if, op))
-        return Response(report, 200, {"cache-control": "no-store"}, JSON)
-
-    def _read(self, request: Request, also: tuple[str, ...] | list[str] = ()) -> tuple[WhatIf, dict[str, str]]:
-        """The what-if in a query string, and the values of the route's own keys. Raises SpecError."""
-        values = read_query(request.scope["query_string"].decode("latin-1"))
-        own = {name: values.pop(name) for name in also if name in values}
-        return self.model.read(values), own
-
-    async def _computed(
-        self,
-        request: Request,
-        what_if: WhatIf,
-        work: Callable[[], bytes],
-        media_type: str = JSON,
-        own: str = "",
-    ) -> Response:
-        """The answer of `work` for a what-if and the route's `own` values; 304 if the client has it."""
-        model = self.model
-        tag = entity_tag(request.scope["path"], what_if.query(), own, model.process, str(model.own.version))
-        if is_fresh(request.headers, tag):
-            return not_modified(tag)
-        body = await self._run(request, what_if, work)
-        return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, media_type)
-
-    async def _run(self, request: Request, what_if: WhatIf, work: Callable[[], bytes]) -> bytes:
-        return await self.service.run(request, what_if.device, work, math.inf)
+        return {"name": self.own.name, "base": BASE, "seed": self.own.seed, **self.state()}
 
 
 def _check_bytes(model: Model, what_if: WhatIf, op: str) -> bytes:

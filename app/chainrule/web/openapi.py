@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from chainrule.spec.keys import SPEC_KEYS, keys_of
 from chainrule.spec.model_spec import PRESET_KEY
 from chainrule.spec.programs import PROGRAMS
 from chainrule.spec.values import Key
+from chainrule.web.answers import JSON
 
 OPENAPI_VERSION = "3.0.3"
 """The version that the packaged Swagger UI reads."""
@@ -33,40 +36,48 @@ ERROR_SCHEMA: dict[str, Any] = {
 }
 
 
-def described(
+def add_route(
+    router: APIRouter,
+    path: str,
+    handler: Callable[..., Any],
     summary: str,
     description: str,
     *,
     tag: str,
     errors: Sequence[int] = (),
-    media_type: str = "application/json",
+    media_type: str = JSON,
     parameters: Sequence[dict[str, Any]] = (),
     body: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Arguments of `add_api_route` that describe a route."""
+    name: str | None = None,
+    methods: list[str] | None = None,
+    more: Mapping[int | str, dict[str, Any]] = MappingProxyType({}),
+) -> None:
+    """Add a route with its description in the OpenAPI document.
+
+    `body` is the schema of a request's body, `more` are responses beside 200 and the `errors`.
+    """
     extra: dict[str, Any] = {}
     if parameters:
         extra["parameters"] = list(parameters)
     if body is not None:
-        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return {
-        "summary": summary,
-        "description": description,
-        "tags": [tag],
+        extra["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
+    responses: dict[int | str, dict[str, Any]] = {200: {"description": description, "content": {media_type: {}}}}
+    for status in errors:
+        responses[status] = {"description": ERRORS[status], "content": {JSON: {"schema": ERROR_SCHEMA}}}
+    responses.update(more)
+    router.add_api_route(
+        path,
+        handler,
+        name=name,
+        methods=methods,
+        summary=summary,
+        description=description,
+        tags=[tag],
         # Routes build their responses themselves.
-        "response_class": Response,
-        "responses": {
-            200: {"description": description, "content": {media_type: {}}},
-            **{
-                status: {
-                    "description": ERRORS[status],
-                    "content": {"application/json": {"schema": ERROR_SCHEMA}},
-                }
-                for status in errors
-            },
-        },
-        "openapi_extra": extra,
-    }
+        response_class=Response,
+        responses=responses,
+        openapi_extra=extra,
+    )
 
 
 ERRORS = {

@@ -17,9 +17,8 @@ from chainrule.page import assets
 from chainrule.page.data import page_data
 from chainrule.page.templating import render
 from chainrule.spec import ModelSpec
-from chainrule.spec.model_spec import read_query
 from chainrule.user_model.what_if import WhatIf
-from chainrule.web.answers import REVALIDATE, entity_tag, is_fresh, not_modified
+from chainrule.web.answers import REVALIDATE, is_fresh, kept_answer, not_modified, query_of
 from chainrule.web.api import dump_address
 from chainrule.web.model import Model
 from chainrule.web.service import Service
@@ -38,18 +37,18 @@ def pages_router(service: Service, model: Model | None = None) -> APIRouter:
         spec: ModelSpec | WhatIf
         try:
             if model is not None:
-                spec = model.read(read_query(request.scope["query_string"].decode("latin-1")))
+                spec = model.own.read(query_of(request))
             else:
-                spec, _ = service.read_request(request)
+                spec = service.read(query_of(request))
                 check_program(spec)
         except (SpecError, MissingExtraError) as problem:
             # The page opens all the same, on the default spec, and says what is wrong with the address.
-            spec = ModelSpec() if model is None else model.read({})
+            spec = ModelSpec() if model is None else model.own.read({})
             error, status = problem.body()["error"], problem.status
         data = page_data(
             spec,
             settings=service.settings,
-            devices=service.compute.device_names,
+            devices=tuple(service.compute.slots),
             error=error,
             dump=first,
             dumps=opened,
@@ -60,13 +59,11 @@ def pages_router(service: Service, model: Model | None = None) -> APIRouter:
 
     @router.get("/standalone.html")
     async def standalone(request: Request) -> Response:
-        page = await run_in_threadpool(shell)
-        tag = entity_tag(page)
-        if is_fresh(request.headers, tag):
-            return not_modified(tag)
-        # To be saved, not to be shown: the policy of this server lets no script run inside a page.
-        headers = {"content-disposition": 'attachment; filename="chainrule.html"'}
-        return HTMLResponse(page, headers={"etag": tag, "cache-control": REVALIDATE, **headers})
+        answer = kept_answer(request, await run_in_threadpool(shell), "text/html")
+        if answer.status_code == 200:
+            # To be saved, not to be shown: the policy of this server lets no script run inside a page.
+            answer.headers["content-disposition"] = 'attachment; filename="chainrule.html"'
+        return answer
 
     @router.get("/docs")
     async def docs() -> Response:

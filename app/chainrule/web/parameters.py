@@ -1,4 +1,4 @@
-"""The parameters of single routes: `dump.json` and `tensor.json`."""
+"""The parameters of single routes: `dump.json`, `tensor.json` and `theory.json`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from chainrule.errors import RequestError
+from chainrule.export.options import invalid_parameter
 from chainrule.run import MAX_VALUES
+from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.spec.values import Key
 
 DEFAULT_RANGE = "0:5"
@@ -79,3 +81,29 @@ def window_keys(example: str) -> tuple[Key, ...]:
         bound=MAX_VALUES,
     )
     return name, rows, replace(rows, name="cols", doc="First and last column.")
+
+
+MAX_VARIANCE = 1e12
+"""The largest σ_w² or σ_b² that can be asked for; a spec's σ_w² is at most 1024 · 10⁸."""
+
+THEORY_KEYS = (
+    replace(KEY_BY_NAME["activation"], doc="φ.", error=invalid_parameter),
+    Key(
+        "weight_variance",
+        None,
+        "float",
+        "σ_w² = fan_in · Var(W). Without it, the one that keeps a variance of 1 biases aside, 1/E[φ(z)²].",
+        minimum=0,
+        maximum=MAX_VARIANCE,
+        error=invalid_parameter,
+    ),
+    Key(
+        "bias_variance",
+        0.0,
+        "float",
+        "σ_b², the variance of a bias.",
+        minimum=0,
+        maximum=MAX_VARIANCE,
+        error=invalid_parameter,
+    ),
+)

@@ -6,6 +6,9 @@ about computations.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,12 +18,19 @@ from chainrule.run import environment
 from chainrule.settings import Settings
 from chainrule.stats import kernel_name
 from chainrule.web.answers import json_answer
-from chainrule.web.compute import Compute, ComputeSlot
+from chainrule.web.compute import Compute
 from chainrule.web.metrics import MEDIA_TYPE, Metrics
-from chainrule.web.openapi import described
+from chainrule.web.openapi import add_route
 from chainrule.web.service import Service
 
 NEVER_KEPT = {"cache-control": "no-store"}
+
+UNREADY: dict[int | str, dict[str, Any]] = {
+    503: {
+        "description": "The same keys: a line is full, a device hangs, or the server shuts down.",
+        "content": {"application/json": {}},
+    }
+}
 
 HANGS_AFTER = 3
 """A device hangs whose thread has been with one piece of work for so many times the longest deadline: past a deadline
@@ -30,66 +40,50 @@ work stops between two ops, so one op takes all this time, or never returns."""
 def probes_router(service: Service) -> APIRouter:
     """`/healthz`, `/readyz` and `/metrics`."""
     router = APIRouter()
-    probes = Probes(service)
     watch(service.metrics, service.compute)
-    router.add_api_route("/healthz", probes.healthz, **described("Alive", "The event loop answers.", tag="health"))
-    ready = described("Ready", "Every device takes requests.", tag="health")
-    ready["responses"][503] = {
-        "description": "The same keys: a line is full, a device hangs, or the server shuts down.",
-        "content": {"application/json": {}},
-    }
-    router.add_api_route("/readyz", probes.readyz, **ready)
-    router.add_api_route(
-        "/metrics",
-        probes.metrics,
-        **described(
-            "Metrics",
-            "What the server counts, in Prometheus' text format.",
-            tag="health",
-            errors=(401,),
-            media_type=MEDIA_TYPE,
-        ),
-    )
-    return router
 
-
-class Probes:
-    """The handlers, and what they share."""
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-
-    async def healthz(self, request: Request) -> Response:  # noqa: ARG002 (the signature of a handler)
-        """GET /healthz."""
+    async def healthz(request: Request) -> Response:  # noqa: ARG001 (the signature of a handler)
         return json_answer({"status": "ok", "version": __version__}, headers=NEVER_KEPT)
 
-    async def readyz(self, request: Request) -> Response:  # noqa: ARG002 (the signature of a handler)
-        """GET /readyz: 503 while one more request might not be computed; `kernel` is what takes statistics."""
-        compute = self.service.compute
-        status = readiness(compute, self.service.settings)
+    async def readyz(request: Request) -> Response:  # noqa: ARG001 (the signature of a handler)
+        compute = service.compute
+        status = readiness(compute, service.settings)
+        devices = [
+            {
+                **each._asdict(),
+                "busy": slot.busy,
+                "waiting": slot.waiting,
+                "queue": slot.queue,
+                "running_seconds": round(slot.running_seconds, 3),
+            }
+            for each, slot in zip(compute.devices, compute.slots.values(), strict=True)
+        ]
         answer = {
             "ready": status == "ready",
             "status": status,
             "kernel": kernel_name(),
-            "devices": [
-                {
-                    "name": each.name,
-                    "description": each.description,
-                    "busy": slot.busy,
-                    "waiting": slot.waiting,
-                    "queue": slot.queue,
-                    "running_seconds": round(slot.running_seconds, 3),
-                }
-                for each, slot in ((each, compute.slots[each.name]) for each in compute.devices)
-            ],
-            "sockets": self.service.metrics.open_sockets(),
+            "devices": devices,
+            "sockets": service.metrics.open_sockets(),
             "shutting_down": compute.closing,
         }
         return json_answer(answer, status=200 if status == "ready" else 503, headers=NEVER_KEPT)
 
-    async def metrics(self, request: Request) -> Response:  # noqa: ARG002 (the signature of a handler)
-        """GET /metrics."""
-        return Response(self.service.metrics.text(), 200, NEVER_KEPT, MEDIA_TYPE)
+    async def metrics(request: Request) -> Response:  # noqa: ARG001 (the signature of a handler)
+        return Response(service.metrics.text(), 200, NEVER_KEPT, MEDIA_TYPE)
+
+    add_route(router, "/healthz", healthz, "Alive", "The event loop answers.", tag="health")
+    add_route(router, "/readyz", readyz, "Ready", "Every device takes requests.", tag="health", more=UNREADY)
+    add_route(
+        router,
+        "/metrics",
+        metrics,
+        "Metrics",
+        "What the server counts, in Prometheus' text format.",
+        tag="health",
+        errors=(401,),
+        media_type=MEDIA_TYPE,
+    )
+    return router
 
 
 def readiness(compute: Compute, settings: Settings) -> str:
@@ -105,8 +99,19 @@ def readiness(compute: Compute, settings: Settings) -> str:
 
 def watch(metrics: Metrics, compute: Compute) -> None:
     """Have the metrics show what is known elsewhere: each device's line and thread, and what runs here."""
-    for slot in compute.slots.values():
-        _watch_slot(metrics, slot)
+    for device, slot in compute.slots.items():
+        for name, doc, read in (
+            ("queue_length", "Requests that wait for a device.", lambda slot: slot.waiting),
+            ("queue_limit", "Requests that may wait for a device.", lambda slot: slot.queue),
+            ("line_length", "Everyone who waits for a device, live sockets too.", lambda slot: slot.in_line),
+            ("device_busy", "Whether a device computes.", lambda slot: slot.busy),
+            (
+                "device_running_seconds",
+                "How long a device's thread has been with the work it does now.",
+                lambda slot: slot.running_seconds,
+            ),
+        ):
+            metrics.watch(name, doc, partial(read, slot), device=device)
     metrics.watch("live_kept_bytes", "What live sockets keep between pictures.", lambda: compute.kept.bytes)
     metrics.watch("shutting_down", "Whether the server is told to stop.", lambda: compute.closing)
     metrics.watch(
@@ -116,20 +121,4 @@ def watch(metrics: Metrics, compute: Compute) -> None:
         version=__version__,
         torch=str(environment("cpu")["torch"]),
         kernel=kernel_name(),
-    )
-
-
-def _watch_slot(metrics: Metrics, slot: ComputeSlot) -> None:
-    device = slot.device
-    metrics.watch("queue_length", "Requests that wait for a device.", lambda: slot.waiting, device=device)
-    metrics.watch("queue_limit", "Requests that may wait for a device.", lambda: slot.queue, device=device)
-    metrics.watch(
-        "line_length", "Everyone who waits for a device, live sockets too.", lambda: slot.in_line, device=device
-    )
-    metrics.watch("device_busy", "Whether a device computes.", lambda: slot.busy, device=device)
-    metrics.watch(
-        "device_running_seconds",
-        "How long a device's thread has been with the work it does now.",
-        lambda: slot.running_seconds,
-        device=device,
     )

@@ -7,7 +7,7 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -89,10 +89,7 @@ class ServerConfig(uvicorn.Config):
     ) -> tuple[dict[str, str], bytes]:
         """Headers and body of an answer that no application made; it is counted and logged.
 
-        Args:
-            error: the answer's error.
-            client: address of the client.
-            scope: of the request that the application is answering, which writes its own record; None without one.
+        `scope` is of the request that the application is answering, which then writes its own record.
         """
         if error.status < 500 or isinstance(error, BusyError):
             self.count(error.code)
@@ -143,9 +140,15 @@ def spare_descriptors() -> int:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, which tells running work of its end."""
+    """Uvicorn's server, which tells running work of its end; calls `started` and `ending` in the event loop."""
 
     config: ServerConfig
+
+    def __init__(
+        self, config: ServerConfig, started: Callable[[], object] = bool, ending: Callable[[], object] = bool
+    ) -> None:
+        super().__init__(config)
+        self._started, self._ending = started, ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
@@ -153,6 +156,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(BACKLOG)
+        self._started()
 
     def _on_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an error of the event loop; running out of descriptors is logged once, not at every try."""
@@ -169,6 +173,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more connections, and let the open ones finish for a while."""
+        self._ending()
         if self.config.service is not None:
             self.config.service.compute.begin_shutdown()
         await super().shutdown(sockets)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from chainrule.dump.opened import DumpFile, OpenDump
 from chainrule.errors import SpecError, StoppedError
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.spec.limits import check_device, check_limits, with_limits
-from chainrule.spec.model_spec import read_query
 from chainrule.spec.programs import DEFAULT
+from chainrule.web.answers import JSON, is_fresh, not_modified, tagged
 from chainrule.web.compute import Compute
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import note_spec
@@ -40,7 +41,7 @@ class Service:
             SpecError: the device is not there.
         """
         check_limits(spec, self.settings, form)
-        check_device(spec, self.compute.device_names)
+        check_device(spec, tuple(self.compute.slots))
         return spec
 
     def read(self, values: Mapping[str, object], form: str = "json") -> ModelSpec:
@@ -57,26 +58,22 @@ class Service:
         note_spec(spec)
         return self.admit(spec, form)
 
-    def read_request(
-        self, request: Request, also: Iterable[str] = (), form: str = "json"
-    ) -> tuple[ModelSpec, dict[str, str]]:
-        """The spec in a query string, and the values of the route's own keys `also`.
-
-        Raises:
-            SpecError: see `read`.
-        """
-        values = read_query(request.scope["query_string"].decode("latin-1"))
-        own = {name: values.pop(name) for name in also if name in values}
-        return self.read(values, form), own
+    async def answer(
+        self,
+        request: Request,
+        tag: str,
+        device: str,
+        compute: Callable[[], bytes],
+        media_type: str = JSON,
+        seconds: float | None = None,
+    ) -> Response:
+        """The answer that `compute` makes, kept by clients under its entity tag; 304 if this one has it. See `run`."""
+        if is_fresh(request.headers, tag):
+            return not_modified(tag)
+        return tagged(await self.run(request, device, compute, seconds), tag, media_type)
 
     async def run(self, request: Request, device: str, compute: Callable[[], T], seconds: float | None = None) -> T:
-        """Compute a request's answer; stop when its client leaves.
-
-        Args:
-            request: the client's.
-            device: its name.
-            compute: the work.
-            seconds: how long it may wait and compute; `deadline_seconds` unless given.
+        """Compute a request's answer; stop when its client leaves. It may wait and compute for so many seconds.
 
         Raises:
             StoppedError: the client has gone, or the server is going.

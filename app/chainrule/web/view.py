@@ -20,11 +20,11 @@ import secrets
 import socket
 import sys
 import threading
-import webbrowser
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from torch import nn
 
@@ -35,9 +35,7 @@ from chainrule.trace import Trace
 from chainrule.user_model.copies import copied_subject
 from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import Subject, check_subject
-
-if TYPE_CHECKING:
-    from chainrule.web.main import Server
+from chainrule.web.serve import browse
 
 HOST = "127.0.0.1"
 """Only this machine can reach a view."""
@@ -93,7 +91,7 @@ def explore(
     view = View(UserModel(subject.name, lambda: subject, seed=seed), port)
     _replace(view)
     if browser and not in_notebook():
-        threading.Thread(target=_browse, args=(view.url,), daemon=True).start()
+        browse(view.url)
         if not is_interactive():
             print(f"Chainrule is at {view.url} until Ctrl-C closes it", flush=True)
             view.wait()
@@ -109,44 +107,57 @@ class View:
     """
 
     def __init__(self, own: UserModel, port: int = 0) -> None:
-        """Serve it.
-
-        Args:
-            own: the model.
-            port: the server's; 0 takes any free one.
+        """Serve the model on a port; 0 takes any free one.
 
         Raises:
             ChainruleError: the model cannot be traced.
             OSError: the port is in use.
         """
         # The web framework is slow to import.
-        from chainrule.web.main import ServerConfig, create_app
+        from chainrule.web.main import Server, ServerConfig, create_app
 
         token = secrets.token_urlsafe(24)
         settings = read_settings(host=HOST, port=port, token=token, shutdown_seconds=1)
         app = create_app(settings, own=own)
-        listener = socket.create_server((HOST, port))
-        self.url = f"http://{HOST}:{listener.getsockname()[1]}/?token={token}"
+        self._listener = socket.create_server((HOST, port))
+        self.url = f"http://{HOST}:{self._listener.getsockname()[1]}/?token={token}"
         self._name = own.name
-        self._served = _Served(ServerConfig(app, settings), listener)
+        self._loop = Future[asyncio.AbstractEventLoop]()
+        self._server = Server(ServerConfig(app, settings), lambda: self._loop.set_result(asyncio.get_running_loop()))
+        # It does not keep the process: a view ends with the program that shows it.
+        self._thread = threading.Thread(target=self._run, name="chainrule", daemon=True)
         atexit.register(self.close)
         try:
-            self._served.start()
+            self._thread.start()
             # In the device's thread, which uses the same pass for the page's first picture.
-            self.trace: Trace = self._served.wait_for(app.state.model.trace(own.read({})))
+            trace = asyncio.run_coroutine_threadsafe(app.state.model.trace(own.read({})), self._loop.result())
+            self.trace: Trace = trace.result()
         except BaseException:
             self.close()
             raise
 
+    def _run(self) -> None:
+        try:
+            with self._listener:
+                self._server.run(sockets=[self._listener])
+        finally:
+            if not self._loop.done():
+                # `__init__` must not wait for ever.
+                self._loop.set_exception(RuntimeError("the server did not start"))
+
     def wait(self) -> None:
         """Wait until Ctrl-C, or another thread, closes the view."""
         with contextlib.suppress(KeyboardInterrupt):
-            self._served.join()
+            # On Windows nothing interrupts an endless join.
+            while self._thread.is_alive():
+                self._thread.join(0.5)
         self.close()
 
     def close(self) -> None:
         """Stop the server; the trace stays."""
-        self._served.stop()
+        self._server.should_exit = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_SECONDS)
         atexit.unregister(self.close)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -168,7 +179,7 @@ class View:
         """A notebook cell's output: the page with the trace in it, and a link to the live page."""
         # ASCII is the same in every encoding that the outer page may have.
         page = html.escape(to_html(self.trace, name=f"{self._name}.json")).encode("ascii", "xmlcharrefreplace").decode()
-        if self._served.is_alive():
+        if self._thread.is_alive() and not self._server.should_exit:
             address = html.escape(self.url)
             note = (
                 f'<a href="{address}" target="_blank" rel="noreferrer">Live view</a>, where its parameters can be '
@@ -178,67 +189,6 @@ class View:
             note = "The live view is closed."
         title = html.escape(f"Chainrule: {self._name}")
         return FRAME.format(title=title, page=page, height=FRAME_HEIGHT, note=note)
-
-
-class _Served:
-    """A server in a thread of its own."""
-
-    def __init__(self, config: Any, listener: socket.socket) -> None:
-        self._listener = listener
-        self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._server = self._make(config)
-        # It does not keep the process: a view ends with the program that shows it.
-        self._thread = threading.Thread(target=self._run, name="chainrule", daemon=True)
-
-    def _make(self, config: Any) -> Server:
-        from chainrule.web.main import Server
-
-        served = self
-
-        class ViewServer(Server):
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                await super().startup(sockets)
-                served._loop = asyncio.get_running_loop()
-                served._ready.set()
-
-        return ViewServer(config)
-
-    def _run(self) -> None:
-        try:
-            self._server.run(sockets=[self._listener])
-        finally:
-            self._listener.close()
-            # `start` must not wait for ever.
-            self._ready.set()
-
-    def start(self) -> None:
-        """Start, and wait until it serves."""
-        self._thread.start()
-        self._ready.wait()
-
-    def wait_for(self, coroutine: Any) -> Any:
-        """Run a coroutine in the server's event loop, and return its result."""
-        assert self._loop is not None, "it has started"
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-    def is_alive(self) -> bool:
-        """Whether it serves."""
-        return self._thread.is_alive() and not self._server.should_exit
-
-    def join(self) -> None:
-        """Wait for its end."""
-        # On Windows nothing interrupts an endless join.
-        while self._thread.is_alive():
-            self._thread.join(0.5)
-
-    def stop(self) -> None:
-        """End it, and wait up to `CLOSE_SECONDS`."""
-        self._server.should_exit = True
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(CLOSE_SECONDS)
-        elif self._thread.ident is None:
-            self._listener.close()
 
 
 _lock = threading.Lock()
@@ -269,9 +219,3 @@ def _ipython() -> Any:
     """The running IPython shell, or None. IPython is not imported: its shell would have done so."""
     module = sys.modules.get("IPython")
     return None if module is None else module.get_ipython()
-
-
-def _browse(address: str) -> None:
-    # Without a browser the user still has the printed link.
-    with contextlib.suppress(Exception):
-        webbrowser.open(address)
