@@ -48,7 +48,8 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
   const tables = { left: tensorTable(left, { label: leftName }), right: tensorTable(right, { label: rightName }) };
   const operands = [tables.left, html("span", { class: "sign" }, sign), tables.right];
   if (result === null || error !== null) {
-    const refused = html("div", { class: "operation" }, ...operands, html("span", { class: "refusal" }, "is refused"));
+    const refused = html("div", { class: "operation" }, ...operands,
+      html("span", { class: "refusal bad strong" }, "is refused"));
     return html("div", {}, refused, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
   }
   const isMain = leftName === "a";
@@ -66,7 +67,7 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
   const made = tensorTable(result, {
     label: `${leftName} ${sign} ${rightName}`,
     onhover: look,
-    mark: (index) => typeof elementAt(result, index) === "string" ? "special" : "",
+    mark: (index) => typeof elementAt(result, index) === "string" ? "special odd strong" : "",
   });
   look(null);
   return html("div", { class: "operation" }, ...operands, html("span", { class: "sign" }, "="), made);
@@ -97,7 +98,7 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
   const why = fault === undefined ? ""
     : `In dimension ${dimension} the sizes are ${fault.a} and ${fault.b}: they differ and neither is 1. PyTorch compares from the last dimension to the first.`;
   return [
-    html("p", { class: "message" }, `RuntimeError: ${message}`),
+    html("p", { class: "message bad" }, `RuntimeError: ${message}`),
     html("table", { class: "facts shapes" }, html("thead", {}, head),
       html("tbody", {}, sizesOf("a", leftName, left), sizesOf("b", rightName, right))),
     html("p", { class: "soft" },
@@ -126,7 +127,7 @@ function operatorTable(operators, chosen) {
     const choose = html("button", { type: "button", class: "button", "data-set": `op=${operator.name}`,
       "aria-pressed": String(isChosen) }, `a ${operator.sign} b`);
     const { result } = operator;
-    const cells = result === null ? [html("td", { class: "none", colspan: "5" }, "refused: the shapes do not match")]
+    const cells = result === null ? [html("td", { class: "muted", colspan: "5" }, "refused: the shapes do not match")]
       : [html("td", { class: "value" }, short(result)), html("td", { class: "soft" }, result.dtype ?? ""),
         ...REDUCTIONS.map((name) => reduced(operator.reductions[name]))];
     return html("tr", { class: isChosen ? "chosen" : false, "data-operator": operator.name }, html("td", {}, choose),
@@ -140,7 +141,7 @@ function operatorTable(operators, chosen) {
 /** @param {Reduction | undefined} reduction @returns {HTMLElement} */
 function reduced(reduction) {
   if (reduction === undefined || reduction.error !== null)
-    return html("td", { class: "none", title: reduction?.error ?? "" }, "refused");
+    return html("td", { class: "muted", title: reduction?.error ?? "" }, "refused");
   return html("td", { class: "value" }, cellText(reduction.value));
 }
 

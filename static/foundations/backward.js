@@ -73,7 +73,7 @@ function showStages(stages, derivations) {
 /** @param {Gradient} gradient @param {number} stage @param {() => void} pressed @returns {HTMLElement} */
 function gradientButton(gradient, stage, pressed) {
   const hue = PARAMETERS.includes(gradient.name) ? "parameter" : "backward";
-  const agrees = html("p", { class: "agrees" },
+  const agrees = html("p", { class: "agrees muted" },
     gradient.autograd_difference === 0 ? "the very numbers of autograd"
       : `autograd differs by at most ${figure(gradient.autograd_difference)}`);
   return buttonOf({ class: "gradient", "data-gradient": `${stage} ${gradient.name}`, "aria-pressed": "false" }, pressed,
@@ -129,7 +129,7 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
     const button = html("button", { type: "button", class: "link" }, html("code", {}, trial.code));
     const line = row(button, number(`${shapeText(trial.left)} @ ${shapeText(trial.right)}`),
       number(trial.shape === null ? "–" : shapeText(trial.shape)),
-      html("td", { class: trial.is_gradient ? "right" : "" }, verdict(trial)));
+      html("td", { class: trial.is_gradient ? "right good strong" : "" }, verdict(trial)));
     line.dataset["code"] = trial.code;
     line.title = trial.error ?? "";
     for (const type of ["pointerenter", "focusin"]) line.addEventListener(type, () => draw(trial));

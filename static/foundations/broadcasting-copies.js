@@ -34,7 +34,7 @@ export function showStorage({ a, b }) {
 function strides({ expanded_stride, expanded_shape }) {
   const parts = expanded_stride.flatMap((stride, dimension) => {
     const isStretched = stride === 0 && (expanded_shape[dimension] ?? 1) !== 1;
-    return [dimension === 0 ? "" : ", ", isStretched ? html("strong", { class: "zero" }, "0") : String(stride)];
+    return [dimension === 0 ? "" : ", ", isStretched ? html("strong", { class: "zero good" }, "0") : String(stride)];
   });
   return ["(", ...parts, expanded_stride.length === 1 ? ",)" : ")"];
 }

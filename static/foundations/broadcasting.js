@@ -165,7 +165,7 @@ function aligned(steps, a, b) {
 /** @param {readonly Step[]} steps @returns {HTMLElement} */
 function list(steps) {
   const items = steps.map((step) =>
-    html("li", { class: step.rule === "fault" ? "fault" : "" },
+    html("li", { class: step.rule === "fault" ? "bad" : "" },
       html("span", { class: "soft" }, `dimension ${signed(step.from_end)}: `), step.explanation)
   );
   return html("ol", { class: "steps" }, ...items);
@@ -184,7 +184,7 @@ function showWays({ m, ways }) {
     row(html("code", {}, way.code), html("td", { class: "mono" }, shapeText(way.shape)),
       html("td", { class: "mono" }, shapeText(way.stride)),
       ...(way.expanded === null || way.expanded_stride === null
-        ? [html("td", { class: "refused", colspan: "3" }, "does not fit")] : [
+        ? [html("td", { class: "bad", colspan: "3" }, "does not fit")] : [
           html("td", { class: "mono" }, shapeText(way.expanded.shape)),
           html("td", { class: "mono" }, shapeText(way.expanded_stride)),
           html("td", {}, `${way.stored_numel} numbers${way.shares_memory ? ", those of c" : ""}`),

@@ -87,10 +87,10 @@ function showAnatomy({ operands, output, shape, indices, is_implicit, written_as
     html("div", { class: "operand" }, html("span", { class: "soft" }, name),
       html("span", { class: "letters" },
         ...(dimensions.length === 0
-          ? [html("span", { class: "letter none" }, html("b", {}, "·"), html("small", {}, "scalar"))]
+          ? [html("span", { class: "letter none" }, html("b", {}, "·"), html("small", { class: "muted" }, "scalar"))]
           : dimensions.map((letter, dimension) =>
             html("span", { class: `letter ${roles.get(letter) ?? ""}` }, html("b", {}, letter),
-              html("small", {}, String(sizes[dimension])))
+              html("small", { class: "muted" }, String(sizes[dimension])))
           ))), html("span", { class: "soft" }, shapeText(sizes), note));
   const parts = operands.flatMap((
     operand,
@@ -125,7 +125,7 @@ function showIndices({ indices, products, products_per_element, operands }) {
     html("tr", { "data-name": index.name },
       html("th", { scope: "row" }, html("span", { class: `letter ${index.role}` }, html("b", {}, index.name))),
       html("td", { class: "number" }, String(index.size)),
-      html("td", {}, html("span", { class: `role ${index.role}` }, index.role)),
+      html("td", {}, html("span", { class: `role strong ${index.role}` }, index.role)),
       html("td", { class: "mono" }, where(index)), html("td", {}, index.explanation))
   );
   place?.replaceChildren(factsTable(["index", "size", "", "tensor.dimension", "what becomes of it"], rows),
@@ -273,7 +273,7 @@ function showChapterRules({ chapter_rules }) {
   const items = chapter_rules.map(({ rule, broken_by }, at) =>
     html("li", { class: broken_by.length === 0 ? "" : "broken" }, `“${rule}” `,
       ...(broken_by.length === 0 ? [html("span", { class: "soft" }, "Followed.")]
-        : [html("strong", {}, "Broken: "), html("code", {}, broken_by.join(", ")),
+        : [html("strong", { class: "odd" }, "Broken: "), html("code", {}, broken_by.join(", ")),
           ` ${broken_by.length === 1 ? "is" : "are"} ${BREACHES[at] ?? ""}.`]))
   );
   document.querySelector("#chapter-rules")?.replaceChildren(...items);

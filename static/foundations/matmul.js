@@ -178,9 +178,9 @@ function raceTable(rungs, names, printedLoops) {
 function row(name, rung, isNext, x, printedSpeedup) {
   const line = html("div", { role: "row", "data-rung": name }, html("span", { role: "rowheader" }, name));
   if (rung === undefined) {
-    line.append(html("span", { role: "cell", class: "waiting" }, isNext ? "runs now …" : "waits"));
+    line.append(html("span", { role: "cell", class: "waiting muted" }, isNext ? "runs now …" : "waits"));
   } else if (rung.refused !== null) {
-    line.append(html("span", { role: "cell", class: "refused" }, refusal(rung.refused)),
+    line.append(html("span", { role: "cell", class: "refused odd" }, refusal(rung.refused)),
       html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)));
   } else {
     line.append(...measured(rung, x, printedSpeedup(rung)));
@@ -197,10 +197,10 @@ function measured(rung, x, printed) {
   }.`;
   return [
     html("span", { role: "cell", class: "time" }, secondsText(seconds ?? 0),
-      html("small", {}, repeats === 1 ? "one run" : `${repeats} runs`)),
+      html("small", { class: "muted" }, repeats === 1 ? "one run" : `${repeats} runs`)),
     html("span", { role: "cell", class: "speedup" }, `${grouped(speedup ?? 1)}×`),
     html("span", { role: "cell", class: "bar" }, bar(rung, x, printed)),
-    html("span", { role: "cell", class: equal ? "check" : "check wrong", title: said }, check),
+    html("span", { role: "cell", class: equal ? "check" : "check bad", title: said }, check),
     html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)),
   ];
 }
