@@ -1,6 +1,6 @@
 /** Elementwise arithmetic: every operator on two tensors, its reductions, and shapes that are refused. */
 
-import { byId, elementAt, isSame, row, sourceOf } from "../core/chapter/parts.js";
+import { byId, elementAt, factsTable, isSame, row, sourceOf } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
@@ -82,7 +82,7 @@ function specials(elements) {
       html("td", {}, why))
   );
   const more = elements.length > 8 ? [html("p", { class: "soft" }, `and ${elements.length - 8} more`)] : [];
-  return [html("table", { class: "facts" }, html("tbody", {}, ...rows)), ...more];
+  return [factsTable([], rows), ...more];
 }
 
 /** @param {string} leftName @param {TensorValues} left @param {string} rightName @param {TensorValues} right
@@ -92,15 +92,14 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
   const sizesOf = (side, name, tensor) =>
     row(name, ...sizes.map((size) => html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))),
       html("td", { class: "soft" }, shapeText(tensor.shape)));
-  const head = html("tr", {}, html("th", {}, "dimension"),
-    ...sizes.map((_, at) => html("th", { class: "number" }, String(at))), html("th"));
+  const heads = [html("th", {}, "dimension"), ...sizes.map((_, at) => html("th", { class: "number" }, String(at))),
+    html("th")];
   const fault = dimension === null ? undefined : sizes[dimension];
   const why = fault === undefined ? ""
     : `In dimension ${dimension} the sizes are ${fault.a} and ${fault.b}: they differ and neither is 1. PyTorch compares from the last dimension to the first.`;
   return [
     html("p", { class: "message bad" }, `RuntimeError: ${message}`),
-    html("table", { class: "facts shapes" }, html("thead", {}, head),
-      html("tbody", {}, sizesOf("a", leftName, left), sizesOf("b", rightName, right))),
+    factsTable(heads, [sizesOf("a", leftName, left), sizesOf("b", rightName, right)], "facts shapes"),
     html("p", { class: "soft" },
       `${why} In the message, “tensor a” is the operand on the left, “tensor b” the one on the right.`),
   ];
@@ -133,9 +132,7 @@ function operatorTable(operators, chosen) {
     return html("tr", { class: isChosen ? "chosen" : false, "data-operator": operator.name }, html("td", {}, choose),
       ...cells);
   });
-  const table = html("table", { class: "facts operators" }, html("thead", {}, html("tr", {}, ...heads)),
-    html("tbody", {}, ...rows));
-  return html("div", { class: "scroll" }, table);
+  return html("div", { class: "scroll" }, factsTable(heads, rows, "facts operators"));
 }
 
 /** @param {Reduction | undefined} reduction @returns {HTMLElement} */
@@ -194,7 +191,7 @@ function itemFigure(item, { sign, result }) {
     html("p", { class: "item" }, html("span", { class: "expression" }, `(a ${sign} b).mean().item() = `),
       minus(String(value))),
     ...(isExact ? [] : [neighbours(item)]),
-    html("table", { class: "facts" }, html("tbody", {}, ...rows)),
+    factsTable([], rows),
   ];
 }
 

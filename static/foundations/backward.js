@@ -1,8 +1,6 @@
 /** The backward pass: its gradients with the line of code and the derivation of each; shapes tried; mse's traps. */
 
-import { lightLines } from "../core/chapter/listing.js";
-import { mathElement } from "../core/chapter/math.js";
-import { byId, factsTable, figure, head, label, number, row } from "../core/chapter/parts.js";
+import { byId, factsTable, figure, head, label, lightLines, mathElement, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { buttonOf, html, svg } from "../core/dom.js";

@@ -163,8 +163,7 @@ function calls({ call, calls: ways }) {
     ...(ways.wrapper === null ? []
       : [[ways.wrapper.call, `the wrapper, largest difference ${figure(ways.wrapper.max_difference)}`]]),
   ];
-  return html("table", { class: "facts" },
-    html("tbody", {}, ...rows.map(([code = "", said = ""]) => row(html("code", {}, code), html("td", {}, said)))));
+  return factsTable([], rows.map(([code = "", said = ""]) => row(html("code", {}, code), html("td", {}, said))));
 }
 
 /** @param {Element} element @param {boolean} isHidden */

@@ -1,7 +1,6 @@
 /** Matrix multiplication: the terms of an element, and the race of the five rungs, one request each. */
 
-import { lightLines } from "../core/chapter/listing.js";
-import { byId, counted, factor, figure } from "../core/chapter/parts.js";
+import { byId, counted, factor, figure, lightLines } from "../core/chapter/parts.js";
 import { answerOf, startPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg, writeText } from "../core/dom.js";
