@@ -27,8 +27,8 @@ let finished = null;
 
 const page = startPage({ load, show, failed: showFinished });
 
-document.getElementById("race-again")?.addEventListener("click", () => {
-  page.set({ seed: String((Number(page.values()["seed"]) + 1) % 2 ** 31) });
+byId("race-again").addEventListener("click", () => {
+  page.set({ seed: String((Number(page.values["seed"]) + 1) % 2 ** 31) });
 });
 
 /** Asks rung by rung, to show each as soon as it has run. @param {Record<string, string>} values

@@ -154,7 +154,7 @@ function showRuns(
     html("tr", { "data-style": style }, html("th", { scope: "row" }, styles[at]?.title ?? style), number(figure(loss)),
       ...leaves.map((leaf) => agreementCell(leaf, gradients[leaf])))
   );
-  const reference = html("tr", { class: "muted" }, html("th", { scope: "row" }, "autograd in float64"),
+  const reference = html("tr", { class: "soft" }, html("th", { scope: "row" }, "autograd in float64"),
     number(figure(referenceLoss)), ...leaves.map(() => number("0")));
   byId("agreement").replaceChildren(factsTable(["style", head("loss", true), ...titles], [...rows, reference]));
   const pairRows = apart.map((distances, at) =>
