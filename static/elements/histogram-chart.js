@@ -59,12 +59,9 @@ class HistogramChart extends HTMLElement {
     this.#canvas.width = Math.round(width * devicePixelRatio);
     this.#canvas.height = Math.round(height * devicePixelRatio);
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-    const { muted, warning } = this.#palette;
-    drawBars(context, picture, row, { x: 0, y: height * HEADROOM, w: width, h: height * (1 - HEADROOM) }, {
-      ink: this.#palette[colour],
-      muted,
-      warning,
-    });
+    const { [colour]: ink, muted, warning } = this.#palette;
+    const place = { x: 0, y: height * HEADROOM, w: width, h: height * (1 - HEADROOM) };
+    drawBars(context, picture, row, place, { ink, muted, warning });
     if (isHidden(picture, row)) {
       this.#low.textContent = "";
       this.#high.textContent = "";

@@ -59,8 +59,7 @@ class LayerProfile extends HTMLElement {
   #svg = svg("svg", { class: "profile-svg", role: "img", tabindex: 0 });
   #ground = svg("g");
   #halves = { forward: new ProfileHalf("forward"), backward: new ProfileHalf("backward") };
-  #reference = svg("g", { class: "reference" }, svg("line"),
-    svg("text", { "text-anchor": "end" }, "lr · ∇/W ≈ 10⁻³ (Karpathy), for lr = 1"));
+  #reference = svg("g", { class: "reference" });
   #marks = new CauseMarks();
   #cursor = svg("line", { class: "cursor", y1: 0 });
   #scale = svg("g");
@@ -190,15 +189,13 @@ class LayerProfile extends HTMLElement {
       ...(backward === null ? [] : [{ axis: backward, side: "backward", label: "gradients" }])];
     this.#scale.replaceChildren(...(isEmpty ? [] : scale(halves, height)));
 
-    const [line, text] = this.#reference.children;
+    const usual = forward.y(USUAL_RATIO);
+    this.#reference.replaceChildren(svg("line", { x1: LEFT - 4, x2: width, y1: usual, y2: usual }),
+      svg("text", { "text-anchor": "end", x: width - 6, y: usual - 5 }, "lr · ∇/W ≈ 10⁻³ (Karpathy), for lr = 1"));
     write(this.#reference, "visibility", this.#statistic === "ratio" ? "visible" : "hidden");
-    for (const [name, value] of Object.entries({ x1: LEFT - 4, x2: width, y1: forward.y(USUAL_RATIO),
-      y2: forward.y(USUAL_RATIO) })) line?.setAttribute(name, String(value));
-    for (const [name, value] of Object.entries({ x: width - 6, y: forward.y(USUAL_RATIO) - 5 }))
-      text?.setAttribute(name, String(value));
     this.#cursor.setAttribute("y2", String(height));
-    for (const [name, value] of Object.entries({ x: (LEFT + width) / 2, y: height / 2 - 4 }))
-      this.#empty.setAttribute(name, String(value));
+    this.#empty.setAttribute("x", String((LEFT + width) / 2));
+    this.#empty.setAttribute("y", String(height / 2 - 4));
   }
 
   // Changes with every picture

@@ -1,6 +1,6 @@
 /** Elementwise arithmetic: every operator on two tensors, its reductions, and shapes that are refused. */
 
-import { byId, elementAt, isSame, row, sourceOf } from "../core/chapter/parts.js";
+import { byId, elementAt, factsTable, isSame, row, sourceOf } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
@@ -48,7 +48,8 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
   const tables = { left: tensorTable(left, { label: leftName }), right: tensorTable(right, { label: rightName }) };
   const operands = [tables.left, html("span", { class: "sign" }, sign), tables.right];
   if (result === null || error !== null) {
-    const refused = html("div", { class: "operation" }, ...operands, html("span", { class: "refusal" }, "is refused"));
+    const refused = html("div", { class: "operation" }, ...operands,
+      html("span", { class: "refusal bad strong" }, "is refused"));
     return html("div", {}, refused, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
   }
   const isMain = leftName === "a";
@@ -66,7 +67,7 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
   const made = tensorTable(result, {
     label: `${leftName} ${sign} ${rightName}`,
     onhover: look,
-    mark: (index) => typeof elementAt(result, index) === "string" ? "special" : "",
+    mark: (index) => typeof elementAt(result, index) === "string" ? "special odd strong" : "",
   });
   look(null);
   return html("div", { class: "operation" }, ...operands, html("span", { class: "sign" }, "="), made);
@@ -81,7 +82,7 @@ function specials(elements) {
       html("td", {}, why))
   );
   const more = elements.length > 8 ? [html("p", { class: "soft" }, `and ${elements.length - 8} more`)] : [];
-  return [html("table", { class: "facts" }, html("tbody", {}, ...rows)), ...more];
+  return [factsTable([], rows), ...more];
 }
 
 /** @param {string} leftName @param {TensorValues} left @param {string} rightName @param {TensorValues} right
@@ -91,15 +92,14 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
   const sizesOf = (side, name, tensor) =>
     row(name, ...sizes.map((size) => html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))),
       html("td", { class: "soft" }, shapeText(tensor.shape)));
-  const head = html("tr", {}, html("th", {}, "dimension"),
-    ...sizes.map((_, at) => html("th", { class: "number" }, String(at))), html("th"));
+  const heads = [html("th", {}, "dimension"), ...sizes.map((_, at) => html("th", { class: "number" }, String(at))),
+    html("th")];
   const fault = dimension === null ? undefined : sizes[dimension];
   const why = fault === undefined ? ""
     : `In dimension ${dimension} the sizes are ${fault.a} and ${fault.b}: they differ and neither is 1. PyTorch compares from the last dimension to the first.`;
   return [
-    html("p", { class: "message" }, `RuntimeError: ${message}`),
-    html("table", { class: "facts shapes" }, html("thead", {}, head),
-      html("tbody", {}, sizesOf("a", leftName, left), sizesOf("b", rightName, right))),
+    html("p", { class: "message bad" }, `RuntimeError: ${message}`),
+    factsTable(heads, [sizesOf("a", leftName, left), sizesOf("b", rightName, right)], "facts shapes"),
     html("p", { class: "soft" },
       `${why} In the message, “tensor a” is the operand on the left, “tensor b” the one on the right.`),
   ];
@@ -126,21 +126,19 @@ function operatorTable(operators, chosen) {
     const choose = html("button", { type: "button", class: "button", "data-set": `op=${operator.name}`,
       "aria-pressed": String(isChosen) }, `a ${operator.sign} b`);
     const { result } = operator;
-    const cells = result === null ? [html("td", { class: "none", colspan: "5" }, "refused: the shapes do not match")]
+    const cells = result === null ? [html("td", { class: "muted", colspan: "5" }, "refused: the shapes do not match")]
       : [html("td", { class: "value" }, short(result)), html("td", { class: "soft" }, result.dtype ?? ""),
         ...REDUCTIONS.map((name) => reduced(operator.reductions[name]))];
     return html("tr", { class: isChosen ? "chosen" : false, "data-operator": operator.name }, html("td", {}, choose),
       ...cells);
   });
-  const table = html("table", { class: "facts operators" }, html("thead", {}, html("tr", {}, ...heads)),
-    html("tbody", {}, ...rows));
-  return html("div", { class: "scroll" }, table);
+  return html("div", { class: "scroll" }, factsTable(heads, rows, "facts operators"));
 }
 
 /** @param {Reduction | undefined} reduction @returns {HTMLElement} */
 function reduced(reduction) {
   if (reduction === undefined || reduction.error !== null)
-    return html("td", { class: "none", title: reduction?.error ?? "" }, "refused");
+    return html("td", { class: "muted", title: reduction?.error ?? "" }, "refused");
   return html("td", { class: "value" }, cellText(reduction.value));
 }
 
@@ -193,7 +191,7 @@ function itemFigure(item, { sign, result }) {
     html("p", { class: "item" }, html("span", { class: "expression" }, `(a ${sign} b).mean().item() = `),
       minus(String(value))),
     ...(isExact ? [] : [neighbours(item)]),
-    html("table", { class: "facts" }, html("tbody", {}, ...rows)),
+    factsTable([], rows),
   ];
 }
 

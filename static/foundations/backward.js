@@ -1,8 +1,6 @@
 /** The backward pass: its gradients with the line of code and the derivation of each; shapes tried; mse's traps. */
 
-import { lightLines } from "../core/chapter/listing.js";
-import { mathElement } from "../core/chapter/math.js";
-import { byId, factsTable, figure, head, label, number, row } from "../core/chapter/parts.js";
+import { byId, factsTable, figure, head, label, lightLines, mathElement, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { buttonOf, html, svg } from "../core/dom.js";
@@ -73,7 +71,7 @@ function showStages(stages, derivations) {
 /** @param {Gradient} gradient @param {number} stage @param {() => void} pressed @returns {HTMLElement} */
 function gradientButton(gradient, stage, pressed) {
   const hue = PARAMETERS.includes(gradient.name) ? "parameter" : "backward";
-  const agrees = html("p", { class: "agrees" },
+  const agrees = html("p", { class: "agrees muted" },
     gradient.autograd_difference === 0 ? "the very numbers of autograd"
       : `autograd differs by at most ${figure(gradient.autograd_difference)}`);
   return buttonOf({ class: "gradient", "data-gradient": `${stage} ${gradient.name}`, "aria-pressed": "false" }, pressed,
@@ -129,7 +127,7 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
     const button = html("button", { type: "button", class: "link" }, html("code", {}, trial.code));
     const line = row(button, number(`${shapeText(trial.left)} @ ${shapeText(trial.right)}`),
       number(trial.shape === null ? "–" : shapeText(trial.shape)),
-      html("td", { class: trial.is_gradient ? "right" : "" }, verdict(trial)));
+      html("td", { class: trial.is_gradient ? "right good strong" : "" }, verdict(trial)));
     line.dataset["code"] = trial.code;
     line.title = trial.error ?? "";
     for (const type of ["pointerenter", "focusin"]) line.addEventListener(type, () => draw(trial));

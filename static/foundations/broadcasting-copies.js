@@ -1,6 +1,6 @@
 /** The virtual copy: the stored operands, the operands as they are read, and the result. */
 
-import { elementAt, factsTable, isSame, row, sourceOf } from "../core/chapter/parts.js";
+import { byId, elementAt, factsTable, isSame, row, sourceOf } from "../core/chapter/parts.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count, quantity, significant } from "../core/format.js";
@@ -26,7 +26,7 @@ export function showStorage({ a, b }) {
       html("td", { class: "mono", "data-expanded-stride": name }, ...strides(operand)),
       html("td", { class: "number" }, stored(operand.expanded_numel, operand.copied_bytes)))
   );
-  document.querySelector("#storage")?.replaceChildren(factsTable(titles, rows));
+  byId("storage").replaceChildren(factsTable(titles, rows));
 }
 
 /** @param {Operand} operand
@@ -34,7 +34,7 @@ export function showStorage({ a, b }) {
 function strides({ expanded_stride, expanded_shape }) {
   const parts = expanded_stride.flatMap((stride, dimension) => {
     const isStretched = stride === 0 && (expanded_shape[dimension] ?? 1) !== 1;
-    return [dimension === 0 ? "" : ", ", isStretched ? html("strong", { class: "zero" }, "0") : String(stride)];
+    return [dimension === 0 ? "" : ", ", isStretched ? html("strong", { class: "zero good" }, "0") : String(stride)];
   });
   return ["(", ...parts, expanded_stride.length === 1 ? ",)" : ")"];
 }
@@ -47,11 +47,11 @@ function stored(numel, bytes) {
 /** @param {Answer} answer */
 export function showCopies(answer) {
   const { a, b, result, operator } = answer;
-  const place = document.querySelector("#copies");
-  const line = document.querySelector("#element");
-  line?.replaceChildren();
+  const place = byId("copies");
+  const line = byId("element");
+  line.replaceChildren();
   if (a.expanded === null || b.expanded === null || result === null || a.tensor === null || b.tensor === null) {
-    place?.replaceChildren(
+    place.replaceChildren(
       html("p", { class: "soft" },
         "Too large for a picture: it is drawn where both operands have at most 64 elements and the result at most 256."),
     );
@@ -73,11 +73,11 @@ export function showCopies(answer) {
     const [fromA, fromB] = index === null ? [null, null] : [sourceOf(a.shape, index), sourceOf(b.shape, index)];
     markCells(tables.a, (at) => isSame(at, fromA) ? "lit" : "");
     markCells(tables.b, (at) => isSame(at, fromB) ? "lit-2" : "");
-    line?.replaceChildren(
+    line.replaceChildren(
       index === null || fromA === null || fromB === null ? "" : sentence(answer, index, fromA, fromB),
     );
   }
-  place?.replaceChildren(
+  place.replaceChildren(
     html("div", { class: "operand-pair" }, tables.a, html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
       tables.wideA),
     html("div", { class: "operand-pair" }, tables.b, html("span", { class: "arrow", "aria-hidden": "true" }, "→"),

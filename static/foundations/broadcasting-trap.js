@@ -1,6 +1,6 @@
 /** The exercise: a guess, then the loss without a squeeze. */
 
-import { factsTable, number, row } from "../core/chapter/parts.js";
+import { byId, factsTable, number, row } from "../core/chapter/parts.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { quantity, significant } from "../core/format.js";
@@ -20,15 +20,15 @@ export function wireTrap() {
   let guess = /** @type {Guess | undefined} */ (undefined);
   const draw = () => {
     if (trap === null || guess === undefined) return;
-    document.querySelector("#trap")?.replaceChildren(...revealed(trap, guess));
-    document.querySelector("#trap-sources")?.removeAttribute("hidden");
+    byId("trap").replaceChildren(...revealed(trap, guess));
+    byId("trap-sources").removeAttribute("hidden");
   };
-  document.querySelector("#prediction")?.addEventListener("submit", (event) => {
+  byId("prediction").addEventListener("submit", (event) => {
     event.preventDefault();
     guess = { shape: textOf("guess-shape"), loss: textOf("guess-loss") };
     draw();
   });
-  document.querySelector("#reveal")?.addEventListener("click", () => {
+  byId("reveal").addEventListener("click", () => {
     guess = null;
     draw();
   });
@@ -42,10 +42,9 @@ export function wireTrap() {
   };
 }
 
-/** @param {string} id @returns {string} */
+/** @param {string} id of an input @returns {string} */
 function textOf(id) {
-  const field = document.getElementById(id);
-  return field instanceof HTMLInputElement ? field.value.trim() : "";
+  return /** @type {HTMLInputElement} */ (byId(id)).value.trim();
 }
 
 /** @param {Trap} trap @param {Guess} guess @returns {Element[]} */

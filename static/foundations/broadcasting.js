@@ -1,7 +1,7 @@
 /** The page of broadcasting: the rules step by step, and the ways to give a vector a second dimension. */
 
 import { ApiError } from "../core/api.js";
-import { factsTable, row } from "../core/chapter/parts.js";
+import { byId, factsTable, row } from "../core/chapter/parts.js";
 import { answerOf, startPage } from "../core/chapter/page.js";
 import { shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
@@ -119,7 +119,7 @@ function showFault(error) {
 
 /** @param {...Element} children */
 function place(...children) {
-  document.querySelector("#steps")?.replaceChildren(...children);
+  byId("steps").replaceChildren(...children);
 }
 
 function noSteps() {
@@ -165,7 +165,7 @@ function aligned(steps, a, b) {
 /** @param {readonly Step[]} steps @returns {HTMLElement} */
 function list(steps) {
   const items = steps.map((step) =>
-    html("li", { class: step.rule === "fault" ? "fault" : "" },
+    html("li", { class: step.rule === "fault" ? "bad" : "" },
       html("span", { class: "soft" }, `dimension ${signed(step.from_end)}: `), step.explanation)
   );
   return html("ol", { class: "steps" }, ...items);
@@ -184,15 +184,15 @@ function showWays({ m, ways }) {
     row(html("code", {}, way.code), html("td", { class: "mono" }, shapeText(way.shape)),
       html("td", { class: "mono" }, shapeText(way.stride)),
       ...(way.expanded === null || way.expanded_stride === null
-        ? [html("td", { class: "refused", colspan: "3" }, "does not fit")] : [
+        ? [html("td", { class: "bad", colspan: "3" }, "does not fit")] : [
           html("td", { class: "mono" }, shapeText(way.expanded.shape)),
           html("td", { class: "mono" }, shapeText(way.expanded_stride)),
           html("td", {}, `${way.stored_numel} numbers${way.shares_memory ? ", those of c" : ""}`),
         ]))
   );
   const titles = ["", "shape", "stride", "expand_as(m): shape", "stride", "stored"];
-  document.querySelector("#ways")?.replaceChildren(factsTable(titles, rows));
-  document.querySelector("#ways-copies")?.replaceChildren(...groups(ways).map((group) => groupFigure(group, m)));
+  byId("ways").replaceChildren(factsTable(titles, rows));
+  byId("ways-copies").replaceChildren(...groups(ways).map((group) => groupFigure(group, m)));
 }
 
 /** @param {readonly Way[]} ways @returns {Way[][]} grouped by shape; a vector counts as a row */
@@ -228,7 +228,7 @@ function groupFigure(group, m) {
 
 /** @param {{values: TensorValues, mean_of_m: number, std_of_m: number}} normalized @param {TensorValues} m */
 function showNormalized({ values, mean_of_m, std_of_m }, m) {
-  document.querySelector("#normalized")?.replaceChildren(
+  byId("normalized").replaceChildren(
     html("div", { class: "operand-pair" }, tensorTable(m, { label: "m" }),
       html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
       tensorTable(values, { label: "(m − mean) / std", format: (value) =>

@@ -1,6 +1,6 @@
 /** The page of einsum. */
 
-import { elementAt, factsTable, isSame } from "../core/chapter/parts.js";
+import { byId, elementAt, factsTable, isSame } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, writeText } from "../core/dom.js";
@@ -29,14 +29,14 @@ startPage({
 });
 
 // The button that sets fitting shapes disappears with the failure: the focus moves to the shapes.
-document.querySelector("#failure")?.addEventListener("click", (event) => {
+byId("failure").addEventListener("click", (event) => {
   if (event.target instanceof Element && event.target.closest("[data-set]") !== null)
     document.getElementById("input-shapes")?.focus();
 });
 
 // A typed equation replaces the sublists.
-document.querySelector("#input-equation")?.addEventListener("input", () => {
-  const sublists = document.querySelector("#input-sublists");
+byId("input-equation").addEventListener("input", () => {
+  const sublists = byId("input-sublists");
   if (sublists instanceof HTMLInputElement) sublists.value = "";
 }, { capture: true });
 
@@ -62,11 +62,11 @@ function showFailure(error) {
         html("button", { type: "button", class: "button", "data-set": set }, `Take shapes that fit: ${shapes}`)),
     );
   }
-  document.querySelector("#failure")?.replaceChildren(note);
+  byId("failure").replaceChildren(note);
 }
 
 function hideFailure() {
-  document.querySelector("#failure")?.replaceChildren();
+  byId("failure").replaceChildren();
 }
 
 /** @param {string} text @param {number} position @returns {string} with a caret under the character at fault */
@@ -87,10 +87,10 @@ function showAnatomy({ operands, output, shape, indices, is_implicit, written_as
     html("div", { class: "operand" }, html("span", { class: "soft" }, name),
       html("span", { class: "letters" },
         ...(dimensions.length === 0
-          ? [html("span", { class: "letter none" }, html("b", {}, "·"), html("small", {}, "scalar"))]
+          ? [html("span", { class: "letter none" }, html("b", {}, "·"), html("small", { class: "muted" }, "scalar"))]
           : dimensions.map((letter, dimension) =>
             html("span", { class: `letter ${roles.get(letter) ?? ""}` }, html("b", {}, letter),
-              html("small", {}, String(sizes[dimension])))
+              html("small", { class: "muted" }, String(sizes[dimension])))
           ))), html("span", { class: "soft" }, shapeText(sizes), note));
   const parts = operands.flatMap((
     operand,
@@ -106,7 +106,7 @@ function showAnatomy({ operands, output, shape, indices, is_implicit, written_as
         output.subscripts === "" ? "nothing, a scalar" : html("code", {}, output.subscripts), ". With an arrow it is ",
         html("code", {}, explicit_equation), "."),
     );
-  document.querySelector("#anatomy")?.replaceChildren(
+  byId("anatomy").replaceChildren(
     html("div", { class: "anatomy" }, ...parts, html("span", { class: "mark" }, "→"),
       tensor("out", output.dimensions, shape, is_implicit ? ", implicit" : "")),
     ...notes,
@@ -115,20 +115,20 @@ function showAnatomy({ operands, output, shape, indices, is_implicit, written_as
 
 /** @param {EinsumAnswer} answer */
 function showIndices({ indices, products, products_per_element, operands }) {
-  const place = document.querySelector("#indices");
+  const place = byId("indices");
   const total = `${products.toLocaleString("en-US")} ${operands.length > 1 ? "products" : "elements"} in all, ${
     products_per_element.toLocaleString("en-US")
   } for each element of the result.`;
   if (indices.length === 0)
-    return place?.replaceChildren(html("p", {}, `No index: the operands are scalars. ${total}`));
+    return place.replaceChildren(html("p", {}, `No index: the operands are scalars. ${total}`));
   const rows = indices.map((index) =>
     html("tr", { "data-name": index.name },
       html("th", { scope: "row" }, html("span", { class: `letter ${index.role}` }, html("b", {}, index.name))),
       html("td", { class: "number" }, String(index.size)),
-      html("td", {}, html("span", { class: `role ${index.role}` }, index.role)),
+      html("td", {}, html("span", { class: `role strong ${index.role}` }, index.role)),
       html("td", { class: "mono" }, where(index)), html("td", {}, index.explanation))
   );
-  place?.replaceChildren(factsTable(["index", "size", "", "tensor.dimension", "what becomes of it"], rows),
+  place.replaceChildren(factsTable(["index", "size", "", "tensor.dimension", "what becomes of it"], rows),
     html("p", { class: "soft" }, total));
 }
 
@@ -143,7 +143,7 @@ function where({ occurrences, output }) {
 /** @param {EinsumAnswer} answer */
 function showValues(answer) {
   const { operands, output, result } = answer;
-  const line = document.querySelector("#element");
+  const line = byId("element");
   const tables = operands.map((operand) =>
     tensorTable(operand, { label: `${operand.name} · ${operand.dimensions.join(" ")}` })
   );
@@ -157,10 +157,10 @@ function showValues(answer) {
           position !== null && takesPart(operand, index, output.dimensions, position) ? (LIT[at % 2] ?? "lit") : "");
     }
     markCells(out, (index) => isSame(index, position) ? "lit-backward" : "");
-    line?.replaceChildren(position === null ? "" : sentence(answer, position));
+    line.replaceChildren(position === null ? "" : sentence(answer, position));
   }
-  line?.replaceChildren();
-  document.querySelector("#operands")?.replaceChildren(html("div", { class: "figures" }, ...tables),
+  line.replaceChildren();
+  byId("operands").replaceChildren(html("div", { class: "figures" }, ...tables),
     html("div", { class: "figures result" }, out));
 }
 
@@ -230,12 +230,11 @@ function showLoops({ loops, loops_agree, loops_max_difference, products }) {
   const lines = loops.split("\n").map((text) =>
     html("span", { class: "line" }, html("span", { class: "code" }, ...highlighted(text), "\n"))
   );
-  document.querySelector("#written-loops")?.replaceChildren(
+  byId("written-loops").replaceChildren(
     html("div", { class: "listing" },
       html("pre", { tabindex: "0", "aria-label": "The loops" }, html("code", {}, ...lines))),
   );
-  const agreement = document.querySelector("#agreement");
-  if (agreement === null) return;
+  const agreement = byId("agreement");
   if (loops_agree === null) {
     writeText(agreement,
       `${
@@ -259,10 +258,10 @@ function highlighted(line) {
 
 /** @param {EinsumAnswer} answer */
 function showSublists({ sublists, sublists_agree }) {
-  const call = document.querySelector("#sublist-call");
-  if (call !== null) writeText(call, sublists);
-  call?.parentElement?.querySelector(".agreement")?.remove();
-  call?.after(
+  const call = byId("sublist-call");
+  writeText(call, sublists);
+  call.parentElement?.querySelector(".agreement")?.remove();
+  call.after(
     html("span", { class: "agreement soft" },
       sublists_agree ? " — computed too, with the same result" : " — computed too, with another result"),
   );
@@ -273,8 +272,8 @@ function showChapterRules({ chapter_rules }) {
   const items = chapter_rules.map(({ rule, broken_by }, at) =>
     html("li", { class: broken_by.length === 0 ? "" : "broken" }, `“${rule}” `,
       ...(broken_by.length === 0 ? [html("span", { class: "soft" }, "Followed.")]
-        : [html("strong", {}, "Broken: "), html("code", {}, broken_by.join(", ")),
+        : [html("strong", { class: "odd" }, "Broken: "), html("code", {}, broken_by.join(", ")),
           ` ${broken_by.length === 1 ? "is" : "are"} ${BREACHES[at] ?? ""}.`]))
   );
-  document.querySelector("#chapter-rules")?.replaceChildren(...items);
+  byId("chapter-rules").replaceChildren(...items);
 }

@@ -66,7 +66,7 @@ function state({ state: found, requirements, cuda_requirements: cuda }) {
 function table(title, requirements) {
   const rows = requirements.map((each) =>
     headedRow(each.name, html("td", {}, each.purpose),
-      html("td", { class: each.found ? "there" : "missing" }, each.found ? "✓ is here" : "✗ missing"),
+      html("td", { class: each.found ? "good" : "bad" }, each.found ? "✓ is here" : "✗ missing"),
       html("td", {}, each.found ? "" : each.remedy))
   );
   return html("div", { class: "scroll" }, factsTable([title, "what for", "", "what to do"], rows));
@@ -96,7 +96,7 @@ function row(
   return html("div", { role: "row", "data-style": name }, header,
     html("span", { role: "cell", class: "bars" }, bar("forward", forward, most), bar("backward", backward, most)),
     html("span", { role: "cell", class: "times" }, duration((forward + backward) * 1e6)),
-    html("span", { role: "cell", class: equal ? "" : "wrong",
+    html("span", { role: "cell", class: equal ? "" : "bad",
       title: equal ? "within what rounding can make" : "more than rounding can make" },
       `${figure(difference)}${equal ? " ✓" : ": not equal"}`));
 }

@@ -63,13 +63,13 @@ function value(title, tensor, plain, note = "") {
       plain === undefined ? "None" : cellText(plain));
   const head = tensor === null ? [html("span", { class: "title" }, title)] : [];
   return html("div", { class: "value", "data-name": title }, ...head, body,
-    note === "" ? "" : html("span", { class: "note" }, note));
+    note === "" ? "" : html("span", { class: "soft" }, note));
 }
 
 /** @param {string} name @param {boolean} isOn @param {boolean} isTensor @returns {HTMLElement | string} */
 function flag(name, isOn, isTensor) {
   if (!isTensor) return "no tensor";
-  return html("span", { class: `flag-${isOn}` }, `${name}=${isOn ? "True" : "False"}`);
+  return html("span", { class: isOn ? "good" : "muted" }, `${name}=${isOn ? "True" : "False"}`);
 }
 
 /** @param {Answer} answer @returns {HTMLElement[]} */
@@ -147,7 +147,7 @@ function backward({ backward: found, outputs }) {
 
 /** @param {string} name @param {HTMLElement[]} members @returns {HTMLElement} */
 function group(name, members) {
-  return html("div", { class: "group", "data-group": name }, html("p", { class: "name" }, name),
+  return html("div", { class: "group", "data-group": name }, html("p", { class: "name soft" }, name),
     html("div", { class: "flow" }, ...members));
 }
 
@@ -163,8 +163,7 @@ function calls({ call, calls: ways }) {
     ...(ways.wrapper === null ? []
       : [[ways.wrapper.call, `the wrapper, largest difference ${figure(ways.wrapper.max_difference)}`]]),
   ];
-  return html("table", { class: "facts" },
-    html("tbody", {}, ...rows.map(([code = "", said = ""]) => row(html("code", {}, code), html("td", {}, said)))));
+  return factsTable([], rows.map(([code = "", said = ""]) => row(html("code", {}, code), html("td", {}, said))));
 }
 
 /** @param {Element} element @param {boolean} isHidden */

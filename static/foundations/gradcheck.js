@@ -1,8 +1,7 @@
 /** The gradient check: verdicts in both dtypes, the Jacobians of one, the error at every step, and an exercise's
  * solution. */
 
-import { lightLines } from "../core/chapter/listing.js";
-import { byId, decadeText, label, row } from "../core/chapter/parts.js";
+import { byId, decadeText, factsTable, label, lightLines, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
@@ -83,9 +82,8 @@ function showSolution() {
   lightLines(shown.function, (_, number) => isRevealed && number === solution?.line);
   if (!isRevealed || solution === null) return;
   place.append(html("p", {}, solution.shows),
-    html("table", { class: "facts" },
-      html("tbody", {}, row("is", html("td", {}, html("code", {}, solution.wrong))),
-        row("should be", html("td", {}, html("code", {}, solution.right))))));
+    factsTable([], [row("is", html("td", {}, html("code", {}, solution.wrong))),
+      row("should be", html("td", {}, html("code", {}, solution.right)))]));
 }
 
 // The error of the differences at every step, on two logarithmic axes: the V of rounding and truncation, per dtype

@@ -50,7 +50,7 @@ function showLayer({ weight_std: weightStd, layer }) {
     tensorHistogram("l2 = relu(l1)", l2, "forward"));
   const rows = /** @type {[string, Layer][]} */ ([["l1", l1], ["l2", l2]]).flatMap(([name, each]) =>
     KINDS.map((kind) =>
-      row(`${name}.${kind}()`, number(figure(each[kind]), "measured"), number(figure(each.expected[kind])),
+      row(`${name}.${kind}()`, number(figure(each[kind]), "measured strong"), number(figure(each.expected[kind])),
         number(rangeText(each.range[kind]), "range"))
     )
   );
@@ -141,7 +141,8 @@ function experimentRows(experiment, seed) {
       html("td", { class: "kind" }, kind),
       labelled("the chapter",
         number(printed === undefined ? (measured[kind] === null ? "nan" : "–") : printed.toFixed(4))),
-      labelled("measured", number(text, "measured")), labelled("theory", number(figure(experiment.expected[kind]))),
+      labelled("measured", number(text, "measured strong")),
+      labelled("theory", number(figure(experiment.expected[kind]))),
       labelled(drawsTitle(experiment.further_draws), number(rangeText(experiment.range[kind]), "range")));
   });
 }

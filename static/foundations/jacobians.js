@@ -194,11 +194,11 @@ class Heatmap {
   #legend() {
     if (this.#kind === "difference") {
       const bar = html("i", { class: "swatch tolerance" });
-      return html("p", { class: "scale" }, "0 ", bar, " tolerance ", html("i", { class: "swatch outside" }),
+      return html("p", { class: "scale soft" }, "0 ", bar, " tolerance ", html("i", { class: "swatch outside" }),
         " outside");
     }
     const most = figure(largestOf(this.#comparison));
-    return html("p", { class: "scale" }, `−${most} `, html("i", { class: "swatch around" }), ` ${most}`);
+    return html("p", { class: "scale soft" }, `−${most} `, html("i", { class: "swatch around" }), ` ${most}`);
   }
 }
 
@@ -243,7 +243,8 @@ export function verdictCard(dtype, check) {
   );
   if (torch.message !== "")
     rows.push(
-      html("details", {}, html("summary", {}, "torch's message"), html("pre", { tabindex: "0" }, torch.message)),
+      html("details", {}, html("summary", { class: "soft" }, "torch's message"),
+        html("pre", { tabindex: "0" }, torch.message)),
     );
   return html("div", { class: "check-card", "data-dtype": dtype, "data-passed": String(passed) }, ...rows);
 }

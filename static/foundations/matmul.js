@@ -1,7 +1,6 @@
 /** Matrix multiplication: the terms of an element, and the race of the five rungs, one request each. */
 
-import { lightLines } from "../core/chapter/listing.js";
-import { byId, counted, factor, figure } from "../core/chapter/parts.js";
+import { byId, counted, factor, figure, lightLines } from "../core/chapter/parts.js";
 import { answerOf, startPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg, writeText } from "../core/dom.js";
@@ -28,8 +27,8 @@ let finished = null;
 
 const page = startPage({ load, show, failed: showFinished });
 
-document.getElementById("race-again")?.addEventListener("click", () => {
-  page.set({ seed: String((Number(page.values()["seed"]) + 1) % 2 ** 31) });
+byId("race-again").addEventListener("click", () => {
+  page.set({ seed: String((Number(page.values["seed"]) + 1) % 2 ** 31) });
 });
 
 /** Asks rung by rung, to show each as soon as it has run. @param {Record<string, string>} values
@@ -178,9 +177,9 @@ function raceTable(rungs, names, printedLoops) {
 function row(name, rung, isNext, x, printedSpeedup) {
   const line = html("div", { role: "row", "data-rung": name }, html("span", { role: "rowheader" }, name));
   if (rung === undefined) {
-    line.append(html("span", { role: "cell", class: "waiting" }, isNext ? "runs now …" : "waits"));
+    line.append(html("span", { role: "cell", class: "waiting muted" }, isNext ? "runs now …" : "waits"));
   } else if (rung.refused !== null) {
-    line.append(html("span", { role: "cell", class: "refused" }, refusal(rung.refused)),
+    line.append(html("span", { role: "cell", class: "refused odd" }, refusal(rung.refused)),
       html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)));
   } else {
     line.append(...measured(rung, x, printedSpeedup(rung)));
@@ -197,10 +196,10 @@ function measured(rung, x, printed) {
   }.`;
   return [
     html("span", { role: "cell", class: "time" }, secondsText(seconds ?? 0),
-      html("small", {}, repeats === 1 ? "one run" : `${repeats} runs`)),
+      html("small", { class: "muted" }, repeats === 1 ? "one run" : `${repeats} runs`)),
     html("span", { role: "cell", class: "speedup" }, `${grouped(speedup ?? 1)}×`),
     html("span", { role: "cell", class: "bar" }, bar(rung, x, printed)),
-    html("span", { role: "cell", class: equal ? "check" : "check wrong", title: said }, check),
+    html("span", { role: "cell", class: equal ? "check" : "check bad", title: said }, check),
     html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)),
   ];
 }

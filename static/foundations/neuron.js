@@ -1,8 +1,7 @@
 /** A neuron, term by term; relu; and a layer with the terms of each element. */
 
-import { lightLines } from "../core/chapter/listing.js";
 import { ApiError } from "../core/api.js";
-import { byId, counted, factor, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
+import { byId, counted, factor, factsTable, figure, head, lightLines, number, row } from "../core/chapter/parts.js";
 import { answerOf, startPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";

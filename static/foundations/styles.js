@@ -174,7 +174,8 @@ function agreementCell(leaf, agreement) {
     .join(", ");
   const cell = number(odd === "" ? figure(difference) : odd, odd === "" ? "" : "odd");
   cell.dataset["leaf"] = leaf;
-  if (relative !== null && odd === "") cell.append(html("div", { class: "relative" }, `rel. ${figure(relative)}`));
+  if (relative !== null && odd === "")
+    cell.append(html("div", { class: "relative muted" }, `rel. ${figure(relative)}`));
   return cell;
 }
 

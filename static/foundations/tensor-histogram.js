@@ -19,7 +19,7 @@ export function tensorHistogram(name, summary, hue) {
   const { shape, mean, std, zeros, n } = summary;
   const odd = nonFinite(summary);
   const caption = html("figcaption", {}, html("code", {}, name), html("span", { class: "soft" }, shapeText(shape)));
-  const ends = html("div", { class: "ends" }, html("span", {}, figure(summary.min)),
+  const ends = html("div", { class: "ends muted" }, html("span", {}, figure(summary.min)),
     html("span", {}, summary.max === summary.min ? "" : figure(summary.max)));
   const facts = html("p", { class: "moments" },
     `mean ${figure(mean)} · std ${figure(std)}${zeros > 0 ? ` · ${count(zeros)} of ${count(n)} are 0` : ""}`);

@@ -21,20 +21,14 @@ const PATIENCE = 200;
 const RETRY = 1000;
 const TRIES = 5;
 
-/** @param {Behaviour} behaviour @returns {{set: (changes: Values) => void, values: () => Values}} */
+/** @param {Behaviour} behaviour */
 export function startPage(behaviour) {
-  const page = new ChapterPage(behaviour);
-  page.start();
-  return { set: (changes) => page.set(changes), values: () => ({ ...page.values }) };
-}
-
-/** @returns {PageData} */
-function readPageData() {
-  return JSON.parse(document.querySelector("#page-data")?.textContent ?? "{}");
+  return new ChapterPage(behaviour);
 }
 
 class ChapterPage {
-  #page = readPageData();
+  /** @type {PageData} */
+  #page = JSON.parse(document.querySelector("#page-data")?.textContent ?? "{}");
   #behaviour;
   #asking = /** @type {AbortController | null} */ (null);
   #pause = /** @type {number | undefined} */ (undefined);
@@ -45,14 +39,14 @@ class ChapterPage {
   /** @param {Behaviour} behaviour */
   constructor(behaviour) {
     this.#behaviour = behaviour;
-  }
-
-  start() {
     this.#readControls();
     for (const { name } of this.#page.inputs) {
       const control = controlOf(name);
-      control?.addEventListener("input", () =>
-        this.#typed(control instanceof HTMLInputElement && control.type === "text"));
+      control?.addEventListener("input", () => {
+        cancel(this.#pause);
+        if (control.type === "text") this.#pause = later(() => this.#changed(), PAUSE);
+        else this.#changed();
+      });
       control?.addEventListener("change", () => this.#changed());
     }
     for (const form of document.querySelectorAll("form")) {
@@ -85,13 +79,6 @@ class ChapterPage {
     if (this.#query === before && this.#asked === before) return;
     this.#writeAddress(true);
     this.#ask();
-  }
-
-  /** @param {boolean} isText */
-  #typed(isText) {
-    if (!isText) return this.#changed();
-    cancel(this.#pause);
-    this.#pause = later(() => this.#changed(), PAUSE);
   }
 
   #changed() {
@@ -132,8 +119,7 @@ class ChapterPage {
   /** @param {boolean} push makes a history entry */
   #writeAddress(push) {
     const address = `${location.pathname}${this.#query && `?${this.#query}`}${location.hash}`;
-    if (push) history.pushState(null, "", address);
-    else history.replaceState(null, "", address);
+    history[push ? "pushState" : "replaceState"](null, "", address);
   }
 
   /** @param {string} [query] by default that of the inputs */

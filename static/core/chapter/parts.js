@@ -1,8 +1,10 @@
-/** Tables and short texts that the chapter's pages share. */
+/** Tables, formulas, lit lines of sources and short texts that the chapter's pages share. */
 
 import { html, svg } from "../dom.js";
 import { significant } from "../format.js";
 import { cellText } from "./tensor-table.js";
+
+const MATHML = "http://www.w3.org/1998/Math/MathML";
 
 /** @param {string} id @returns {HTMLElement} */
 export function byId(id) {
@@ -29,7 +31,8 @@ export function counted(number, noun) {
  * @param {string} [classes] @returns {HTMLElement} */
 export function factsTable(titles, rows, classes = "facts") {
   const heads = titles.map((title) => typeof title === "string" ? head(title) : title);
-  return html("table", { class: classes }, html("thead", {}, html("tr", {}, ...heads)), html("tbody", {}, ...rows));
+  const above = heads.length === 0 ? [] : [html("thead", {}, html("tr", {}, ...heads))];
+  return html("table", { class: classes }, ...above, html("tbody", {}, ...rows));
 }
 
 /** @param {string} text @param {boolean} [isNumber] @returns {HTMLElement} the head of a column */
@@ -72,4 +75,27 @@ export function label(x, y, text, anchor = "end", classes = "tick") {
 /** @param {number} exponent @returns {string} 1, 1e−3 */
 export function decadeText(exponent) {
   return exponent === 0 ? "1" : `1e${exponent}`.replace("-", "−");
+}
+
+/** Lights the given lines of a listing and no others. @param {string} name of the listing
+ * @param {(text: string, number: number) => boolean} isLit by its text and its number in the file */
+export function lightLines(name, isLit) {
+  for (const line of document.querySelectorAll(`#listing-${CSS.escape(name)} .line`)) {
+    const code = line.querySelector(".code")?.textContent ?? "";
+    const isOld = line.classList.contains("old");
+    line.classList.toggle("lit", !isOld && isLit(code, Number(line.getAttribute("data-line"))));
+  }
+}
+
+/** @param {string} mathml a math element or its content @param {"block" | "inline"} [display] @returns {Element}
+ * @throws {Error} not well-formed */
+export function mathElement(mathml, display = "inline") {
+  const inner = mathml.trim().startsWith("<math") ? mathml : `<math xmlns="${MATHML}">${mathml}</math>`;
+  // A separate parser runs no scripts: the text never becomes markup of the page.
+  const parsed = new DOMParser().parseFromString(inner.replace("<math>", `<math xmlns="${MATHML}">`),
+    "application/xml");
+  if (parsed.querySelector("parsererror") !== null) throw new Error("the formula is not well-formed");
+  const element = document.importNode(parsed.documentElement, true);
+  element.setAttribute("display", display);
+  return element;
 }
