@@ -233,11 +233,11 @@ PAGE = Page(
     lead="Operators work element by element, reductions leave one element, and shapes that differ are refused.",
     inputs=(
         # −4 as in the chapter, which prints 12, 14, 3 for a + b; the extracted text has lost the minus sign.
-        tensor("a", "10,6,-4", "a", "The left operand.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
-        tensor("b", "2,8,7", "b", "The right operand.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
-        choice("op", "add", "operator", "What is reduced: a ∘ b.", choices=tuple(SIGNS)),
-        tensor("m", "1,2,3;4,5,6;7,8,9", "m", "A matrix, multiplied by itself.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
-        tensor("n", "1,2,3;4,5,6", "n", "What m is multiplied by.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
+        tensor("a", "10,6,-4", "The left operand.", MAX_NUMEL, dims=(0, 1, 2)),
+        tensor("b", "2,8,7", "The right operand.", MAX_NUMEL, dims=(0, 1, 2)),
+        choice("op", "add", "What is reduced: a ∘ b.", tuple(SIGNS), label="operator"),
+        tensor("m", "1,2,3;4,5,6;7,8,9", "A matrix, multiplied by itself.", MAX_NUMEL, dims=(0, 1, 2)),
+        tensor("n", "1,2,3;4,5,6", "What m is multiplied by.", MAX_NUMEL, dims=(0, 1, 2)),
     ),
     answer=answer,
     listings=listings(arithmetic, comparisons, reduction, mean_as_number, elementwise_product),

@@ -15,15 +15,13 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import choice, integer
+from chainrule.chapter.inputs import choice, integer, seed_input
 from chainrule.chapter.page import Link, Page, listings
 from chainrule.chapter.reference_model import autograd_pass, draw_model
 from chainrule.chapter.tensor_summary import summary
 from chainrule.dump.json_values import json_number
 from chainrule.foundations.layers import forward_and_backward, lin_grad, mse, mse_grad, relu_grad
 from chainrule.foundations.misprints import mse_grad_bare_squeeze, mse_grad_over_batch, mse_without_squeeze
-
-MAX_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,14 +233,12 @@ PAGE = Page(
     seed="002 Gradients and the Backward Pass",
     lead="The chain rule, applied from the loss back to the input: every step needs the gradient just found.",
     inputs=(
-        integer("batch", 200, "batch", "Rows of x.", minimum=1, maximum=256),
-        integer("n_in", 100, "n_in", "Inputs of the model.", minimum=1, maximum=256),
-        integer("hidden", 50, "hidden", "Units between the two layers.", minimum=1, maximum=256),
-        integer("n_out", 1, "n_out", "Outputs of the model.", minimum=1, maximum=32),
-        integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),
-        choice(
-            "layer", "2", "layer", "Whose products are tried: out = l2 @ w2 + b2, or l1 = inp @ w1 + b1.", choices="12"
-        ),
+        integer("batch", 200, "Rows of x.", 1, 256),
+        integer("n_in", 100, "Inputs of the model.", 1, 256),
+        integer("hidden", 50, "Units between the two layers.", 1, 256),
+        integer("n_out", 1, "Outputs of the model.", 1, 32),
+        seed_input("Of all draws."),
+        choice("layer", "2", "Whose products are tried: out = l2 @ w2 + b2, or l1 = inp @ w1 + b1.", "12"),
     ),
     answer=answer,
     listings=listings(forward_and_backward, mse_grad, lin_grad, relu_grad, mse_grad_over_batch),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import SHAPE, integer, read_shapes, text
+from chainrule.chapter.inputs import SHAPE, read_shapes, seed_input, text
 from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
@@ -256,7 +256,7 @@ def _read_text(given: str) -> str:
 
 
 def _read_shapes(given: str) -> tuple[tuple[int, ...], ...]:
-    shapes = read_shapes(given, max_dims=8, max_count=6)
+    shapes = read_shapes(given, 6)
     if max((size for shape in shapes for size in shape), default=0) > MAX_NUMEL:
         raise ValueError(f"a size is more than {MAX_NUMEL}")
     return shapes
@@ -271,29 +271,26 @@ PAGE = Page(
         text(
             "equation",
             "bij,bjk->bik",
-            "equation",
             "Letters for the dimensions of each operand, `...` for those that are left, and the result's after `->`.",
-            read=_read_text,
-            allowed=f"an equation of at most {MAX_CHARACTERS} characters, such as ij,jk->ik",
+            _read_text,
+            f"an equation of at most {MAX_CHARACTERS} characters, such as ij,jk->ik",
         ),
         text(
             "shapes",
             "3,2,5;3,5,4",
-            "shapes",
             "The operands' shapes, set apart by semicolons; () is a scalar's.",
-            read=_read_shapes,
-            allowed=f"at most 6 shapes of at most 8 sizes up to {MAX_NUMEL}, such as 3,2,5;3,5,4",
-            pattern=rf"{SHAPE}(;{SHAPE})*",
+            _read_shapes,
+            f"at most 6 shapes of at most 8 sizes up to {MAX_NUMEL}, such as 3,2,5;3,5,4",
+            rf"{SHAPE}(;{SHAPE})*",
         ),
         text(
             "sublists",
             "",
-            "sublists",
             "The same with a list of numbers after each operand; where it is given, it stands for the equation.",
-            read=_read_text,
-            allowed=f"nothing, or at most {MAX_CHARACTERS} characters, such as As, [0, 1], Bs, [1, 2], [0, 2]",
+            _read_text,
+            f"nothing, or at most {MAX_CHARACTERS} characters, such as As, [0, 1], Bs, [1, 2], [0, 2]",
         ),
-        integer("seed", 42, "seed", "Of the operands, drawn from N(0, 1).", minimum=0, maximum=2**31 - 1),
+        seed_input("Of the operands, drawn from N(0, 1)."),
     ),
     answer=answer,
     listings=listings(einsum, broken_rules, parse, resolve),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import flag, integer
+from chainrule.chapter.inputs import flag, integer, seed_input
 from chainrule.chapter.matmul import rounding_bound
 from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number
@@ -270,11 +270,11 @@ PAGE = Page(
     seed="003 Custom operators: sections 6 to 9 of the series, the linear operator in C++ and CUDA",
     lead="The linear layer once more: derived by indices, written in C++, compiled against PyTorch, and raced.",
     inputs=(
-        integer("batch", 64, "batch", "Rows of inp.", minimum=1, maximum=MAX_BATCH),
-        integer("fan_in", 100, "fan_in", "Columns of inp.", minimum=1, maximum=MAX_FEATURES),
-        integer("fan_out", 50, "fan_out", "Rows of weight.", minimum=1, maximum=MAX_FEATURES),
-        flag("bias", True, "bias", "Whether there is one."),
-        integer("seed", 42, "seed", "Of the random tensors.", minimum=0, maximum=2**31 - 1),
+        integer("batch", 64, "Rows of inp.", 1, MAX_BATCH),
+        integer("fan_in", 100, "Columns of inp.", 1, MAX_FEATURES),
+        integer("fan_out", 50, "Rows of weight.", 1, MAX_FEATURES),
+        flag("bias", True, "Whether there is one."),
+        seed_input("Of the random tensors."),
     ),
     answer=answer,
     listings=listings(

@@ -18,6 +18,7 @@ from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations import functions
 from chainrule.foundations.gradient_check import as_tuple
+from chainrule.spec.values import Key
 
 MAX_NUMEL = 36
 """Elements of each typed tensor."""
@@ -122,44 +123,36 @@ def _call(name: str, arguments: tuple[str, ...], first: int | None = None) -> st
     return f"{name}({', '.join([*arguments[:start], *(f'{each}={each}' for each in arguments[start:])])})"
 
 
+_WEIGHT = "Of linear_function: (fan_out, fan_in), as PyTorch's layers have it."
+_GRAD_OUTPUT = "The gradient that comes back to each output that is used; broadcast to its shape."
+_MATERIALIZE = "Whether sin_cos gets zeros for an output that is not used, or None."
+
+
+def _wanted(name: str, label: str) -> Key:
+    doc = f"Whether autograd is to find {label}'s gradient."
+    return flag(f"{name}_requires_grad", True, doc, label=f"{label} requires grad")
+
+
 PAGE = Page(
     name="functions",
     title="Custom Functions",
     seed="001 Extending torch.autograd · 003 torch.autograd.Function · 004 Uses of a custom Function",
     lead="A torch.autograd.Function is a forward and the backward that belongs to it; autograd carries the rest.",
     inputs=(
-        choice("function", "linear_function", "Function", "Which one is called.", choices=tuple(FUNCTIONS)),
-        tensor("x", "1,-2,0.5;3,0,-1", "inp", "The input; for linear_function (batch, fan_in).", max_numel=MAX_NUMEL),
-        flag("x_requires_grad", True, "inp requires grad", "Whether autograd is to find inp's gradient."),
-        tensor(
-            "weight",
-            "0.5,-1,2;1,1,-0.5",
-            "weight",
-            "Of linear_function: (fan_out, fan_in), as PyTorch's layers have it.",
-            max_numel=MAX_NUMEL,
-            dims=(2,),
-        ),
-        flag("weight_requires_grad", True, "weight requires grad", "Whether autograd is to find weight's gradient."),
-        tensor("bias", "0.1,-0.2", "bias", "Of linear_function: (fan_out,).", max_numel=MAX_NUMEL, dims=(1,)),
-        flag("bias_requires_grad", True, "bias requires grad", "Whether autograd is to find bias's gradient."),
-        choice("has_bias", BIASES[0], "bias is", "What linear_function gets as its bias.", choices=BIASES),
-        number("constant", "3", "constant", "Of mul_constant: a number.", minimum=-1e6, maximum=1e6),
-        tensor(
-            "grad_output",
-            "1",
-            "grad_output",
-            "The gradient that comes back to each output that is used; broadcast to its shape.",
-            max_numel=MAX_NUMEL,
-        ),
+        choice("function", "linear_function", "Which one is called.", tuple(FUNCTIONS), label="Function"),
+        tensor("x", "1,-2,0.5;3,0,-1", "The input; for linear_function (batch, fan_in).", MAX_NUMEL, label="inp"),
+        _wanted("x", "inp"),
+        tensor("weight", "0.5,-1,2;1,1,-0.5", _WEIGHT, MAX_NUMEL, dims=(2,)),
+        _wanted("weight", "weight"),
+        tensor("bias", "0.1,-0.2", "Of linear_function: (fan_out,).", MAX_NUMEL, dims=(1,)),
+        _wanted("bias", "bias"),
+        choice("has_bias", BIASES[0], "What linear_function gets as its bias.", BIASES, label="bias is"),
+        number("constant", "3", "Of mul_constant: a number.", -1e6, 1e6),
+        tensor("grad_output", "1", _GRAD_OUTPUT, MAX_NUMEL),
         choice(
-            "used", BOTH, "outputs used", "Which outputs of sin_cos the loss depends on.", choices=(BOTH, "sin", "cos")
+            "used", BOTH, "Which outputs of sin_cos the loss depends on.", (BOTH, "sin", "cos"), label="outputs used"
         ),
-        flag(
-            "materialize_grads",
-            True,
-            "materialize grads",
-            "Whether sin_cos gets zeros for an output that is not used, or None.",
-        ),
+        flag("materialize_grads", True, _MATERIALIZE, label="materialize grads"),
     ),
     answer=answer,
     listings=(

@@ -10,7 +10,7 @@ import torch
 
 from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS, CustomFunction
 from chainrule.chapter.finite_differences import STEPS, expected_error
-from chainrule.chapter.inputs import choice, flag, integer, number
+from chainrule.chapter.inputs import choice, flag, integer, number, seed_input
 from chainrule.chapter.page import Link, Listing, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations import gradient_check as textbook
@@ -90,28 +90,24 @@ def solution(case: CustomFunction) -> dict[str, Any] | None:
     return {"line": line, "wrong": found.wrong, "right": found.right, "shows": found.shows}
 
 
+_CHECKED = "What is checked: a Function of the chapter, or one with a mistake in its backward."
+
 PAGE = Page(
     name="gradcheck",
     title="Gradient check",
     seed="001 Extending torch.autograd: gradcheck",
     lead="A backward is right when its Jacobian is the one that differences of the forward give, element by element.",
     inputs=(
-        choice(
-            "function",
-            "linear_function",
-            "Function",
-            "What is checked: a Function of the chapter, or one with a mistake in its backward.",
-            choices=tuple(CASES),
-        ),
-        choice("dtype", "float64", "dtype", "Which of the two checks the heatmaps show.", choices=tuple(DTYPES)),
-        number("eps", "1e-6", "eps", "Half the width of the difference.", minimum=1e-12, maximum=1.0),
-        number("atol", "1e-5", "atol", "Absolute tolerance.", minimum=0.0, maximum=1.0),
-        number("rtol", "1e-3", "rtol", "Tolerance relative to the numeric value.", minimum=0.0, maximum=1.0),
-        integer("batch", 3, "batch", "Rows of inp.", minimum=1, maximum=MAX_SIZE),
-        integer("n", 3, "n", "Columns of inp.", minimum=1, maximum=MAX_SIZE),
-        integer("fan_out", 2, "fan_out", "Outputs of linear_function.", minimum=1, maximum=MAX_SIZE),
-        integer("seed", 42, "seed", "Of the random point.", minimum=0, maximum=2**31 - 1),
-        flag("kink", False, "first element at 0", "Puts the first element of the first input on relu's kink."),
+        choice("function", "linear_function", _CHECKED, tuple(CASES), label="Function"),
+        choice("dtype", "float64", "Which of the two checks the heatmaps show.", tuple(DTYPES)),
+        number("eps", "1e-6", "Half the width of the difference.", 1e-12, 1.0),
+        number("atol", "1e-5", "Absolute tolerance.", 0.0, 1.0),
+        number("rtol", "1e-3", "Tolerance relative to the numeric value.", 0.0, 1.0),
+        integer("batch", 3, "Rows of inp.", 1, MAX_SIZE),
+        integer("n", 3, "Columns of inp.", 1, MAX_SIZE),
+        integer("fan_out", 2, "Outputs of linear_function.", 1, MAX_SIZE),
+        seed_input("Of the random point."),
+        flag("kink", False, "Puts the first element of the first input on relu's kink.", label="first element at 0"),
     ),
     answer=answer,
     listings=(

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from chainrule import stopping
-from chainrule.chapter.inputs import choice, flag, integer, number
+from chainrule.chapter.inputs import choice, flag, integer, number, seed_input
 from chainrule.chapter.layer_stack import (
     FURTHER_DRAWS,
     Setting,
@@ -30,8 +30,6 @@ from chainrule.foundations.layers import lin, relu
 
 MAX_DEPTH = 64
 """Layers of the stack; the explorer's default limit."""
-
-MAX_SEED = 2**31 - 1
 
 # torch_default draws biases as well, which the chapter's experiments do not have.
 CHOICES = tuple(name for name in SCHEMES if name != "torch_default")
@@ -291,14 +289,14 @@ PAGE = Page(
     seed="002 Defining and Initializing a Layer",
     lead="A layer multiplies the spread of what it is given; fifty layers do it fifty times.",
     inputs=(
-        choice("init", "standard_normal", "scheme", "How the weights are drawn.", choices=CHOICES),
-        number("scale", "1", "scale", "Multiplies every weight: the same draw, rescaled.", minimum=1e-4, maximum=1e4),
-        integer("n_in", 100, "n_in", "Inputs of the layer, and the width of the stack.", minimum=1, maximum=256),
-        integer("hidden", 50, "hidden", "Outputs of the one layer.", minimum=1, maximum=256),
-        integer("depth", 50, "depth", "Layers of the stack.", minimum=1, maximum=MAX_DEPTH),
-        integer("batch", 200, "batch", "Rows of x.", minimum=1, maximum=256),
-        flag("relu", False, "relu after every layer", "Whether the stack rectifies."),
-        integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),
+        choice("init", "standard_normal", "How the weights are drawn.", CHOICES, label="scheme"),
+        number("scale", "1", "Multiplies every weight: the same draw, rescaled.", 1e-4, 1e4),
+        integer("n_in", 100, "Inputs of the layer, and the width of the stack.", 1, 256),
+        integer("hidden", 50, "Outputs of the one layer.", 1, 256),
+        integer("depth", 50, "Layers of the stack.", 1, MAX_DEPTH),
+        integer("batch", 200, "Rows of x.", 1, 256),
+        flag("relu", False, "Whether the stack rectifies.", label="relu after every layer"),
+        seed_input("Of all draws."),
     ),
     answer=answer,
     listings=listings(lin, relu, layers_of, draw),

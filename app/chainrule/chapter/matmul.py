@@ -14,7 +14,7 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import integer, text
+from chainrule.chapter.inputs import integer, seed_input, text
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations.matmul import RUNGS
@@ -194,6 +194,7 @@ def read_rungs(given: str) -> tuple[str, ...]:
     return tuple(name for name in RUNGS if name in names)
 
 
+_RUNGS = f"a list of names out of {', '.join(RUNGS)}, with commas between them"
 _RUNG = rf"\s*({'|'.join(map(re.escape, RUNGS))})\s*"
 
 PAGE = Page(
@@ -202,19 +203,11 @@ PAGE = Page(
     seed="002 Matrix Multiplication from Scratch",
     lead="Three nested loops, and what becomes of them when one after the other is left to PyTorch.",
     inputs=(
-        integer("m", 5, "m", "Rows of a and of the product.", minimum=1, maximum=MAX_SIZE),
-        integer("k", 784, "k", "Columns of a, rows of b: what is summed over.", minimum=1, maximum=MAX_SIZE),
-        integer("n", 10, "n", "Columns of b and of the product.", minimum=1, maximum=MAX_SIZE),
-        integer("seed", 42, "seed", "Of the two matrices, drawn from N(0, 1).", minimum=0, maximum=2**31 - 1),
-        text(
-            "rungs",
-            ",".join(RUNGS),
-            "rungs",
-            "Which of the five run.",
-            read=read_rungs,
-            allowed=f"a list of names out of {', '.join(RUNGS)}, with commas between them",
-            pattern=rf"{_RUNG}(,{_RUNG})*",
-        ),
+        integer("m", 5, "Rows of a and of the product.", 1, MAX_SIZE),
+        integer("k", 784, "Columns of a, rows of b: what is summed over.", 1, MAX_SIZE),
+        integer("n", 10, "Columns of b and of the product.", 1, MAX_SIZE),
+        seed_input("Of the two matrices, drawn from N(0, 1)."),
+        text("rungs", ",".join(RUNGS), "Which of the five run.", read_rungs, _RUNGS, rf"{_RUNG}(,{_RUNG})*"),
     ),
     answer=answer,
     listings=tuple(Listing(name, rung) for name, rung in RUNGS.items()),
