@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -74,13 +75,10 @@ def read_equation(given: str, written: str, shapes: Sequence[Sequence[int]]) -> 
     try:
         return parse(equation)
     except EinsumError as error:
-        raise explained(error, equation, written, shapes_of_letters(equation), None) from None
-
-
-def shapes_of_letters(equation: str) -> list[tuple[int, ...]]:
-    """A dimension of size 1 for each letter left of the arrow: with these shapes PyTorch complains of the equation."""
-    parts = equation.partition("->")[0].split(",")
-    return [(1,) * sum(character in LETTERS for character in part) for part in parts]
+        # With dimensions of size 1, one per letter left of the arrow, PyTorch complains of the equation.
+        parts = equation.partition("->")[0].split(",")
+        letters = [(1,) * sum(character in LETTERS for character in part) for part in parts]
+        raise explained(error, equation, written, letters, None) from None
 
 
 def explained(
@@ -132,18 +130,13 @@ def check_sizes(contraction: Contraction) -> None:
     # A size of 0 makes the whole product 0, but not PyTorch's intermediate results.
     products = math.prod(max(index.size, 1) for index in contraction.indices)
     largest = max(math.prod(max(size, 1) for size in shape) for shape in (*contraction.shapes, contraction.shape))
+    message, limit = "", 0
     if products > MAX_PRODUCTS:
-        raise InputError(
-            f"shapes: {products} products would be added up, at most {MAX_PRODUCTS} are computed here",
-            field="shapes",
-            limit=MAX_PRODUCTS,
-        )
-    if largest > MAX_NUMEL:
-        raise InputError(
-            f"shapes: an operand or the result would have {largest} elements, at most {MAX_NUMEL} are computed here",
-            field="shapes",
-            limit=MAX_NUMEL,
-        )
+        message, limit = f"{products} products would be added up, at most {MAX_PRODUCTS}", MAX_PRODUCTS
+    elif largest > MAX_NUMEL:
+        message, limit = f"an operand or the result would have {largest} elements, at most {MAX_NUMEL}", MAX_NUMEL
+    if limit:
+        raise InputError(f"shapes: {message} are computed here", field="shapes", limit=limit)
 
 
 def draw_operands(shapes: Sequence[Sequence[int]], seed: int) -> list[Tensor]:
@@ -172,12 +165,7 @@ def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, A
         "shape": list(contraction.shape),
         "indices": [explain_index(index, len(operands)) for index in contraction.indices],
         "operands": [
-            {
-                "name": name,
-                "subscripts": write_subscripts(subscripts),
-                "dimensions": list(dimensions),
-                **json_tensor(operand),
-            }
+            {"name": name, "subscripts": write_subscripts(subscripts), "dimensions": dimensions, **json_tensor(operand)}
             for name, subscripts, dimensions, operand in zip(
                 names, equation.operands, contraction.operands, operands, strict=True
             )
@@ -200,40 +188,25 @@ def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, A
 
 def explain_index(index: Index, operand_count: int) -> dict[str, Any]:
     """The fields of an index, and its "explanation"."""
-    return {
-        "name": index.name,
-        "size": index.size,
-        "role": index.role,
-        "is_ellipsis": index.is_ellipsis,
-        "is_diagonal": index.is_diagonal,
-        "stretched": list(index.stretched),
-        "occurrences": [
-            {"operand": each.operand, "dimension": each.dimension, "size": each.size} for each in index.occurrences
-        ],
-        "output": index.output,
-        "explanation": describe_index(index, operand_count),
+    several = " and ".join(f"t{operand}" for operand in sorted({each.operand for each in index.occurrences}))
+    roles = {
+        "summed": f"not in the output: the {'products' if operand_count > 1 else 'elements'} are added up along it",
+        "batch": f"in the output, and {several} go through it together",
+        "broadcast": "a dimension behind `...`, aligned from the last one",
+        "kept": f"in the output, and in {several} alone",
     }
-
-
-def describe_index(index: Index, operand_count: int) -> str:
-    """The index's role in the sum, in words."""
-    operands = sorted({each.operand for each in index.occurrences})
-    several = " and ".join(f"t{operand}" for operand in operands)
-    parts: list[str] = []
-    if index.role == "summed":
-        in_all = "the products are" if operand_count > 1 else "the elements are"
-        parts.append(f"not in the output: {in_all} added up along it")
-    elif index.role == "batch":
-        parts.append(f"in the output, and {several} go through it together")
-    elif index.role == "broadcast":
-        parts.append("a dimension behind `...`, aligned from the last one")
-    else:
-        parts.append(f"in the output, and in {several} alone")
+    parts = [roles[index.role]]
     if index.is_diagonal:
         parts.append("repeated in one operand: only its diagonal is read")
     if index.stretched:
         parts.append(f"{' and '.join(f't{each}' for each in index.stretched)} has size 1 there and is stretched")
-    return "; ".join(parts)
+    return {
+        **asdict(index),
+        "is_ellipsis": index.is_ellipsis,
+        "is_diagonal": index.is_diagonal,
+        "stretched": index.stretched,
+        "explanation": "; ".join(parts),
+    }
 
 
 def write_subscripts(subscripts: Sequence[Subscript]) -> str:
