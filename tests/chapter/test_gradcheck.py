@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS
-from chainrule.chapter.finite_differences import STEPS, expected_error
-from chainrule.chapter.gradcheck import CASES, DTYPES, MAX_SIZE, PAGE
+
+from chainrule.chapter.gradcheck import CASES, DTYPES, MAX_SIZE, PAGE, STEPS, expected_error
 from chainrule.foundations.exercises import SOLUTIONS
 
 

@@ -6,9 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.chapter import layer_stack
-from chainrule.chapter.initialization import CHOICES, EXPERIMENTS, PAGE, _experiments, _outcomes
-from chainrule.chapter.layer_stack import Setting, cost, expected, other_seeds, run
+from chainrule.chapter import initialization
+from chainrule.chapter.initialization import (
+    CHOICES,
+    EXPERIMENTS,
+    PAGE,
+    Setting,
+    _experiments,
+    _outcomes,
+    cost,
+    expected,
+    other_seeds,
+    run,
+)
+
 from chainrule.chapter.tensor_summary import BINS, moments, spread, summary
 from chainrule.foundations.initialization import SCHEMES, draw
 from chainrule.run import trace_spec
@@ -151,7 +162,7 @@ def test_a_batch_of_one_draws_a_limited_number_of_weights(monkeypatch, given, mo
         drawn.append(scheme)
         return draw(scheme, *of)
 
-    monkeypatch.setattr(layer_stack, "draw", counted)
+    monkeypatch.setattr(initialization, "draw", counted)
     PAGE.ask(given)
     assert 65 <= len(drawn) <= most
 

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "app" / "chainrule"
 
 # The standard library's modules that reach out, and the modules that import them: of the command line, or for what no
 # client chooses.
-BUILDS = {"foundations.linear_extension.build", "foundations.linear_extension.compilation"}
+BUILDS = {"foundations.linear_extension.build"}
 MODULES = {
     **{
         name: set()
@@ -42,7 +42,7 @@ CALLS = {
     # web.main: Compute.open(); dump.opened: a file that `chainrule open` was given; web.view: a browser
     "open": {*BUILDS, "__main__", "web.main", "dump.opened", "web.view"},
     "load": {
-        *("foundations.linear_extension.compilation", "foundations.linear_extension.library"),
+        *("foundations.linear_extension.build", "foundations.linear_extension.library"),
         *("gradcheck.command", "__main__"),  # a file of the user's, named on the command line
         "web.api",  # OpenDump.load(): a dump that `chainrule open` was given, by its number
     },

@@ -1,9 +1,14 @@
-"""The difference of two results that ought to be the same."""
+"""The difference of two results that ought to be the same, and the result of an attempt."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
+
+Result = TypeVar("Result")
 
 
 def max_difference(result: Tensor, expected: Tensor) -> float:
@@ -15,3 +20,11 @@ def max_difference(result: Tensor, expected: Tensor) -> float:
     same = (wide == wide_expected) | (wide.isnan() & wide_expected.isnan())
     differences = torch.where(same, torch.zeros_like(wide), (wide - wide_expected).abs())
     return float(differences.max()) if differences.numel() else 0.0
+
+
+def attempt(compute: Callable[[], Result]) -> tuple[Result | None, str | None]:
+    """A result and None, or None and PyTorch's error message."""
+    try:
+        return compute(), None
+    except RuntimeError as error:
+        return None, str(error)

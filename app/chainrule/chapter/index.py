@@ -95,7 +95,7 @@ _TABLE = """
     class Linear(nn.Module)
 003 | C++ CUDA extension, module and test | extension | \
         foundations/linear_extension/linear.cpp foundations/linear_extension/linear_cuda.cu \
-        foundations/linear_extension/build.py foundations/linear_extension/compilation.py
+        foundations/linear_extension/build.py
     torch.utils.cpp_extension | linear layer in C++
 004 | Exp | functions | foundations/functions.py
     class Exp(Function) | ctx.save_for_backward(result)

@@ -307,8 +307,11 @@ def _gives_zeros(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:
 
 
 def _all_identical(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
-    return len(first) == len(second) and all(map(_identical, first, second))
+    return len(first) == len(second) and all(
+        a.shape == b.shape and bool(same_elements(a, b).all()) for a, b in zip(first, second, strict=True)
+    )
 
 
-def _identical(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+def same_elements(a: Tensor, b: Tensor) -> Tensor:
+    """Where two tensors of one shape are equal; NaN equals NaN."""
+    return (a == b) | (a.isnan() & b.isnan())

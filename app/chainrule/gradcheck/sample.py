@@ -37,12 +37,7 @@ WORK = 100_000_000
 
 
 def check_call(function: type[Function], arguments: tuple[Any, ...], file: str) -> dict[str, Any]:
-    """Check a custom Function at arguments that it was called with, of any size.
-
-    Args:
-        function: the Function.
-        arguments: of its `apply`.
-        file: the file it comes from, as a message shows it.
+    """Check a custom Function at arguments that its `apply` was called with, of any size; `file` is for messages.
 
     Returns:
         The report of `check`, and "sampled": null, or {"columns": [checked, of], "rows": [checked, of]}. In the report
