@@ -8,6 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from chainrule.foundations.gradient_check import same_elements
+
 Result = TypeVar("Result")
 
 
@@ -17,7 +19,7 @@ def max_difference(result: Tensor, expected: Tensor) -> float:
     NaN equals NaN, and ∞ equals ∞. A NaN in only one of the tensors makes the difference NaN.
     """
     wide, wide_expected = result.double(), expected.double()
-    same = (wide == wide_expected) | (wide.isnan() & wide_expected.isnan())
+    same = same_elements(wide, wide_expected)
     differences = torch.where(same, torch.zeros_like(wide), (wide - wide_expected).abs())
     return float(differences.max()) if differences.numel() else 0.0
 

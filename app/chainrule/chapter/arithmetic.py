@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -120,9 +121,11 @@ def _why(name: str, x: float, y: float) -> str:
 
 def reduce_all(result: Tensor | None) -> dict[str, dict[str, Any]]:
     """Every reduction to one element: {"value", "dtype", "error": PyTorch's message or None}."""
+    if result is None:
+        return {}
     found = {}
-    for name in () if result is None else REDUCTIONS:
-        reduced, error = attempt(lambda name=name: reduction(result, name))
+    for name in REDUCTIONS:
+        reduced, error = attempt(partial(reduction, result, name))
         there = {} if reduced is None else json_tensor(reduced)
         found[name] = {"value": there.get("values"), "dtype": there.get("dtype"), "error": error}
     return found

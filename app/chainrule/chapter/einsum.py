@@ -60,7 +60,8 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         raise explained(error, equation.text, "shapes", shapes, equation) from None
     check_sizes(contraction)
     stopping.check()
-    operands = draw_operands(shapes, values["seed"])
+    generator = torch.Generator().manual_seed(values["seed"])
+    operands = [torch.randn(tuple(shape), generator=generator) for shape in shapes]
     return {"written_as": written, **explain(contraction, operands)}
 
 
@@ -93,7 +94,7 @@ def explained(
             "position": error.position,
             "explanation": str(error),
             "torch": None if shapes is None else torch_message(given, shapes),
-            "shapes": None if equation is None or shapes is None else write_shapes(fitting_shapes(equation, shapes)),
+            "shapes": None if equation is None or shapes is None else fitting_shapes(equation, shapes),
         },
     )
 
@@ -107,8 +108,8 @@ def torch_message(equation: str, shapes: Sequence[Sequence[int]]) -> str | None:
     return None
 
 
-def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Shapes that fit an equation: the given sizes where possible, else 2, 3, 4, … per index."""
+def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> str:
+    """Shapes that fit an equation, as they are typed: the given sizes where possible, else 2, 3, 4, … per index."""
     sizes: dict[str, int] = {}
     for subscripts, shape in zip(equation.operands, shapes, strict=False):
         if len(shape) == len(subscripts) and ELLIPSIS not in {each.name for each in subscripts}:
@@ -117,12 +118,7 @@ def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> list[
     for subscripts in equation.operands:
         for each in subscripts:
             sizes.setdefault(each.name, 2 + len(sizes) % 4)
-    return [tuple(sizes[each.name] for each in subscripts) for subscripts in equation.operands]
-
-
-def write_shapes(shapes: Sequence[Sequence[int]]) -> str:
-    """`3,2,5;3,5,4`, with `()` for a scalar."""
-    return ";".join(",".join(map(str, shape)) or "()" for shape in shapes)
+    return ";".join(",".join(str(sizes[each.name]) for each in part) or "()" for part in equation.operands)
 
 
 def check_sizes(contraction: Contraction) -> None:
@@ -137,12 +133,6 @@ def check_sizes(contraction: Contraction) -> None:
         message, limit = f"an operand or the result would have {largest} elements, at most {MAX_NUMEL}", MAX_NUMEL
     if limit:
         raise InputError(f"shapes: {message} are computed here", field="shapes", limit=limit)
-
-
-def draw_operands(shapes: Sequence[Sequence[int]], seed: int) -> list[Tensor]:
-    """Standard normal operands, all drawn from one generator."""
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(tuple(shape), generator=generator) for shape in shapes]
 
 
 def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def on_gpu(sizes: tuple[int, int, int], has_bias: bool, seed: int, state: Mappin
 
 def built_state() -> dict[str, Any]:
     """Whether the extension loads, and why not; "broken": it is built, but does not load."""
-    state = {"built": False, "broken": False, "with_cuda": False, "file": None, "reason": None}
+    state: dict[str, Any] = {"built": False, "broken": False, "with_cuda": False, "file": None, "reason": None}
     try:
         loaded = extension.load_extension()
     except extension.ExtensionNotBuiltError as error:

@@ -17,6 +17,7 @@ from chainrule.chapter.style_code import PAIRS, TITLES, side_by_side
 from chainrule.dump.json_values import json_number
 from chainrule.errors import InputError
 from chainrule.foundations import layer_function, layers, misprints, modules
+from chainrule.foundations.gradient_check import same_elements
 from chainrule.foundations.initialization import generator_for
 from chainrule.foundations.styles import LEAVES, STYLES, Pass, run_style
 
@@ -44,7 +45,10 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     dtype = getattr(torch, values["dtype"])
     given = [tensor.to(dtype) for tensor in (x, targ, *parameters)]
-    passes = {name: _run(name, given) for name in STYLES}
+    passes = {}
+    for name in STYLES:
+        stopping.check()
+        passes[name] = run_style(name, *given)
     stopping.check()
     return {
         "code": side_by_side(),
@@ -52,11 +56,6 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         "misprint": run_misprint(),
         "modules": run_modules(values["n_in"], values["hidden"], values["n_out"], values["seed"], x, targ),
     }
-
-
-def _run(name: str, given: Sequence[Tensor]) -> Pass:
-    stopping.check()
-    return run_style(name, *given)
 
 
 def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
@@ -113,7 +112,7 @@ def _apart(one: Pass, other: Pass, by: Callable[[Tensor, Tensor], float]) -> flo
 
 def _differ(one: Tensor, other: Tensor) -> float:
     """The number of different elements; NaN equals NaN."""
-    return float((~((one == other) | (one.isnan() & other.isnan()))).sum())
+    return float((~same_elements(one, other)).sum())
 
 
 def run_misprint() -> dict[str, Any]:

@@ -35,14 +35,9 @@ EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """The two Jacobians of one output with respect to one input: (output elements, input elements) each.
+    """The two Jacobians of one output with respect to one input, by position: (output elements, input elements) each.
 
-    Attributes:
-        output: position among the outputs.
-        input: position among the inputs.
-        analytic: what backward says.
-        numeric: what the differences say.
-        tolerance: atol + rtol · |numeric|.
+    `analytic` is backward's, `numeric` that of the differences; `tolerance` is atol + rtol · |numeric|.
     """
 
     output: int
@@ -119,14 +114,9 @@ class GradientCheck:
 def gradient_check(
     f: Checked, inputs: Sequence[Any], *, eps: float = EPS, atol: float = ATOL, rtol: float = RTOL
 ) -> GradientCheck:
-    """Hold the gradients of f at a point against differences.
+    """Hold the gradients of f, such as `MyFunction.apply`, at a point against differences of half the width `eps`.
 
-    Args:
-        f: a function of the inputs, such as `MyFunction.apply`; of its outputs those that require grad are checked.
-        inputs: the point; tensors that require grad are differentiated, all else is passed on as it is.
-        eps: half the width of the difference.
-        atol: absolute tolerance.
-        rtol: tolerance relative to the numeric value.
+    The inputs and the outputs that require grad are checked; all other inputs are passed on as they are.
 
     Raises:
         ValueError: no input requires grad, or no output does.
