@@ -15,8 +15,9 @@ def ask(**given):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("linear_extension")
-@pytest.mark.parametrize("bias", ["true", "false"])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 100, 50), (MAX_BATCH, MAX_FEATURES, MAX_FEATURES)])
+@pytest.mark.parametrize(
+    ("sizes", "bias"), [((1, 1, 1), "true"), ((64, 100, 50), "false"), ((MAX_BATCH, *[MAX_FEATURES] * 2), "true")]
+)
 def test_every_style_computes_the_same_to_rounding(sizes, bias):
     answer = ask(bias=bias, **dict(zip(("batch", "fan_in", "fan_out"), sizes, strict=True)))
     styles = answer["race"]["styles"]
