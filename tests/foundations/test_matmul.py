@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from chainrule.foundations.matmul import RUNGS
 
-SIZES = st.integers(1, 6)
+SIZES = st.integers(0, 6)
 
 
 @pytest.mark.parametrize("name", RUNGS)
@@ -17,13 +17,6 @@ def test_every_rung_is_torchs_product(name, m, k, n, seed):
     c = RUNGS[name](a, b)
     assert c.dtype == torch.float64
     torch.testing.assert_close(c, torch.matmul(a, b), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", RUNGS)
-@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (3, 1, 2), (1, 5, 1), (2, 0, 3), (0, 2, 3), (2, 3, 0)])
-def test_products_of_one_of_nothing_and_of_outer_shape(name, m, k, n):
-    a, b = normal(0, m, k), normal(1, k, n)
-    torch.testing.assert_close(RUNGS[name](a, b), a @ b, rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("name", RUNGS)
