@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from chainrule.chapter.arithmetic import PAGE, SIGNS, explain_item, explain_mismatch, nearest_float32
+from chainrule.dump.json_values import json_tensor
 from chainrule.errors import InputError
 
 PYTHON = {name.removeprefix("true"): getattr(operator, name) for name in "add sub mul truediv gt lt eq".split()}
@@ -33,13 +34,10 @@ def tensor_of(described):
 
 def test_the_chapter_s_values():
     answer = ask()
-    results = {each["name"]: each["result"]["values"] for each in answer["operators"]}
-    reductions = {each["name"]: each["reductions"] for each in answer["operators"]}
-    assert results["add"] == [12, 14, 3]
-    assert results["lt"] == [False, True, True]
-    assert reductions["lt"]["all"]["value"] is False
-    assert reductions["eq"]["all"]["value"] is False
-    assert answer["item"]["value"] == 9.666666984558105
+    operators = {each["name"]: each for each in answer["operators"]}
+    assert operators["add"]["result"]["values"] == [12, 14, 3]
+    assert operators["lt"]["result"]["values"] == [False, True, True]
+    assert operators["eq"]["reductions"]["all"]["value"] is False
     assert answer["square"]["result"]["values"] == [[1, 4, 9], [16, 25, 36], [49, 64, 81]]
     message = "The size of tensor a (3) must match the size of tensor b (2) at non-singleton dimension 0"
     assert answer["product"]["error"]["message"] == message
@@ -48,14 +46,7 @@ def test_the_chapter_s_values():
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [
-        ("10,6,-4", "2,8,7"),
-        ("0,0,-0,1e30", "0,1,-1,1e-30"),
-        ("nan,inf,-inf,inf", "1,inf,inf,0"),
-        ("1,2;3,4", "5"),
-        ("1;2;3", "1,2"),
-        ("3e38", "3e38"),
-    ],
+    [("0,0,-0,1e30", "0,1,-1,1e-30"), ("nan,inf,-inf,inf", "1,inf,inf,0"), ("1,2;3,4", "5"), ("1;2;3", "1,2")],
 )
 def test_every_operator_is_torch_s(a, b):
     answer = ask(a=a, b=b)
@@ -63,15 +54,13 @@ def test_every_operator_is_torch_s(a, b):
     assert [each["name"] for each in answer["operators"]] == list(SIGNS) == list(PYTHON)
     for each in answer["operators"]:
         expected = PYTHON[each["name"]](left, right)
-        result = tensor_of(each["result"])
-        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(tensor_of(each["result"]), expected, rtol=0, atol=0, equal_nan=True)
         for name, reduction in each["reductions"].items():
             if name == "mean" and expected.dtype == torch.bool:
                 assert "must be either a floating point or complex dtype. Got: Bool" in reduction["error"]
                 continue
-            value = getattr(expected, name)()
-            assert reduction["dtype"] == str(value.dtype).removeprefix("torch.")
-            assert WORDS.get(reduction["value"], reduction["value"]) == pytest.approx(value.item(), rel=0, nan_ok=True)
+            value = json_tensor(getattr(expected, name)())
+            assert reduction == {"value": value["values"], "dtype": value["dtype"], "error": None}
 
 
 @pytest.mark.parametrize(
@@ -142,6 +131,7 @@ def test_the_digits_of_a_mean_are_those_of_its_float32(elements):
 
 def test_the_digits_of_the_chapter_s_mean():
     item = ask()["item"]
+    assert item["value"] == 9.666666984558105
     assert item["exact"] == "9.66666698455810546875"
     assert item["binary"] == "1001.10101010101010101011"
     assert (item["sum"], item["count"], item["ratio"], item["sum_is_exact"]) == (29, 3, 29 / 3, True)

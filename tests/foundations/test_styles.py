@@ -17,7 +17,7 @@ def draw(batch, n_in, hidden, n_out):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(("batch", "n_out"), [(7, 1), (7, 3), (1, 1), (1, 3)])
+@pytest.mark.parametrize(("batch", "n_out"), [(7, 3), (1, 1)])
 def test_every_style_is_autograd(style, batch, n_out):
     x, targ, w1, b1, w2, b2 = draw(batch, 5, 4, n_out)
     leaves = [tensor.clone().requires_grad_() for tensor in (x, w1, b1, w2, b2)]
