@@ -49,12 +49,14 @@ class Cubes(nn.Module):
 
 def through(function):
     """A model that applies a Function to the output of a linear layer."""
+    return type("Model", (nn.Linear,), {"forward": lambda self, x: function.apply(nn.Linear.forward(self, x))})(3, 3)
 
-    class Model(nn.Linear):
-        def forward(self, x):
-            return function.apply(super().forward(x))
 
-    return Model(3, 3)
+def made(forward, backward, name="Made"):
+    """A Function of two functions."""
+    return type(
+        name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    )
 
 
 def own(model, x, **options):
@@ -109,23 +111,16 @@ def test_only_the_wrong_call_fails_and_names_its_worst_place():
 
 
 def test_ops_of_an_inner_function_check_the_inner_function():
-    class Shifted(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return Cube.apply(x, 1.0, 1.0).exp()
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return Cube.apply(x, 0.001, 1.0).exp()
 
-        @staticmethod
-        def backward(ctx, gradient):
-            (x,) = ctx.saved_tensors
-            return 3 * x**2 * (x**3).exp() * gradient
-
-    class Model(nn.Linear):
-        def forward(self, x):
-            return Shifted.apply(super().forward(x) / 10)
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 0.003 * x**2 * (0.001 * x**3).exp() * gradient
 
     torch.manual_seed(0)
-    model = own(Model(3, 3), X)
+    model = own(through(made(forward, backward, "Shifted")), X)
     names = {name: check_node(model, WhatIf(), ops_called(model, name)[0])["name"] for name in ("pow", "exp")}
     assert names == {"pow": "Cube", "exp": "Shifted"}
 
@@ -190,29 +185,22 @@ def test_boolean_and_other_outputs_are_skipped(width):
 
 
 def test_small_inputs_beside_large_ones_are_checked_completely():
-    class Weighed(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, scale):
-            ctx.save_for_backward(x, scale)
-            return x * scale
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * scale
 
-        @staticmethod
-        def backward(ctx, gradient):
-            x, scale = ctx.saved_tensors
-            return gradient * scale, (gradient * x).sum(0) * torch.tensor([1.0, 1.0, 7.0])
+    def backward(ctx, gradient):
+        x, scale = ctx.saved_tensors
+        return gradient * scale, (gradient * x).sum(0) * torch.tensor([1.0, 1.0, 7.0])
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(3))
-            self.layer = nn.Linear(3, 3)
+    weighed = made(forward, backward)
 
+    class Model(Gated):
         def forward(self, x):
-            return Weighed.apply(self.layer(x), self.scale)
+            return weighed.apply(x + 0 * self.scale, self.scale)
 
-    model = own(Model(), torch.randn(1000, 3))
-    (op,) = ops_called(model, "mul")
-    checks = check_node(model, WhatIf(), op)["checks"]["float64"]["comparisons"]
+    model = own(Model(3), torch.randn(1000, 3))
+    checks = check_node(model, WhatIf(), ops_called(model, "mul")[-1])["checks"]["float64"]["comparisons"]
     by_input = {check["input"]: check for check in checks}
     assert by_input["x"]["passed"]
     assert by_input["scale"]["size"][1] == 3
@@ -220,21 +208,14 @@ def test_small_inputs_beside_large_ones_are_checked_completely():
 
 
 def test_random_numbers_drawn_in_a_check_are_restored():
-    class Noise(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.factor = torch.rand(())
-            return x * ctx.factor
+    def forward(ctx, x):
+        ctx.factor = torch.rand(())
+        return x * ctx.factor
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * ctx.factor
-
-    model = own(through(Noise), X)
+    model = own(through(made(forward, lambda ctx, gradient: gradient * ctx.factor)), X)
     (op,) = ops_called(model, "mul")
     before = torch.get_rng_state()
-    report = check_node(model, WhatIf(), op)
-    assert not report["passed"], "it is another function each time"
+    assert not check_node(model, WhatIf(), op)["passed"], "it is another function each time"
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -254,34 +235,29 @@ def test_too_many_elements_are_refused(monkeypatch):
         check_node(model, WhatIf(), ops_called(model, "pow")[0])
 
 
-class Picky(torch.autograd.Function):
-    @staticmethod
-    def forward(_, x):
-        if x.dtype != torch.float32:
-            raise TypeError("float32 alone")
-        return x * 2
-
-    @staticmethod
-    def backward(_, gradient):
-        return gradient * 2
+def double_in_float32(_, x):
+    if x.dtype != torch.float32:
+        raise TypeError("float32 alone")
+    return x * 2
 
 
-class Raising(torch.autograd.Function):
-    @staticmethod
-    def forward(_, x):
-        return x * 2
-
-    @staticmethod
-    def backward(*_):
-        raise ValueError("no luck")
+def unlucky(*_):
+    raise ValueError("no luck")
 
 
 @pytest.mark.parametrize(
-    ("function", "says"),
-    [(Picky, "forward raised on float64 inputs: TypeError: float32 alone"), (Raising, ".*no luck")],
+    ("forward", "backward", "says"),
+    [
+        (
+            double_in_float32,
+            lambda _, gradient: gradient * 2,
+            "forward raised on float64 inputs: TypeError: float32 alone",
+        ),
+        (lambda _, x: x * 2, unlucky, ".*no luck"),
+    ],
 )
-def test_a_function_that_raises_is_refused_with_its_line(function, says):
-    model = own(through(function), X)
+def test_a_function_that_raises_is_refused_with_its_line(forward, backward, says):
+    model = own(through(made(forward, backward)), X)
     with pytest.raises(CheckError, match=rf"test_node.py:\d+: {says}") as told:
         check_node(model, WhatIf(), ops_called(model, "mul")[0])
     assert not told.value.message.startswith("/")
