@@ -28,10 +28,8 @@ SLOPE = 0.1
 class CustomFunction:
     """A Function and the same computation in torch's own operations (`plain`).
 
-    Attributes:
-        shapes: per argument of forward: the names of its sizes ("batch", "n", "fan_out"), or a number that stands for
-            itself.
-        third_derivative: at every element of the first input; None if it is 0 for every input.
+    `shapes`: per argument of forward the names of its sizes ("batch", "n", "fan_out"), or a number that stands for
+    itself. `third_derivative`: at every element of the first input; None if it is 0 for every input.
     """
 
     name: str

@@ -57,16 +57,13 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         "cuda_requirements": [_requirement(each) for each in cuda_requirements()],
         "check": check(seed, bias) if state["built"] else None,
         "race": race(*sizes, bias, seed, state),
-        "gpu": on_gpu(sizes, bias, seed, state) if has_gpu else None,
-    }
-
-
-def on_gpu(sizes: tuple[int, int, int], has_bias: bool, seed: int, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The check and the race on the current CUDA device."""
-    return {
-        "name": torch.cuda.get_device_name(),
-        "check": check(seed, has_bias, "cuda"),
-        "race": race(*sizes, has_bias, seed, state, "cuda"),
+        "gpu": {
+            "name": torch.cuda.get_device_name(),
+            "check": check(seed, bias, "cuda"),
+            "race": race(*sizes, bias, seed, state, "cuda"),
+        }
+        if has_gpu
+        else None,
     }
 
 

@@ -160,13 +160,6 @@ PAGE = Page(
         *(Listing(case.name, case.function) for case in CASES.values()),
     ),
     links=tuple(
-        Link(f"{name} in the explorer", f"program={program}")
-        for name, program in {
-            "my_relu": "my_relu",
-            "exp": "exp",
-            "mul_constant": "mul_constant",
-            "linear_function": "linear_function",
-            "sin_cos": "two_outputs",
-        }.items()
+        Link(f"{name} in the explorer", f"program={'two_outputs' if name == 'sin_cos' else name}") for name in FUNCTIONS
     ),
 )

@@ -194,13 +194,9 @@ def explain_stack(setting: Setting, seed: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment whose result the chapter prints.
+    """An experiment whose result the chapter prints: mean and std, or the values of x[0:5, 0:5], its `window`.
 
-    Attributes:
-        preset: its name in the explorer.
-        printed: the printed mean and std; empty if the chapter prints values only.
-        window: x[0:5, 0:5], as printed.
-        signs: whether the signs in the window are known: the source text has lost every minus.
+    `preset` is its name in the explorer. `signs`: the window's are known; the source text has lost every minus.
     """
 
     preset: str
@@ -332,17 +328,9 @@ def _outcomes(seed: int) -> tuple[tuple[Mapping[str, Any], Mapping[str, Any]], .
 
 def _as_inputs(setting: Setting) -> str:
     """The query that makes this page run the experiment."""
-    wanted = {
-        "n_in": setting.n_in,
-        "batch": setting.batch,
-        "depth": 50,
-        "init": setting.init,
-        "scale": f"{setting.scale:g}",
-        "relu": "true" if setting.rectified else "false",
-    }
-    if setting.depth == 1:
-        wanted["hidden"] = setting.hidden
-    return "&".join(f"{name}={value}" for name, value in wanted.items())
+    relu, hidden = str(setting.rectified).lower(), f"&hidden={setting.hidden}" if setting.depth == 1 else ""
+    sizes = f"n_in={setting.n_in}&batch={setting.batch}&depth=50"
+    return f"{sizes}&init={setting.init}&scale={setting.scale:g}&relu={relu}{hidden}"
 
 
 PAGE = Page(

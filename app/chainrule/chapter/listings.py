@@ -33,12 +33,9 @@ CLASSES: Sequence[tuple[_TokenType, str]] = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of source.
+    """A line of source, by its number in its file, from 1: texts with the class of each, "" for plain.
 
-    Attributes:
-        number: in its file, from 1.
-        parts: texts with the class of each, "" for plain.
-        change: "new" if the previous listing lacks it, "old" if only the previous listing has it, else "".
+    `change`: "new" if the previous listing lacks it, "old" if only the previous listing has it, else "".
     """
 
     number: int

@@ -43,15 +43,9 @@ ROUNDINGS = 32
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The function to check.
+    """The function to check, a Function's class or a callable, by its name in a file. Raises CheckError for others.
 
-    Attributes:
-        function: a Function's class, or a callable.
-        name: its name in the file.
-        file: the file, as a message shows it where the function has no line in it.
-
-    Raises:
-        CheckError: it is neither.
+    A message shows `file` if the function has no line in it.
     """
 
     function: Any

@@ -33,13 +33,8 @@ def check_node(model: UserModel, what_if: WhatIf, op: str) -> dict[str, Any]:
 
     `op` is its id; a backward op stands for its forward op.
 
-    Returns:
-        The report of `sample.check_call`, and "op".
-
-    Raises:
-        NotFoundError: there is no such op.
-        CheckError: it belongs to no custom Function, or it cannot be checked; says why.
-        ChainruleError: see `Tracer.trace`.
+    Returns the report of `sample.check_call`, and "op". Raises NotFoundError if there is no such op, CheckError if it
+    belongs to no custom Function or cannot be checked, and the errors of `Tracer.trace`.
     """
     tracer = model.tracer()
     captured = _run(tracer, what_if, _call_of(tracer, what_if, op)).captured
