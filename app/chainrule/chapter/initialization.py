@@ -24,7 +24,6 @@ MAX_DEPTH = 64
 # torch_default draws biases as well, which the chapter's experiments do not have.
 CHOICES = tuple(name for name in SCHEMES if name != "torch_default")
 
-
 FURTHER_DRAWS = 10
 """Other seeds of the same experiment, whose lowest and highest figures are shown."""
 

@@ -165,6 +165,6 @@ def _nested(words: str) -> Any:
         raise ValueError(f"more than {MAX_DIMS} dimensions")
     numbers = re.sub(r"[^\[\],]+", lambda part: json.dumps(read_number(part[0])) if part[0].strip() else "", words)
     try:
-        return json.loads(re.sub(r"(?<=[^\[,]),\]", "]", numbers))
+        return json.loads(re.sub(r"(?<!\[),\]", "]", numbers))
     except json.JSONDecodeError:
         raise ValueError("its brackets and commas do not match") from None
