@@ -226,7 +226,7 @@ def test_a_race_stops_between_two_runs():
         return runs[-1]
 
     with stoppable(stop), pytest.raises(StoppedError):
-        measure(rung, torch.ones(2, 2), torch.ones(2, 2), budget=3600.0)
+        measure(lambda: rung(torch.ones(2, 2), torch.ones(2, 2)), budget=3600.0)
     assert len(runs) == 3
 
 

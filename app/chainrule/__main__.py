@@ -398,11 +398,12 @@ def build_extension(
     ] = False,
 ) -> None:
     """Compile the chapter's C++ extension, the linear operator, into this user's cache."""
-    from chainrule.chapter.build_extension import BuildError, build
+    from chainrule.foundations.linear_extension import ExtensionBuildError
+    from chainrule.foundations.linear_extension import build_extension as build
 
     try:
-        build(typer.echo, cuda=cuda, force=force, verbose=verbose)
-    except BuildError as error:
+        build(cuda=cuda, force=force, verbose=verbose, say=typer.echo)
+    except ExtensionBuildError as error:
         _fail(str(error), FAILED)
 
 

@@ -1,10 +1,9 @@
 import inspect
 
 import pytest
-import torch
 import torch.nn.functional as F  # noqa: N812
 
-from chainrule.chapter.backward import PAGE, STAGES, try_products
+from chainrule.chapter.backward import PAGE, STAGES
 from chainrule.chapter.reference_model import draw_model
 from chainrule.foundations import layers
 from chainrule.run import trace_spec
@@ -42,17 +41,16 @@ def test_every_quoted_line_is_in_its_function():
         function = getattr(layers, stage.listing)
         lines = [line.strip() for line in inspect.getsource(function).splitlines()]
         assert stage.call in [line.strip() for line in inspect.getsource(layers.forward_and_backward).splitlines()]
-        for rule in stage.rules:
-            assert rule.line in lines
+        for _, line, _ in stage.rules:
+            assert line in lines
 
 
 def test_every_gradient_has_its_derivation():
     answer = PAGE.ask(SMALL)
-    for gradient in gradients_of(answer).values():
-        equations = answer["derivations"][gradient["derivation"]]["equations"]
-        assert equations
-        assert all(each["mathml"].startswith("<math") for each in equations)
-    assert [each["says"] for each in answer["derivations"]["square"]["equations"]] == ["diff(sx**2, sx)"]
+    derivations = answer["derivations"]
+    assert {gradient["derivation"] for gradient in gradients_of(answer).values()} <= set(derivations)
+    assert all(each["mathml"].startswith("<math") for made in derivations.values() for each in made["equations"])
+    assert [each["says"] for each in derivations["square"]["equations"]] == ["diff(sx**2, sx)"]
 
 
 @pytest.mark.parametrize("layer", ["1", "2"])
@@ -60,6 +58,8 @@ def test_one_product_fits_where_the_sizes_differ(layer):
     trials = PAGE.ask({**SMALL, "layer": layer})["trials"]
     assert (trials["w"]["fitting"], trials["w"]["right"]) == (1, ["inp.t() @ out.g"])
     assert (trials["inp"]["fitting"], trials["inp"]["right"]) == (1, ["out.g @ w.t()"])
+    refused = next(each for each in trials["w"]["trials"] if each["code"] == "inp @ out.g")
+    assert "shapes cannot be multiplied" in refused["error"]
     transposes = [each["code"] for each in trials["w"]["trials"] if each["is_transpose"]]
     assert transposes == ["out.g.t() @ inp"]
 
@@ -71,42 +71,18 @@ def test_all_fit_and_one_is_right_where_the_sizes_are_equal():
         assert trials[tried]["right"] == [right]
 
 
-def test_shapes_that_do_not_multiply_have_torch_s_message():
-    a, b = torch.ones(3, 2), torch.ones(3, 4)
-    trials = try_products("w.g", torch.ones(2, 4), {"inp": a, "out.g": b})["trials"]
-    refused = next(each for each in trials if each["code"] == "inp @ out.g")
-    with pytest.raises(RuntimeError) as raised:
-        a @ b
-    assert refused["error"] == str(raised.value)
-    assert len(trials) == 8
-
-
 def test_the_squeeze_trap():
-    given = PAGE.read({})
-    x, targ, w1, b1, w2, b2 = draw_model(*(given[name] for name in ("batch", "n_in", "hidden", "n_out", "seed")))
-    out = layers.model(x, w1, b1, w2, b2)
+    x, targ, *parameters = draw_model(200, 100, 50, 1, 42)
+    out = layers.model(x, *parameters)
     traps = PAGE.ask({})["traps"]
     assert traps["unsqueezed_shape"] == [200, 200]
     assert traps["loss"] == pytest.approx(F.mse_loss(out.squeeze(1), targ).item(), rel=1e-6)
-    pairs = (out - targ).pow(2)
-    assert traps["unsqueezed_loss"] == pytest.approx(pairs.mean().item(), rel=1e-6)
-    assert abs(traps["loss"] - traps["unsqueezed_loss"]) > 0.01
+    assert traps["unsqueezed_loss"] == pytest.approx((out - targ).pow(2).mean().item(), rel=1e-6)
     assert PAGE.ask({"batch": "1"})["traps"]["squeezed"] == []
 
 
-@pytest.mark.parametrize("n_out", [1, 3, 7])
+@pytest.mark.parametrize("n_out", [1, 3])
 def test_the_printed_gradient_is_n_out_times_too_large(n_out):
     over_batch, bare = PAGE.ask({"n_out": str(n_out)})["traps"]["gradients"]
     assert over_batch["times_too_large"] == pytest.approx(n_out, rel=1e-5)
     assert bare["fits"] == (n_out == 1)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"batch": "256", "n_in": "256", "hidden": "256", "n_out": "32"},
-        {"batch": "1", "n_in": "1", "hidden": "1", "n_out": "1", "layer": "1"},
-    ],
-)
-def test_at_the_limits(given):
-    assert len(gradients_of(PAGE.ask(given))) == 8

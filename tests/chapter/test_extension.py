@@ -1,8 +1,6 @@
 import pytest
-import torch
 
-from chainrule.chapter import extension as page
-from chainrule.chapter.extension import MAX_BATCH, MAX_FEATURES, PAGE, built_state, check
+from chainrule.chapter.extension import MAX_BATCH, MAX_FEATURES, PAGE
 from chainrule.foundations.linear_extension import extension_path
 from chainrule.foundations.linear_extension.library import target_path
 
@@ -15,8 +13,9 @@ def ask(**given):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("linear_extension")
-@pytest.mark.parametrize("bias", ["true", "false"])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 100, 50), (MAX_BATCH, MAX_FEATURES, MAX_FEATURES)])
+@pytest.mark.parametrize(
+    ("sizes", "bias"), [((1, 1, 1), "true"), ((64, 100, 50), "false"), ((MAX_BATCH, *[MAX_FEATURES] * 2), "true")]
+)
 def test_every_style_computes_the_same_to_rounding(sizes, bias):
     answer = ask(bias=bias, **dict(zip(("batch", "fan_in", "fan_out"), sizes, strict=True)))
     styles = answer["race"]["styles"]
@@ -56,26 +55,9 @@ def test_the_path_of_a_broken_library_is_only_in_the_log(tmp_path, caplog):
     assert str(path) in caplog.text, "the log says where"
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("linear_extension")
-def test_a_gpu_runs_the_check_and_the_race(monkeypatch):
-    # Runs on the CPU, so that the test needs no GPU.
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    calls = []
-    for name in ("check", "race"):
-        real = getattr(page, name)
-        monkeypatch.setattr(page, name, lambda *a, real=real: (calls.append(a[-1]), real(*a[:-1], "cpu"))[1])
-    gpu = page.on_gpu((3, 4, 5), True, 1, built_state())
-    assert calls == ["cuda", "cuda"]
-    assert gpu["check"] == check(1, True, "cpu")
-    assert [each["name"] for each in gpu["race"]["styles"]] == STYLES
-
-
 @pytest.mark.usefixtures("no_linear_extension")
 def test_a_missing_compiler_is_named(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     found = {each["name"]: each for each in ask()["requirements"]}
-    assert list(found) == ["C++ compiler", "ninja", "Python's headers", "torch's headers"]
-    assert not found["C++ compiler"]["found"]
+    assert (found["C++ compiler"]["found"], found["torch's headers"]["found"]) == (False, True)
     assert "install g++" in found["C++ compiler"]["remedy"]
-    assert found["torch's headers"]["found"]

@@ -54,20 +54,27 @@ def test_the_saved_tensors_of_ctx(function, saved, attributes):
     assert context["attributes"] == attributes
 
 
-@pytest.mark.parametrize("x", ["true", "false"])
-@pytest.mark.parametrize("weight", ["true", "false"])
-@pytest.mark.parametrize("bias", ["true", "false"])
-def test_a_gradient_that_is_not_needed_is_none(x, weight, bias):
-    answer = ask(x_requires_grad=x, weight_requires_grad=weight, bias_requires_grad=bias)
-    needed = [each == "true" for each in (x, weight, bias)]
-    assert answer["needs_input_grad"] == needed
+@pytest.mark.parametrize("needed", [(True, True, False), (False, False, True), (False, False, False)])
+def test_a_gradient_that_is_not_needed_is_none(needed):
+    names = ("x_requires_grad", "weight_requires_grad", "bias_requires_grad")
+    answer = ask(**{name: str(each).lower() for name, each in zip(names, needed, strict=True)})
+    assert answer["needs_input_grad"] == list(needed)
     assert answer["outputs"][0]["requires_grad"] == any(needed)
     if not any(needed):
         assert answer["context"] is None
         assert answer["backward"] is None
         return
-    assert [each["tensor"] is not None for each in answer["backward"]["returned"]] == needed
-    assert [each["tensor"] is not None for each in answer["backward"]["gradients"]] == needed
+    for kind in ("returned", "gradients"):
+        assert tuple(each["tensor"] is not None for each in answer["backward"][kind]) == needed
+
+
+@pytest.mark.parametrize(("materialize", "unused"), [("true", [0, 0]), ("false", None)])
+def test_backward_gets_zeros_or_none_for_an_output_that_is_not_used(materialize, unused):
+    answer = ask(function="sin_cos", x="0,1", used="sin", materialize_grads=materialize)["backward"]
+    sin, cos = answer["received"]
+    assert sin["tensor"]["values"] == [1, 1]
+    assert (cos["tensor"] and cos["tensor"]["values"]) == unused
+    assert answer["max_difference"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize(("has_bias", "flags"), [("a tensor", 3), ("None", 3), ("left out", 2)])
@@ -76,14 +83,6 @@ def test_a_bias_that_is_none_or_left_out(has_bias, flags):
     assert len(answer["needs_input_grad"]) == flags
     assert len(answer["backward"]["returned"]) == 3
     assert (answer["backward"]["returned"][2]["tensor"] is None) == (has_bias != "a tensor")
-
-
-def test_a_constant_gets_none():
-    answer = ask(function="mul_constant", constant="-2.5")
-    assert answer["needs_input_grad"] == [True, False]
-    inp, constant = answer["backward"]["returned"]
-    assert tensor(inp["tensor"]).unique().tolist() == [-2.5]
-    assert (constant["tensor"], constant["is_tensor"]) == (None, False)
 
 
 def test_the_calls_with_keywords_and_with_the_wrapper():
@@ -95,10 +94,11 @@ def test_the_calls_with_keywords_and_with_the_wrapper():
     assert ask(has_bias="left out")["calls"]["wrapper"]["call"] == "linear(inp=inp, weight=weight)"
 
 
-@pytest.mark.parametrize("x", ["nan,inf,-inf", "7", "[]", "1e38,-1e38"])
-@pytest.mark.parametrize("function", ["my_relu", "exp", "mul_constant", "sin_cos"])
-def test_special_values_have_an_answer(function, x):
-    assert ask(function=function, x=x)["backward"] is not None
+@pytest.mark.parametrize("x", ["nan,inf,-inf", "7", "[]"])
+def test_special_values_have_an_answer(x):
+    inp, constant = ask(function="mul_constant", x=x, constant="-2.5")["backward"]["returned"]
+    assert set(tensor(inp["tensor"]).flatten().tolist()) <= {-2.5}
+    assert (constant["tensor"], constant["is_tensor"]) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,7 @@ def test_special_values_have_an_answer(function, x):
         ({"x": "1,2"}, "x", r"got inp \(2,\)"),
         ({"x": "1,2;3,4"}, "weight", r"got inp \(2, 2\), weight \(2, 3\)"),
         ({"bias": "1,2,3"}, "bias", r"bias \(3,\)"),
-        ({"weight": "1,2,3"}, "weight", "it has 1 dimension"),
         ({"grad_output": "1,2,3"}, "grad_output", r"\(3,\) does not broadcast to that of the output, \(2, 2\)"),
-        ({"function": "exp", "x": "1", "grad_output": "1,2"}, "grad_output", "does not broadcast"),
     ],
 )
 def test_the_error_of_shapes_that_do_not_fit_names_the_input(given, field, says):

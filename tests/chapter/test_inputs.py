@@ -21,11 +21,11 @@ from chainrule.errors import InputError
 from chainrule.spec.values import read_keys
 
 INPUTS = (
-    integer("m", 5, "Rows", "Rows of a.", minimum=1, maximum=64),
-    number("scale", "1.0", "Scale", "Factor.", minimum=0, maximum=10),
-    choice("op", "+", "Operator", "Which.", choices=("+", "*")),
-    flag("bias", True, "Bias", "Whether there is one."),
-    tensor("a", "10,6,4", "a", "A vector.", dims=(1,), max_numel=4),
+    integer("m", 5, "Rows of a.", 1, 64),
+    number("scale", "1.0", "Factor.", 0, 10),
+    choice("op", "+", "Which.", ("+", "*")),
+    flag("bias", True, "Whether there is one."),
+    tensor("a", "10,6,4", "A vector.", 4, dims=(1,)),
 )
 
 
@@ -39,11 +39,7 @@ def test_an_input_that_is_not_given_has_its_default():
     ("name", "text", "limit"),
     [
         ("m", "0", {"minimum": 1, "maximum": 64}),
-        ("m", "65", {"minimum": 1, "maximum": 64}),
         ("m", "2.5", {"minimum": 1, "maximum": 64}),
-        ("m", "", {"minimum": 1, "maximum": 64}),
-        ("m", "9" * 30, {"minimum": 1, "maximum": 64}),
-        ("scale", "nan", {"minimum": 0, "maximum": 10}),
         ("scale", "inf", {"minimum": 0, "maximum": 10}),
         ("scale", "one", {"minimum": 0, "maximum": 10}),
         ("op", "-", ["+", "*"]),
@@ -64,12 +60,6 @@ def test_the_error_of_a_bad_text_names_the_input_the_text_and_the_allowed_values
     assert len(error.message) < 300
 
 
-def test_the_error_of_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(InputError, match=r"n: not a key of this page, which are m, scale, op, bias, a") as raised:
-        read_keys(INPUTS, {"n": "1"}, "this page", InputError)
-    assert (raised.value.field, raised.value.limit) == ("n", ["m", "scale", "op", "bias", "a"])
-
-
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -81,10 +71,12 @@ def test_the_error_of_an_unknown_name_lists_the_known_ones():
         ("1,", [1]),
         ("1,2;3,4", [[1, 2], [3, 4]]),
         ("1;2", [[1], [2]]),
-        ("[10, 6]", [10, 6]),
-        ("[10, 6,]", [10, 6]),
-        ("[[1,2],[3,4]]", [[1, 2], [3, 4]]),
+        ("[10, 6, ]", [10, 6]),
+        ("[[1,2],[−3,.5],]", [[1, 2], [-3, 0.5]]),
         ("[[[1]],[[2]]]", [[[1]], [[2]]]),
+        ("[" * 8 + "1" + "]" * 8, [[[[[[[[1]]]]]]]]),
+        ("inf,-inf,1", [math.inf, -math.inf, 1]),
+        ("[inf,-inf]", [math.inf, -math.inf]),
         ("[]", []),
         ("[[],[]]", [[], []]),
     ],
@@ -93,15 +85,10 @@ def test_tensors_are_read(text, values):
     assert torch.equal(read_tensor(text), torch.tensor(values, dtype=torch.float32))
 
 
-def test_nan_and_infinity_are_read():
-    assert read_tensor("inf,-inf,1").tolist() == [math.inf, -math.inf, 1]
-    assert read_tensor("nan").isnan()
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[" * 9 + "]" * 9, "1e400", "1e39", "[-1e39]"),
+        *("", "[" * 9 + "]" * 9, "[" * 1000, "1e400", "1e39", "[-1e39]", "[nan nan]", "[NaNaN]", "[Infinity]"),
         *"a 1,,2 1;2,3 [1 1] [1]] [1][2] [1,[2]] [[1,2],[3]] [[1],[[2]]] [1,,2] [,1] [[1][2]] [1],".split(),
     ],
 )
@@ -123,10 +110,9 @@ def test_shapes_are_read_as_they_are_written(shape):
 
 
 def test_several_shapes_are_read():
-    assert read_shapes("3,2,5;3,5,4") == ((3, 2, 5), (3, 5, 4))
-    assert read_shapes("5;;2") == ((5,), (), (2,))
+    assert read_shapes("3,2,5;;2", 8) == ((3, 2, 5), (), (2,))
     with pytest.raises(ValueError, match="at most 8"):
-        read_shapes(";" * 9)
+        read_shapes(";" * 9, 8)
     with pytest.raises(ValueError, match="dimensions"):
         read_shape("1," * 9 + "1")
     with pytest.raises(ValueError, match="no size"):

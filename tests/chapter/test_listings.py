@@ -16,18 +16,13 @@ PACKAGE = Path(chainrule.__file__).parent
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_every_line_is_in_the_file_at_its_number(page):
     for listing in page.listings:
-        check_lines(page, listing)
-
-
-def check_lines(page, listing):
-    source = read_listing(listing, page.listings)
-    file = (PACKAGE.parent / source.file).read_text(encoding="utf-8").splitlines()
-    lines = [line for line in source.lines if line.change != "old"]
-    assert lines
-    for line in lines:
-        assert file[line.number - 1].strip() == line.text.strip()
-    numbers = [line.number for line in lines]
-    assert numbers == sorted(set(numbers))
+        source = read_listing(listing, page.listings)
+        file = (PACKAGE.parent / source.file).read_text(encoding="utf-8").splitlines()
+        lines = [line for line in source.lines if line.change != "old"]
+        assert lines
+        assert [file[line.number - 1].strip() for line in lines] == [line.text.strip() for line in lines]
+        numbers = [line.number for line in lines]
+        assert numbers == sorted(set(numbers))
 
 
 @pytest.mark.parametrize("of", [layers.lin, layers.lin_grad, layers.Lin, layers.Model, layer_function.Lin])
@@ -51,9 +46,7 @@ def test_lines_that_differ_from_the_previous_listing_are_marked():
     ]
 
 
-def test_a_file_of_another_language_is_shown_whole():
-    path = PACKAGE / "stats" / "_kernel.c"
-    source = read_listing(Listing("kernel", path))
+def test_a_file_of_another_language_is_shown_with_its_colours():
+    source = read_listing(Listing("kernel", PACKAGE / "stats" / "_kernel.c"))
     assert source.file == "chainrule/stats/_kernel.c"
-    assert "\n".join(line.text for line in source.lines[:5]).strip()
     assert any(kind == "comment" for line in source.lines for _, kind in line.parts)

@@ -27,7 +27,7 @@ def slow_rung(monkeypatch, name, *, seconds_per_multiplication):
     monkeypatch.setattr(matmul.time, "perf_counter", lambda: now[0])
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(5, 7, 3), (1, 1, 1), (4, 1, 6), (1, 9, 1)])
+@pytest.mark.parametrize(("m", "k", "n"), [(5, 7, 3), (1, 1, 1)])
 def test_all_rungs_give_the_float64_product(m, k, n):
     answer = ask(m=str(m), k=str(k), n=str(n))
     a, b = draw(m, k, n, 42)
@@ -76,8 +76,7 @@ def test_slow_loops_are_refused_and_the_other_rungs_run():
     refused = rows["loops"]["refused"]
     assert refused["estimate_seconds"] > refused["limit_seconds"]
     assert refused["limit_seconds"] == LIMIT_SECONDS == 2  # as it would be alone
-    for key in ("seconds", "speedup", "max_difference", "equal"):
-        assert rows["loops"][key] is None
+    assert [rows["loops"][key] for key in ("seconds", "speedup", "max_difference", "equal")] == [None] * 4
     assert rows["@"]["equal"] is True
     assert rows["@"]["speedup"] > 1  # over what the loops are estimated to take
 
@@ -87,19 +86,6 @@ def test_an_estimate_scales_a_piece_to_the_whole(monkeypatch, name):
     slow_rung(monkeypatch, name, seconds_per_multiplication=1e-6)
     a, b = draw(300, 400, 500, 0)
     assert estimate(name, a, b) == pytest.approx(60.0)
-
-
-@pytest.mark.parametrize(("cost", "is_refused"), [(0.9, False), (1.1, True)])
-def test_a_rung_is_refused_from_the_limit_on(monkeypatch, cost, is_refused):
-    slow_rung(monkeypatch, "elementwise", seconds_per_multiplication=cost / (50 * 40 * 30))
-    a, b = draw(50, 40, 30, 0)
-    expected = estimate("elementwise", a, b)
-    row = race("elementwise", a, b, a.double() @ b.double(), rounding_bound(a, b), expected, limit=1.0, budget=0.2)
-    assert (row["refused"] is not None) == is_refused
-    assert row["repeats"] == (0 if is_refused else 1)
-    assert row["seconds"] == (None if is_refused else pytest.approx(cost))
-    if is_refused:
-        assert row["refused"] == {"estimate_seconds": pytest.approx(1.1), "limit_seconds": 1.0}
 
 
 def test_the_rungs_of_a_request_share_its_limit(monkeypatch):
@@ -116,24 +102,16 @@ def test_the_rungs_of_a_request_share_its_limit(monkeypatch):
     assert alone["refused"] is None
 
 
-@pytest.mark.parametrize(
-    ("estimates", "limits"),
-    [
-        ({"loops": 1.0, "@": 0.5}, {"loops": 1.5, "@": 2.0}),
-        ({"loops": 9.0, "elementwise": 1.5, "@": 0.0}, {"loops": 2.0, "elementwise": 2.0, "@": 2.0}),
-        ({"loops": 2.0}, {"loops": 2.0}),
-        ({"loops": 1.75, "elementwise": 1.5}, {"loops": 0.5, "elementwise": 2.0}),
-    ],
-)
-def test_the_limit_is_shared_from_the_fastest_on(estimates, limits):
-    assert share_limit(estimates) == limits
+def test_the_limit_is_shared_from_the_fastest_on():
+    assert share_limit({"loops": 1.75, "elementwise": 1.5, "@": 0.25}) == {"@": 2.0, "elementwise": 1.75, "loops": 0.25}
+    assert share_limit({"loops": 9.0, "elementwise": 1.5}) == {"elementwise": 2.0, "loops": 2.0}
 
 
 def test_a_fast_rung_is_repeated_and_its_first_run_does_not_count(monkeypatch):
     slow_rung(monkeypatch, "@", seconds_per_multiplication=2**-10)
     a, b = draw(2, 2, 2, 0)
-    timing, _ = matmul.measure(RUNGS["@"], a, b, 8 * 2**-7)
-    assert timing == (2**-7, 7)
+    seconds, repeats, _ = matmul.measure(lambda: RUNGS["@"](a, b), 8 * 2**-7)
+    assert (seconds, repeats) == (2**-7, 7)
 
 
 def test_some_of_the_rungs():
@@ -142,15 +120,11 @@ def test_some_of_the_rungs():
     assert answer["baseline"]["measured"] is False
 
 
-@pytest.mark.parametrize(
-    ("given", "field", "message"),
-    [({"rungs": "loops,numpy"}, "rungs", "'numpy' is none of them"), ({"rungs": ""}, "rungs", "a name is missing")],
-)
-def test_bad_input_names_its_field(given, field, message):
-    with pytest.raises(InputError) as raised:
-        ask(**given)
-    assert raised.value.field == field
-    assert message in str(raised.value)
+@pytest.mark.parametrize(("rungs", "message"), [("loops,numpy", "'numpy' is none of them"), ("", "a name is missing")])
+def test_bad_input_names_its_field(rungs, message):
+    with pytest.raises(InputError, match=message) as raised:
+        ask(rungs=rungs)
+    assert raised.value.field == "rungs"
 
 
 def test_the_largest_matrices_are_multiplied(monkeypatch):

@@ -1,5 +1,4 @@
 import json
-import math
 
 import pytest
 import torch
@@ -40,29 +39,8 @@ def test_lists_of_different_lengths_are_refused_with_the_result_of_zip(inputs, w
         ask(inputs=inputs, weights=weights)
     assert raised.value.field == "weights"
     limit = raised.value.limit
-    printed = sum([x * w for x, w in zip([1.0, 2.0, 3.0], [1.0, 2.0, math.nan], strict=True)][:2]) + 0.75
-    assert limit["output_without_the_dropped"] == printed == output
+    assert limit["output_without_the_dropped"] == output
     assert (limit["longer"], limit["dropped"], limit["pairs"], len(limit["terms"])) == (longer, dropped, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            {"inputs": "1", "weights": "1,2,3"},
-            "weights: 1 number is needed, one per input, not 3; zip would drop the last 2",
-        ),
-        (
-            {"inputs": "1,2", "weights": "1"},
-            "weights: 2 numbers are needed, one per input, not 1; zip would drop the last of",
-        ),
-        ({"x": "1;2"}, "w: needs 1 column, one per input"),
-        ({"w": "[[1,2,3]]"}, "b: needs 1 number, one per neuron"),
-    ],
-)
-def test_one_is_singular(given, message):
-    with pytest.raises(InputError, match=message):
-        ask(**given)
 
 
 def test_the_layer_is_torch_s_in_both_ways():
@@ -81,12 +59,6 @@ def test_the_layer_is_torch_s_in_both_ways():
     assert layer["equal"]
 
 
-@pytest.mark.parametrize(("x", "w", "b"), [("2", "3", "1"), ("1;2;3", "4", "5")])
-def test_layers_of_one_input(x, w, b):
-    layer = ask(x=x if ";" in x else f"[[{x}]]", w=f"[[{w}]]", b=f"[{b}]")["layer"]
-    assert layer["y"]["values"] == [[each * float(w) + float(b)] for each in map(float, x.split(";"))]
-
-
 def test_a_layer_of_nan_and_inf_agrees_with_itself():
     layer = ask(x="nan,1,2;inf,1,1", b="0,0,0,0")["layer"]
     assert layer["y"]["values"] == layer["y_matmul"]["values"]
@@ -99,7 +71,12 @@ def test_a_layer_of_nan_and_inf_agrees_with_itself():
     [
         ({"w": "1,2;3,4"}, "w", "w: needs 3 columns, one per input .*got x \\(2, 3\\), w \\(2, 2\\), b \\(4,\\)"),
         ({"b": "1,2"}, "b", "b: needs 4 numbers, one per neuron"),
-        ({"x": "1,2,3"}, "x", "it has 1 dimension"),
+        ({"x": "1;2"}, "w", "w: needs 1 column, one per input"),
+        (
+            {"inputs": "1", "weights": "1,2,3"},
+            "weights",
+            "1 number is needed, one per input, not 3; zip would drop the last 2",
+        ),
         ({"inputs": "1,,2"}, "inputs", "a number is missing"),
         ({"inputs": ",".join(["1"] * 17)}, "inputs", "at most 16 of them; they are 17"),
         ({"bias": "one"}, "bias", "'one' is not a number"),

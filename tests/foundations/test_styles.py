@@ -5,53 +5,36 @@ import torch.nn.functional as F  # noqa: N812
 from chainrule.foundations.styles import LEAVES, STYLES, run_style
 
 
-def draw(batch, n_in, hidden, n_out, dtype=torch.float64, scale=1.0):
+def draw(batch, n_in, hidden, n_out):
     generator = torch.Generator().manual_seed(batch * 31 + n_out)
 
     def normal(*shape):
-        return torch.randn(*shape, generator=generator).to(dtype)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     targ = normal(batch) if n_out == 1 else normal(batch, n_out)
-    w1, w2 = normal(n_in, hidden) * scale, normal(hidden, n_out) * scale
-    return normal(batch, n_in), targ, w1, normal(hidden), w2, normal(n_out)
+    return normal(batch, n_in), targ, normal(n_in, hidden), normal(hidden), normal(hidden, n_out), normal(n_out)
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(("batch", "n_out"), [(7, 1), (7, 3), (1, 1), (1, 3)])
+@pytest.mark.parametrize(("batch", "n_out"), [(7, 3), (1, 1)])
 def test_every_style_is_autograd(style, batch, n_out):
     x, targ, w1, b1, w2, b2 = draw(batch, 5, 4, n_out)
     leaves = [tensor.clone().requires_grad_() for tensor in (x, w1, b1, w2, b2)]
     out = F.linear(F.relu(F.linear(leaves[0], leaves[1].t(), leaves[2])), leaves[3].t(), leaves[4])
     loss = F.mse_loss(out, targ.view_as(out))
     expected = torch.autograd.grad(loss, leaves)
-    made = run_style(style, x, targ, w1, b1, w2, b2)
+    given = x, targ, w1, b1, w2, b2
+    before = [tensor.clone() for tensor in given]
+    made = run_style(style, *given)
     torch.testing.assert_close(made.loss, loss.detach(), rtol=1e-12, atol=1e-12)
     assert tuple(made.gradients) == LEAVES
     for name, gradient in zip(LEAVES, expected, strict=True):
         torch.testing.assert_close(made.gradients[name], gradient, rtol=1e-12, atol=1e-12, msg=name)
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_the_arguments_are_left_alone(style):
-    given = draw(3, 5, 4, 1)
-    before = [tensor.clone() for tensor in given]
-    run_style(style, *given)
     for tensor, copy in zip(given, before, strict=True):
         assert torch.equal(tensor, copy)
         assert not tensor.requires_grad
-        assert tensor.grad is None
         assert getattr(tensor, "g", None) is None
-
-
-def test_only_torch_s_relu_has_gradient_0_for_an_infinite_gradient_at_a_closed_unit():
-    # out is still finite, its gradient times w2 no longer: so l2's gradient is Inf, and l1's is 0 · Inf where l1 ≤ 0.
-    nans = {}
-    for style in STYLES:
-        gradients = run_style(style, *draw(2, 10, 8, 1, torch.float32, 1e13)).gradients
-        nans[style] = int(gradients["b1"].isnan().sum())
-    assert nans["module"] < nans["functions"]
-    assert len({nans[style] for style in STYLES if style != "module"}) == 1
 
 
 def test_an_unknown_style_is_named():

@@ -10,11 +10,7 @@ The page in the browser shows its JSON twin's answer. Several pages share these 
 
     agreement.py            how far results lie apart
     tensor_summary.py       figures and histogram of a tensor
-    layer_stack.py          a stack of layers, and the spread after each
     reference_model.py      the chapter's model as drawn, and its gradients by autograd
-    style_code.py           the five styles' sources side by side; line_alignment.py pairs their lines
-    recorded_call.py        one call of a Function: the tensors that it saved, was given and returned
+    style_code.py           the five styles' sources side by side
     custom_functions.py     the Functions that can be chosen
-    finite_differences.py   the expected error of a finite difference
-    build_extension.py      the build, for the command line
 """

@@ -1,9 +1,16 @@
-"""The difference of two results that ought to be the same."""
+"""The difference of two results that ought to be the same, and the result of an attempt."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
+
+from chainrule.foundations.gradient_check import same_elements
+
+Result = TypeVar("Result")
 
 
 def max_difference(result: Tensor, expected: Tensor) -> float:
@@ -12,6 +19,14 @@ def max_difference(result: Tensor, expected: Tensor) -> float:
     NaN equals NaN, and ∞ equals ∞. A NaN in only one of the tensors makes the difference NaN.
     """
     wide, wide_expected = result.double(), expected.double()
-    same = (wide == wide_expected) | (wide.isnan() & wide_expected.isnan())
+    same = same_elements(wide, wide_expected)
     differences = torch.where(same, torch.zeros_like(wide), (wide - wide_expected).abs())
     return float(differences.max()) if differences.numel() else 0.0
+
+
+def attempt(compute: Callable[[], Result]) -> tuple[Result | None, str | None]:
+    """A result and None, or None and PyTorch's error message."""
+    try:
+        return compute(), None
+    except RuntimeError as error:
+        return None, str(error)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, TypeVar
+from functools import partial
+from itertools import zip_longest
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chainrule import stopping
+from chainrule.chapter.agreement import attempt
 from chainrule.chapter.inputs import choice, tensor
 from chainrule.chapter.page import Link, Page, listings
-from chainrule.dump.json_values import json_number, json_tensor, json_value
+from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations.arithmetic import arithmetic, comparisons, elementwise_product, mean_as_number, reduction
+from chainrule.foundations.broadcasting import match_sizes
 
 MAX_NUMEL = 64
 """Elements of a tensor; two of them broadcast to at most the square of it."""
@@ -26,8 +30,6 @@ SIGNS: Mapping[str, str] = {"add": "+", "sub": "−", "mul": "*", "div": "/", "g
 
 REDUCTIONS = ("all", "sum", "mean")
 
-Result = TypeVar("Result")
-
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     """{"operators": all seven with their "reductions", "chosen": one of them, "elements" and "item" of its result, …}.
@@ -36,7 +38,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     a, b, m, n, chosen = (values[name] for name in ("a", "b", "m", "n", "op"))
     stopping.check()
-    applied, message = attempt(lambda a, b: arithmetic(a, b) | comparisons(a, b), a, b)
+    applied, message = attempt(lambda: arithmetic(a, b) | comparisons(a, b))
     results: Mapping[str, Tensor | None] = applied or dict.fromkeys(SIGNS)
     result = results[chosen]
     return {
@@ -52,20 +54,12 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "elements": [] if result is None else explain_elements(chosen, a, b, result),
         "item": None if result is None else explain_item(result),
-        "square": outcome(*attempt(elementwise_product, m, m), m, m),
-        "product": outcome(*attempt(elementwise_product, m, n), m, n),
+        "square": outcome(*attempt(lambda: elementwise_product(m, m)), m, m),
+        "product": outcome(*attempt(lambda: elementwise_product(m, n)), m, n),
     }
 
 
-def attempt(function: Callable[[Tensor, Tensor], Result], a: Tensor, b: Tensor) -> tuple[Result | None, str]:
-    """The result and "", or None and PyTorch's error message."""
-    try:
-        return function(a, b), ""
-    except RuntimeError as error:
-        return None, str(error)
-
-
-def outcome(result: Tensor | None, message: str, a: Tensor, b: Tensor) -> dict[str, Any]:
+def outcome(result: Tensor | None, message: str | None, a: Tensor, b: Tensor) -> dict[str, Any]:
     """{"result": a tensor or None, "error": None or PyTorch's message with the aligned shapes}."""
     if result is not None:
         return {"result": json_tensor(result), "error": None}
@@ -74,14 +68,12 @@ def outcome(result: Tensor | None, message: str, a: Tensor, b: Tensor) -> dict[s
 
 def explain_mismatch(a: Sequence[int], b: Sequence[int]) -> dict[str, Any]:
     """Two shapes, aligned at their last dimension: {"dimension": the last that does not fit, or None, "sizes"}."""
-    dims = max(len(a), len(b))
-    padded_a: list[int | None] = [None] * (dims - len(a)) + list(a)
-    padded_b: list[int | None] = [None] * (dims - len(b)) + list(b)
     sizes = [
-        {"a": size_a, "b": size_b, "fits": size_a == size_b or 1 in (size_a, size_b) or None in (size_a, size_b)}
-        for size_a, size_b in zip(padded_a, padded_b, strict=True)
-    ]
-    return {"dimension": next((d for d in reversed(range(dims)) if not sizes[d]["fits"]), None), "sizes": sizes}
+        {"a": size_a, "b": size_b, "fits": match_sizes(size_a, size_b)[1] != "fault"}
+        for size_a, size_b in zip_longest(reversed(a), reversed(b))
+    ][::-1]
+    faults = [dimension for dimension, each in enumerate(sizes) if not each["fits"]]
+    return {"dimension": faults[-1] if faults else None, "sizes": sizes}
 
 
 def explain_elements(name: str, a: Tensor, b: Tensor, result: Tensor) -> list[dict[str, Any]]:
@@ -129,15 +121,14 @@ def _why(name: str, x: float, y: float) -> str:
 
 def reduce_all(result: Tensor | None) -> dict[str, dict[str, Any]]:
     """Every reduction to one element: {"value", "dtype", "error": PyTorch's message or None}."""
-    return {} if result is None else {name: _reduce(result, name) for name in REDUCTIONS}
-
-
-def _reduce(result: Tensor, name: str) -> dict[str, Any]:
-    try:
-        reduced = reduction(result, name)
-    except RuntimeError as error:
-        return {"value": None, "dtype": None, "error": str(error)}
-    return {"value": json_value(reduced.item()), "dtype": _dtype(reduced), "error": None}
+    if result is None:
+        return {}
+    found = {}
+    for name in REDUCTIONS:
+        reduced, error = attempt(partial(reduction, result, name))
+        there = {} if reduced is None else json_tensor(reduced)
+        found[name] = {"value": there.get("values"), "dtype": there.get("dtype"), "error": error}
+    return found
 
 
 def explain_item(result: Tensor) -> dict[str, Any] | None:
@@ -216,14 +207,10 @@ def _binary(value: float) -> str | None:
     if not -8 <= exponent <= 23:
         return None
     digits = f"{1 << 23 | bits & 0x7FFFFF:024b}"
-    before, after = (
-        (digits[: exponent + 1], digits[exponent + 1 :]) if exponent >= 0 else ("0", "0" * (-exponent - 1) + digits)
-    )
+    digits = "0" * -exponent + digits
+    point = max(exponent, 0) + 1
+    before, after = digits[:point], digits[point:]
     return ("-" if value < 0 else "") + before + ("." + after if after else "")
-
-
-def _dtype(of: Tensor) -> str:
-    return str(of.dtype).removeprefix("torch.")
 
 
 PAGE = Page(
@@ -233,11 +220,11 @@ PAGE = Page(
     lead="Operators work element by element, reductions leave one element, and shapes that differ are refused.",
     inputs=(
         # −4 as in the chapter, which prints 12, 14, 3 for a + b; the extracted text has lost the minus sign.
-        tensor("a", "10,6,-4", "a", "The left operand.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
-        tensor("b", "2,8,7", "b", "The right operand.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
-        choice("op", "add", "operator", "What is reduced: a ∘ b.", choices=tuple(SIGNS)),
-        tensor("m", "1,2,3;4,5,6;7,8,9", "m", "A matrix, multiplied by itself.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
-        tensor("n", "1,2,3;4,5,6", "n", "What m is multiplied by.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
+        tensor("a", "10,6,-4", "The left operand.", MAX_NUMEL, dims=(0, 1, 2)),
+        tensor("b", "2,8,7", "The right operand.", MAX_NUMEL, dims=(0, 1, 2)),
+        choice("op", "add", "What is reduced: a ∘ b.", tuple(SIGNS), label="operator"),
+        tensor("m", "1,2,3;4,5,6;7,8,9", "A matrix, multiplied by itself.", MAX_NUMEL, dims=(0, 1, 2)),
+        tensor("n", "1,2,3;4,5,6", "What m is multiplied by.", MAX_NUMEL, dims=(0, 1, 2)),
     ),
     answer=answer,
     listings=listings(arithmetic, comparisons, reduction, mean_as_number, elementwise_product),

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import choice, integer
+from chainrule.chapter.inputs import choice, integer, seed_input
 from chainrule.chapter.page import Link, Page, listings
 from chainrule.chapter.reference_model import autograd_pass, draw_model
 from chainrule.chapter.tensor_summary import summary
@@ -23,59 +24,37 @@ from chainrule.dump.json_values import json_number
 from chainrule.foundations.layers import forward_and_backward, lin_grad, mse, mse_grad, relu_grad
 from chainrule.foundations.misprints import mse_grad_bare_squeeze, mse_grad_over_batch, mse_without_squeeze
 
-MAX_SEED = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A line of a backward function, the tensor whose gradient it computes, and its name in `derivations`."""
-
-    gradient: str
-    line: str
-    derivation: str
-
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A call of the backward pass, its function's `listing`, the line of the forward pass (`local`), its gradients."""
+    """A call of the backward pass, its function's `listing`, and the line of the forward pass (`local`).
+
+    `rules`: the tensor of each gradient, the line that computes it, and its name in `derivations`.
+    """
 
     name: str
     call: str
     listing: str
     local: str
-    rules: Sequence[Rule]
+    rules: Sequence[tuple[str, str, str]]
 
 
 def _lin_stage(name: str, inp: str, out: str, w: str, b: str) -> Stage:
-    return Stage(
-        name,
-        f"lin_grad({inp}, {out}, {w}, {b})",
-        "lin_grad",
-        f"{out} = {inp} @ {w} + {b}",
-        (
-            Rule(inp, "accumulate(inp, out.g @ w.t())", "lin_inp"),
-            Rule(w, "accumulate(w, inp.t() @ out.g)", "lin_w"),
-            Rule(b, "accumulate(b, out.g.sum(0))", "lin_b"),
-        ),
+    rules = (
+        (inp, "accumulate(inp, out.g @ w.t())", "lin_inp"),
+        (w, "accumulate(w, inp.t() @ out.g)", "lin_w"),
+        (b, "accumulate(b, out.g.sum(0))", "lin_b"),
     )
+    return Stage(name, f"lin_grad({inp}, {out}, {w}, {b})", "lin_grad", f"{out} = {inp} @ {w} + {b}", rules)
 
+
+_MSE_LINE = "accumulate(inp, (2.0 * (match_target(inp, targ) - targ) / targ.numel()).view_as(inp))"
+_RELU_LINE = "accumulate(inp, (inp > 0).to(inp.dtype) * out.g)"
 
 STAGES: Sequence[Stage] = (
-    Stage(
-        "mse",
-        "mse_grad(out, targ)",
-        "mse_grad",
-        "loss = mse(out, targ)",
-        (Rule("out", "accumulate(inp, (2.0 * (match_target(inp, targ) - targ) / targ.numel()).view_as(inp))", "mse"),),
-    ),
+    Stage("mse", "mse_grad(out, targ)", "mse_grad", "loss = mse(out, targ)", (("out", _MSE_LINE, "mse"),)),
     _lin_stage("lin 2", "l2", "out", "w2", "b2"),
-    Stage(
-        "relu",
-        "relu_grad(l1, l2)",
-        "relu_grad",
-        "l2 = relu(l1)",
-        (Rule("l1", "accumulate(inp, (inp > 0).to(inp.dtype) * out.g)", "relu"),),
-    ),
+    Stage("relu", "relu_grad(l1, l2)", "relu_grad", "l2 = relu(l1)", (("l1", _RELU_LINE, "relu"),)),
     _lin_stage("lin 1", "inp", "l1", "w1", "b1"),
 )
 """The backward pass, in its order."""
@@ -91,18 +70,15 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     stopping.check()
     _loss, by_autograd = autograd_pass(*drawn)
     reference = {**by_autograd, "inp": by_autograd["x"]}
-    if values["layer"] == "1":
-        inp, w, of_out, of_w = "inp", "w1", l1.g, w1.g
-    else:
-        inp, w, of_out, of_w = "l2", "w2", out.g, w2.g
+    inp, w, layer_out = (x, w1, l1) if values["layer"] == "1" else (l2, w2, out)
     return {
         "loss": json_number(float(loss)),
         "stages": [_stage_answer(stage, tensors, reference) for stage in STAGES],
         "derivations": _derivations(),
         "trials": {
             "layer": values["layer"],
-            "w": try_products("w.g", of_w, {"inp": tensors[inp], "out.g": of_out}),
-            "inp": try_products("inp.g", tensors[inp].g, {"out.g": of_out, "w": tensors[w]}),
+            "w": try_products("w.g", w.g, {"inp": inp, "out.g": layer_out.g}),
+            "inp": try_products("inp.g", inp.g, {"out.g": layer_out.g, "w": w}),
         },
         "traps": mse_traps(out, targ),
     }
@@ -117,13 +93,13 @@ def _stage_answer(stage: Stage, tensors: Mapping[str, Any], reference: Mapping[s
         "local": stage.local,
         "gradients": [
             {
-                "name": f"{rule.gradient}.g",
-                "line": rule.line,
-                "derivation": rule.derivation,
-                **summary(tensors[rule.gradient].g),
-                "autograd_difference": json_number(max_difference(tensors[rule.gradient].g, reference[rule.gradient])),
+                "name": f"{name}.g",
+                "line": line,
+                "derivation": derivation,
+                **summary(tensors[name].g),
+                "autograd_difference": json_number(max_difference(tensors[name].g, reference[name])),
             }
-            for rule in stage.rules
+            for name, line, derivation in stage.rules
         ],
     }
 
@@ -151,13 +127,9 @@ def try_products(name: str, expected: Tensor, operands: Mapping[str, Tensor]) ->
         those that equal it, "trials"}. A trial has shape None and PyTorch's `error` if the product does not exist.
         `is_transpose`: it is the transposed gradient, which a weight of shape (fan_out, fan_in) needs.
     """
-    (first, a), (second, b) = operands.items()
-    forms = {first: a, f"{first}.t()": a.t()}, {second: b, f"{second}.t()": b.t()}
-    trials = []
-    for left_forms, right_forms in (forms, forms[::-1]):
-        for left, x in left_forms.items():
-            for right, y in right_forms.items():
-                trials.append(_trial(f"{left} @ {right}", x, y, expected))
+    first, second = ({name: each, f"{name}.t()": each.t()} for name, each in operands.items())
+    pairs = (*product(first.items(), second.items()), *product(second.items(), first.items()))
+    trials = [_trial(f"{left} @ {right}", x, y, expected) for (left, x), (right, y) in pairs]
     fitting = [trial for trial in trials if trial["fits"]]
     return {
         "name": name,
@@ -173,22 +145,23 @@ def _trial(code: str, left: Tensor, right: Tensor, expected: Tensor) -> dict[str
     stopping.check()
     tried: dict[str, Any] = {"code": code, "left": list(left.shape), "right": list(right.shape)}
     try:
-        product = left @ right
+        result = left @ right
     except RuntimeError as error:
         verdict = {"fits": False, "difference": None, "is_gradient": False, "is_transpose": False}
         return {**tried, "shape": None, "error": str(error), **verdict}
-    fits = product.shape == expected.shape
     tolerance = 1e-4 * float(expected.abs().max()) + 1e-30
-    difference = max_difference(product, expected) if fits else None
-    turned = product.shape == expected.t().shape and max_difference(product, expected.t()) <= tolerance
+    difference, turned = (
+        max_difference(result, each) if result.shape == each.shape else None for each in (expected, expected.t())
+    )
+    is_gradient = difference is not None and difference <= tolerance
     return {
         **tried,
-        "shape": list(product.shape),
+        "shape": list(result.shape),
         "error": None,
-        "fits": fits,
-        "difference": None if difference is None else json_number(difference),
-        "is_gradient": difference is not None and difference <= tolerance,
-        "is_transpose": turned and not (difference is not None and difference <= tolerance),
+        "fits": difference is not None,
+        "difference": json_number(difference),
+        "is_gradient": is_gradient,
+        "is_transpose": turned is not None and turned <= tolerance and not is_gradient,
     }
 
 
@@ -196,15 +169,14 @@ def mse_traps(out: Tensor, targ: Tensor) -> dict[str, Any]:
     """The misprints of mse and its gradient beside autograd. out: (batch, n_out), targ: (batch,) if n_out = 1."""
     leaf = out.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(F.mse_loss(leaf, targ.view_as(leaf)), leaf)
-    ways: tuple[tuple[str, Callable[[Tensor, Tensor], Tensor], Tensor], ...] = (
-        ("2. * (inp - targ) / targ.shape[0]", mse_grad_over_batch, targ.view_as(out)),
-        ("2. * (inp.squeeze() - targ).unsqueeze(-1) / targ.shape[0]", mse_grad_bare_squeeze, targ),
-    )
+    ways = {
+        "2. * (inp - targ) / targ.shape[0]": mse_grad_over_batch(out.detach(), targ.view_as(out)),
+        "2. * (inp.squeeze() - targ).unsqueeze(-1) / targ.shape[0]": mse_grad_bare_squeeze(out.detach(), targ),
+    }
     gradients = []
-    for code, way, target in ways:
-        found = way(out.detach(), target)
+    largest = float(gradient.abs().max())
+    for code, found in ways.items():
         fits = found.shape == gradient.shape
-        largest = float(gradient.abs().max())
         gradients.append(
             {
                 "code": code,
@@ -214,7 +186,6 @@ def mse_traps(out: Tensor, targ: Tensor) -> dict[str, Any]:
                 "times_too_large": json_number(float(found.abs().max()) / largest) if largest else None,
             }
         )
-    difference = out.detach() - targ
     return {
         "out": list(out.shape),
         "targ": list(targ.shape),
@@ -223,8 +194,8 @@ def mse_traps(out: Tensor, targ: Tensor) -> dict[str, Any]:
         "squeezed": list(out.squeeze().shape),
         "loss": json_number(float(mse(out, targ))),
         "unsqueezed_loss": json_number(float(mse_without_squeeze(out, targ))),
-        "unsqueezed_shape": list(difference.shape),
-        "gradient_max": json_number(float(gradient.abs().max())),
+        "unsqueezed_shape": list((out.detach() - targ).shape),
+        "gradient_max": json_number(largest),
         "gradients": gradients,
     }
 
@@ -235,14 +206,12 @@ PAGE = Page(
     seed="002 Gradients and the Backward Pass",
     lead="The chain rule, applied from the loss back to the input: every step needs the gradient just found.",
     inputs=(
-        integer("batch", 200, "batch", "Rows of x.", minimum=1, maximum=256),
-        integer("n_in", 100, "n_in", "Inputs of the model.", minimum=1, maximum=256),
-        integer("hidden", 50, "hidden", "Units between the two layers.", minimum=1, maximum=256),
-        integer("n_out", 1, "n_out", "Outputs of the model.", minimum=1, maximum=32),
-        integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),
-        choice(
-            "layer", "2", "layer", "Whose products are tried: out = l2 @ w2 + b2, or l1 = inp @ w1 + b1.", choices="12"
-        ),
+        integer("batch", 200, "Rows of x.", 1, 256),
+        integer("n_in", 100, "Inputs of the model.", 1, 256),
+        integer("hidden", 50, "Units between the two layers.", 1, 256),
+        integer("n_out", 1, "Outputs of the model.", 1, 32),
+        seed_input("Of all draws."),
+        choice("layer", "2", "Whose products are tried: out = l2 @ w2 + b2, or l1 = inp @ w1 + b1.", "12"),
     ),
     answer=answer,
     listings=listings(forward_and_backward, mse_grad, lin_grad, relu_grad, mse_grad_over_batch),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from chainrule import stopping
+from chainrule.chapter.agreement import attempt
 from chainrule.chapter.inputs import (
     SHAPE,
     choice,
@@ -19,6 +20,7 @@ from chainrule.chapter.inputs import (
     number,
     read_shape,
     read_tensor,
+    seed_input,
     tensor,
     tensor_pattern,
     text,
@@ -76,11 +78,6 @@ class Operand:
     shape: tuple[int, ...]
     values: Tensor | None
 
-    @property
-    def numel(self) -> int:
-        """The number of stored elements."""
-        return math.prod(self.shape)
-
 
 def read_operand(given: str) -> Operand:
     """A shape or a tensor. A shape of up to MAX_TYPED elements is filled with 0, 1, 2, ….
@@ -105,10 +102,15 @@ def read_operand(given: str) -> Operand:
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     """{"shape", "steps", … of a and b, "added_dimensions" and "normalized" of c and m, "trap"}."""
     stopping.check()
+    c, m = values["c"], values["m"]
     return {
         **explain_pair(values["a"], values["b"], values["operator"]),
-        "added_dimensions": explain_added_dimensions(values["c"], values["m"]),
-        "normalized": explain_normalization(values["m"], values["mean"], values["std"]),
+        "added_dimensions": {
+            "c": json_tensor(c),
+            "m": json_tensor(m),
+            "ways": [explain_way(code, way(c), c, m) for code, way in ADDED_DIMENSIONS.items()],
+        },
+        "normalized": explain_normalization(m, values["mean"], values["std"]),
         "trap": explain_trap(values["n"], values["noise"], values["seed"]),
     }
 
@@ -140,17 +142,12 @@ def explain_pair(a: Operand, b: Operand, operator: str) -> dict[str, Any]:
         "steps": [explain_step(step) for step in steps],
         "numel": json_count(math.prod(shape)),
         "bytes": json_count(math.prod(shape) * ITEM_BYTES),
-        "is_addressable": is_addressable(shape),
+        "is_addressable": math.prod(max(size, 1) for size in shape) * ITEM_BYTES <= MAX_BYTES,
         "operator": operator,
         "a": explain_operand(a, shape),
         "b": explain_operand(b, shape),
         "result": result,
     }
-
-
-def is_addressable(shape: tuple[int, ...]) -> bool:
-    """Whether PyTorch can hold a float32 tensor of this shape."""
-    return math.prod(max(size, 1) for size in shape) * ITEM_BYTES <= MAX_BYTES
 
 
 def json_count(count: int) -> int | float:
@@ -176,36 +173,27 @@ def explain_step(step: BroadcastStep) -> dict[str, Any]:
 
 def explain_operand(operand: Operand, shape: tuple[int, ...]) -> dict[str, Any]:
     """An operand as it is stored, and the expanded view that the operation reads."""
-    strides = contiguous_strides(operand.shape)
+    strides, numel, total = contiguous_strides(operand.shape), math.prod(operand.shape), math.prod(shape)
     expanded = None
-    if operand.values is not None and math.prod(shape) <= MAX_SHOWN:
+    if operand.values is not None and total <= MAX_SHOWN:
         expanded = json_tensor(expand(operand.values, shape))
     return {
         "given": operand.given,
         "shape": list(operand.shape),
         "stride": [json_count(stride) for stride in strides],
-        "stored_numel": json_count(operand.numel),
-        "stored_bytes": json_count(operand.numel * ITEM_BYTES),
+        "stored_numel": json_count(numel),
+        "stored_bytes": json_count(numel * ITEM_BYTES),
         "expanded_shape": list(shape),
         "expanded_stride": [json_count(stride) for stride in expanded_strides(operand.shape, strides, shape)],
-        "expanded_numel": json_count(math.prod(shape)),
-        "copied_bytes": json_count(math.prod(shape) * ITEM_BYTES),
+        "expanded_numel": json_count(total),
+        "copied_bytes": json_count(total * ITEM_BYTES),
         "tensor": None if operand.values is None else json_tensor(operand.values),
         "expanded": expanded,
     }
 
 
-def explain_added_dimensions(c: Tensor, m: Tensor) -> dict[str, Any]:
-    """The chapter's ways to give the vector c a second dimension, each run with the matrix m."""
-    return {
-        "c": json_tensor(c),
-        "m": json_tensor(m),
-        "ways": [explain_way(code, way(c), c, m) for code, way in ADDED_DIMENSIONS.items()],
-    }
-
-
 def explain_way(code: str, view: Tensor, c: Tensor, m: Tensor) -> dict[str, Any]:
-    """One way: its shape and stride, `expand_as(m)` and the sum with m, or PyTorch's error messages."""
+    """A way to give c a second dimension: shape, stride, `expand_as(m)` and the sum with m, or PyTorch's errors."""
     expanded, expand_error = attempt(lambda: view.expand_as(m))
     total, sum_error = attempt(lambda: view + m)
     return {
@@ -220,14 +208,6 @@ def explain_way(code: str, view: Tensor, c: Tensor, m: Tensor) -> dict[str, Any]
         "sum": None if total is None else json_tensor(total),
         "sum_error": sum_error,
     }
-
-
-def attempt(compute: Callable[[], Tensor]) -> tuple[Tensor | None, str | None]:
-    """A result and None, or None and PyTorch's error message."""
-    try:
-        return compute(), None
-    except RuntimeError as error:
-        return None, str(error)
 
 
 def explain_normalization(m: Tensor, mean: float, std: float) -> dict[str, Any]:
@@ -283,16 +263,16 @@ PAGE = Page(
     seed="002 Broadcasting; Broadcasting rules",
     lead="How tensors of different shapes go through one elementwise operation, without a copy of either.",
     inputs=(
-        text("a", "3,1,5", "a", f"The left side. {_HOW}", read=read_operand, allowed=_OPERAND, pattern=_PATTERN),
-        text("b", "4,1", "b", f"The right side. {_HOW}", read=read_operand, allowed=_OPERAND, pattern=_PATTERN),
-        choice("operator", "+", "operator", "What is computed of the values.", choices=tuple(OPERATORS)),
-        tensor("c", "10,20,30", "c", "The vector.", max_numel=8, dims=(1,)),
-        tensor("m", "1,2,3;4,5,6;7,8,9", "m", "The matrix.", max_numel=MAX_TYPED, dims=(2,)),
-        number("mean", "5", "mean", "Subtracted from every element of m.", minimum=-1e6, maximum=1e6),
-        number("std", "2.73", "std", "Divides every element of m.", minimum=-1e6, maximum=1e6),
-        integer("n", 200, "n", "How many predictions the loss has.", minimum=1, maximum=MAX_BATCH),
-        number("noise", "0.1", "noise", "Standard deviation of the predictions' error.", minimum=0, maximum=100),
-        integer("seed", 42, "seed", "Of the targets and the errors.", minimum=0, maximum=2**31 - 1),
+        text("a", "3,1,5", f"The left side. {_HOW}", read_operand, _OPERAND, _PATTERN),
+        text("b", "4,1", f"The right side. {_HOW}", read_operand, _OPERAND, _PATTERN),
+        choice("operator", "+", "What is computed of the values.", tuple(OPERATORS)),
+        tensor("c", "10,20,30", "The vector.", 8, dims=(1,)),
+        tensor("m", "1,2,3;4,5,6;7,8,9", "The matrix.", MAX_TYPED, dims=(2,)),
+        number("mean", "5", "Subtracted from every element of m.", -1e6, 1e6),
+        number("std", "2.73", "Divides every element of m.", -1e6, 1e6),
+        integer("n", 200, "How many predictions the loss has.", 1, MAX_BATCH),
+        number("noise", "0.1", "Standard deviation of the predictions' error.", 0, 100),
+        seed_input("Of the targets and the errors."),
     ),
     answer=answer,
     listings=(

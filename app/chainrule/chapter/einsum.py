@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import SHAPE, integer, read_shapes, text
+from chainrule.chapter.inputs import SHAPE, read_shapes, seed_input, text
 from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
@@ -59,7 +60,8 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         raise explained(error, equation.text, "shapes", shapes, equation) from None
     check_sizes(contraction)
     stopping.check()
-    operands = draw_operands(shapes, values["seed"])
+    generator = torch.Generator().manual_seed(values["seed"])
+    operands = [torch.randn(tuple(shape), generator=generator) for shape in shapes]
     return {"written_as": written, **explain(contraction, operands)}
 
 
@@ -74,13 +76,10 @@ def read_equation(given: str, written: str, shapes: Sequence[Sequence[int]]) -> 
     try:
         return parse(equation)
     except EinsumError as error:
-        raise explained(error, equation, written, shapes_of_letters(equation), None) from None
-
-
-def shapes_of_letters(equation: str) -> list[tuple[int, ...]]:
-    """A dimension of size 1 for each letter left of the arrow: with these shapes PyTorch complains of the equation."""
-    parts = equation.partition("->")[0].split(",")
-    return [(1,) * sum(character in LETTERS for character in part) for part in parts]
+        # With dimensions of size 1, one per letter left of the arrow, PyTorch complains of the equation.
+        parts = equation.partition("->")[0].split(",")
+        letters = [(1,) * sum(character in LETTERS for character in part) for part in parts]
+        raise explained(error, equation, written, letters, None) from None
 
 
 def explained(
@@ -95,7 +94,7 @@ def explained(
             "position": error.position,
             "explanation": str(error),
             "torch": None if shapes is None else torch_message(given, shapes),
-            "shapes": None if equation is None or shapes is None else write_shapes(fitting_shapes(equation, shapes)),
+            "shapes": None if equation is None or shapes is None else fitting_shapes(equation, shapes),
         },
     )
 
@@ -109,8 +108,8 @@ def torch_message(equation: str, shapes: Sequence[Sequence[int]]) -> str | None:
     return None
 
 
-def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Shapes that fit an equation: the given sizes where possible, else 2, 3, 4, … per index."""
+def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> str:
+    """Shapes that fit an equation, as they are typed: the given sizes where possible, else 2, 3, 4, … per index."""
     sizes: dict[str, int] = {}
     for subscripts, shape in zip(equation.operands, shapes, strict=False):
         if len(shape) == len(subscripts) and ELLIPSIS not in {each.name for each in subscripts}:
@@ -119,12 +118,7 @@ def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> list[
     for subscripts in equation.operands:
         for each in subscripts:
             sizes.setdefault(each.name, 2 + len(sizes) % 4)
-    return [tuple(sizes[each.name] for each in subscripts) for subscripts in equation.operands]
-
-
-def write_shapes(shapes: Sequence[Sequence[int]]) -> str:
-    """`3,2,5;3,5,4`, with `()` for a scalar."""
-    return ";".join(",".join(map(str, shape)) or "()" for shape in shapes)
+    return ";".join(",".join(str(sizes[each.name]) for each in part) or "()" for part in equation.operands)
 
 
 def check_sizes(contraction: Contraction) -> None:
@@ -132,24 +126,13 @@ def check_sizes(contraction: Contraction) -> None:
     # A size of 0 makes the whole product 0, but not PyTorch's intermediate results.
     products = math.prod(max(index.size, 1) for index in contraction.indices)
     largest = max(math.prod(max(size, 1) for size in shape) for shape in (*contraction.shapes, contraction.shape))
+    message, limit = "", 0
     if products > MAX_PRODUCTS:
-        raise InputError(
-            f"shapes: {products} products would be added up, at most {MAX_PRODUCTS} are computed here",
-            field="shapes",
-            limit=MAX_PRODUCTS,
-        )
-    if largest > MAX_NUMEL:
-        raise InputError(
-            f"shapes: an operand or the result would have {largest} elements, at most {MAX_NUMEL} are computed here",
-            field="shapes",
-            limit=MAX_NUMEL,
-        )
-
-
-def draw_operands(shapes: Sequence[Sequence[int]], seed: int) -> list[Tensor]:
-    """Standard normal operands, all drawn from one generator."""
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(tuple(shape), generator=generator) for shape in shapes]
+        message, limit = f"{products} products would be added up, at most {MAX_PRODUCTS}", MAX_PRODUCTS
+    elif largest > MAX_NUMEL:
+        message, limit = f"an operand or the result would have {largest} elements, at most {MAX_NUMEL}", MAX_NUMEL
+    if limit:
+        raise InputError(f"shapes: {message} are computed here", field="shapes", limit=limit)
 
 
 def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, Any]:
@@ -172,12 +155,7 @@ def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, A
         "shape": list(contraction.shape),
         "indices": [explain_index(index, len(operands)) for index in contraction.indices],
         "operands": [
-            {
-                "name": name,
-                "subscripts": write_subscripts(subscripts),
-                "dimensions": list(dimensions),
-                **json_tensor(operand),
-            }
+            {"name": name, "subscripts": write_subscripts(subscripts), "dimensions": dimensions, **json_tensor(operand)}
             for name, subscripts, dimensions, operand in zip(
                 names, equation.operands, contraction.operands, operands, strict=True
             )
@@ -200,40 +178,25 @@ def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, A
 
 def explain_index(index: Index, operand_count: int) -> dict[str, Any]:
     """The fields of an index, and its "explanation"."""
-    return {
-        "name": index.name,
-        "size": index.size,
-        "role": index.role,
-        "is_ellipsis": index.is_ellipsis,
-        "is_diagonal": index.is_diagonal,
-        "stretched": list(index.stretched),
-        "occurrences": [
-            {"operand": each.operand, "dimension": each.dimension, "size": each.size} for each in index.occurrences
-        ],
-        "output": index.output,
-        "explanation": describe_index(index, operand_count),
+    several = " and ".join(f"t{operand}" for operand in sorted({each.operand for each in index.occurrences}))
+    roles = {
+        "summed": f"not in the output: the {'products' if operand_count > 1 else 'elements'} are added up along it",
+        "batch": f"in the output, and {several} go through it together",
+        "broadcast": "a dimension behind `...`, aligned from the last one",
+        "kept": f"in the output, and in {several} alone",
     }
-
-
-def describe_index(index: Index, operand_count: int) -> str:
-    """The index's role in the sum, in words."""
-    operands = sorted({each.operand for each in index.occurrences})
-    several = " and ".join(f"t{operand}" for operand in operands)
-    parts: list[str] = []
-    if index.role == "summed":
-        in_all = "the products are" if operand_count > 1 else "the elements are"
-        parts.append(f"not in the output: {in_all} added up along it")
-    elif index.role == "batch":
-        parts.append(f"in the output, and {several} go through it together")
-    elif index.role == "broadcast":
-        parts.append("a dimension behind `...`, aligned from the last one")
-    else:
-        parts.append(f"in the output, and in {several} alone")
+    parts = [roles[index.role]]
     if index.is_diagonal:
         parts.append("repeated in one operand: only its diagonal is read")
     if index.stretched:
         parts.append(f"{' and '.join(f't{each}' for each in index.stretched)} has size 1 there and is stretched")
-    return "; ".join(parts)
+    return {
+        **asdict(index),
+        "is_ellipsis": index.is_ellipsis,
+        "is_diagonal": index.is_diagonal,
+        "stretched": index.stretched,
+        "explanation": "; ".join(parts),
+    }
 
 
 def write_subscripts(subscripts: Sequence[Subscript]) -> str:
@@ -256,7 +219,7 @@ def _read_text(given: str) -> str:
 
 
 def _read_shapes(given: str) -> tuple[tuple[int, ...], ...]:
-    shapes = read_shapes(given, max_dims=8, max_count=6)
+    shapes = read_shapes(given, 6)
     if max((size for shape in shapes for size in shape), default=0) > MAX_NUMEL:
         raise ValueError(f"a size is more than {MAX_NUMEL}")
     return shapes
@@ -271,29 +234,26 @@ PAGE = Page(
         text(
             "equation",
             "bij,bjk->bik",
-            "equation",
             "Letters for the dimensions of each operand, `...` for those that are left, and the result's after `->`.",
-            read=_read_text,
-            allowed=f"an equation of at most {MAX_CHARACTERS} characters, such as ij,jk->ik",
+            _read_text,
+            f"an equation of at most {MAX_CHARACTERS} characters, such as ij,jk->ik",
         ),
         text(
             "shapes",
             "3,2,5;3,5,4",
-            "shapes",
             "The operands' shapes, set apart by semicolons; () is a scalar's.",
-            read=_read_shapes,
-            allowed=f"at most 6 shapes of at most 8 sizes up to {MAX_NUMEL}, such as 3,2,5;3,5,4",
-            pattern=rf"{SHAPE}(;{SHAPE})*",
+            _read_shapes,
+            f"at most 6 shapes of at most 8 sizes up to {MAX_NUMEL}, such as 3,2,5;3,5,4",
+            rf"{SHAPE}(;{SHAPE})*",
         ),
         text(
             "sublists",
             "",
-            "sublists",
             "The same with a list of numbers after each operand; where it is given, it stands for the equation.",
-            read=_read_text,
-            allowed=f"nothing, or at most {MAX_CHARACTERS} characters, such as As, [0, 1], Bs, [1, 2], [0, 2]",
+            _read_text,
+            f"nothing, or at most {MAX_CHARACTERS} characters, such as As, [0, 1], Bs, [1, 2], [0, 2]",
         ),
-        integer("seed", 42, "seed", "Of the operands, drawn from N(0, 1).", minimum=0, maximum=2**31 - 1),
+        seed_input("Of the operands, drawn from N(0, 1)."),
     ),
     answer=answer,
     listings=listings(einsum, broken_rules, parse, resolve),

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import flag, integer
-from chainrule.chapter.matmul import rounding_bound
+from chainrule.chapter.inputs import flag, integer, seed_input
+from chainrule.chapter.matmul import measure, rounding_bound
 from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number
 from chainrule.foundations.functions import LinearFunction
@@ -36,9 +33,7 @@ MAX_BATCH, MAX_FEATURES = 256, 512
 REPEAT_SECONDS = 0.06
 """Seconds over which each pass of each style is repeated."""
 
-MAX_REPEATS = 300
-
-Backward = Callable[[], Sequence[Tensor | None]]
+Backward = Callable[[], Sequence[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,42 +57,28 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         "cuda_requirements": [_requirement(each) for each in cuda_requirements()],
         "check": check(seed, bias) if state["built"] else None,
         "race": race(*sizes, bias, seed, state),
-        "gpu": on_gpu(sizes, bias, seed, state) if has_gpu else None,
-    }
-
-
-def on_gpu(sizes: tuple[int, int, int], has_bias: bool, seed: int, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The check and the race on the current CUDA device."""
-    return {
-        "name": torch.cuda.get_device_name(),
-        "check": check(seed, has_bias, "cuda"),
-        "race": race(*sizes, has_bias, seed, state, "cuda"),
+        "gpu": {
+            "name": torch.cuda.get_device_name(),
+            "check": check(seed, bias, "cuda"),
+            "race": race(*sizes, bias, seed, state, "cuda"),
+        }
+        if has_gpu
+        else None,
     }
 
 
 def built_state() -> dict[str, Any]:
     """Whether the extension loads, and why not; "broken": it is built, but does not load."""
+    state: dict[str, Any] = {"built": False, "broken": False, "with_cuda": False, "file": None, "reason": None}
     try:
         loaded = extension.load_extension()
     except extension.ExtensionNotBuiltError as error:
         # The path on this machine goes to the log only.
         logger.warning("%s", error)
-        return {
-            "built": False,
-            "broken": extension.extension_path() is not None,
-            "with_cuda": False,
-            "file": None,
-            "reason": error.public,
-            "torch": torch.__version__,
-        }
-    return {
-        "built": True,
-        "broken": False,
-        "with_cuda": loaded.with_cuda,
-        "file": Path(loaded.__file__).name,
-        "reason": None,
-        "torch": torch.__version__,
-    }
+        state |= {"broken": extension.extension_path() is not None, "reason": error.public}
+    else:
+        state |= {"built": True, "with_cuda": loaded.with_cuda, "file": Path(loaded.__file__).name}
+    return {**state, "torch": torch.__version__}
 
 
 def _requirement(each: Requirement) -> dict[str, Any]:
@@ -126,13 +107,13 @@ def check(seed: int, has_bias: bool, device: str = "cpu") -> dict[str, Any]:
 def by_hand(inp: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Callable[[Tensor], Backward]]:
     """The chapter's functions: `lin`, and `lin_grad` that leaves the gradients in `.g`."""
     transposed = weight.detach().t()
-    inputs = [each for each in (inp.detach(), transposed, None if bias is None else bias.detach()) if each is not None]
+    inputs = [inp.detach(), transposed, *([] if bias is None else [bias.detach()])]
     out = lin(*inputs)
 
     def prepare(grad_output: Tensor) -> Backward:
         out.g = grad_output  # type: ignore[attr-defined]
 
-        def backward() -> Sequence[Tensor | None]:
+        def backward() -> Sequence[Tensor]:
             for each in inputs:
                 each.g = None  # type: ignore[attr-defined]
             lin_grad(inputs[0], out, inputs[1], *inputs[2:])
@@ -184,9 +165,7 @@ def race(
         "multiplications": batch * fan_in * fan_out,
         "threads": torch.get_num_threads(),
         "styles": [
-            _row(
-                style, (inp, weight, bias), grad_output, expected, is_there=state["built"] or style.name != "LinearCpp"
-            )
+            _row(style, (inp, weight, bias), grad_output, expected, state["built"] or style.name != "LinearCpp")
             for style in STYLES
         ],
     }
@@ -215,7 +194,6 @@ def _row(
     arguments: tuple[Tensor, Tensor, Tensor | None],
     grad_output: Tensor,
     expected: Sequence[tuple[Tensor, Tensor]],
-    *,
     is_there: bool,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"name": style.name, "code": style.code, "available": is_there}
@@ -224,44 +202,18 @@ def _row(
     out, prepare = style.forward(*arguments)
     backward = prepare(grad_output)
     results = [out, *backward()]
+    wait = torch.cuda.synchronize if out.is_cuda else lambda: None
     return row | {
-        "forward_seconds": _seconds(lambda: style.forward(*arguments), out.device),
-        "backward_seconds": _seconds(backward, out.device),
+        "forward_seconds": measure(lambda: style.forward(*arguments), REPEAT_SECONDS, wait)[0],
+        "backward_seconds": measure(backward, REPEAT_SECONDS, wait)[0],
         "max_difference": json_number(
-            max(
-                max_difference(each.detach(), right)
-                for each, (right, _) in zip(results, expected, strict=True)
-                if each is not None
-            )
+            max(max_difference(each.detach(), right) for each, (right, _) in zip(results, expected, strict=True))
         ),
         "equal": all(
-            each is not None and bool(((each.detach().double() - right).abs() <= bound).all())
+            bool(((each.detach().double() - right).abs() <= bound).all())
             for each, (right, bound) in zip(results, expected, strict=True)
         ),
     }
-
-
-def _seconds(run: Callable[[], object], device: torch.device) -> float:
-    """Seconds per run: the median over REPEAT_SECONDS, without the first if there are others.
-
-    On a GPU a call only queues its kernels: a run ends when they have ended.
-    """
-    times: list[float] = []
-    spent = 0.0
-    while not times or (spent < REPEAT_SECONDS and len(times) < MAX_REPEATS):
-        stopping.check()
-        _wait_for(device)
-        start = time.perf_counter()
-        run()
-        _wait_for(device)
-        times.append(time.perf_counter() - start)
-        spent += times[-1]
-    return median(times[1:] or times)
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 PAGE = Page(
@@ -270,11 +222,11 @@ PAGE = Page(
     seed="003 Custom operators: sections 6 to 9 of the series, the linear operator in C++ and CUDA",
     lead="The linear layer once more: derived by indices, written in C++, compiled against PyTorch, and raced.",
     inputs=(
-        integer("batch", 64, "batch", "Rows of inp.", minimum=1, maximum=MAX_BATCH),
-        integer("fan_in", 100, "fan_in", "Columns of inp.", minimum=1, maximum=MAX_FEATURES),
-        integer("fan_out", 50, "fan_out", "Rows of weight.", minimum=1, maximum=MAX_FEATURES),
-        flag("bias", True, "bias", "Whether there is one."),
-        integer("seed", 42, "seed", "Of the random tensors.", minimum=0, maximum=2**31 - 1),
+        integer("batch", 64, "Rows of inp.", 1, MAX_BATCH),
+        integer("fan_in", 100, "Columns of inp.", 1, MAX_FEATURES),
+        integer("fan_out", 50, "Rows of weight.", 1, MAX_FEATURES),
+        flag("bias", True, "Whether there is one."),
+        seed_input("Of the random tensors."),
     ),
     answer=answer,
     listings=listings(

@@ -1,23 +1,32 @@
-"""The page of custom autograd Functions: one call, and everything that the Function and autograd exchange."""
+# mypy: disable-error-code="no-untyped-call"
+"""The page of custom autograd Functions: one call, and everything that the Function and autograd exchange.
+
+    forward(ctx, inp, …) ──▶ ctx: saved tensors, attributes ──▶ backward(ctx, grad_output, …) ──▶ one gradient per input
+
+ctx is the graph's node, and its contents are read there; backward's arguments and results are recorded at its call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
+from types import new_class
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.custom_functions import FUNCTIONS, CustomFunction
 from chainrule.chapter.inputs import choice, flag, number, tensor
 from chainrule.chapter.page import Link, Listing, Page
-from chainrule.chapter.recorded_call import record_call
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations import functions
-from chainrule.foundations.gradient_check import as_tuple
+from chainrule.foundations.gradient_check import as_tuple, leaves
+from chainrule.spec.values import Key
 
 MAX_NUMEL = 36
 """Elements of each typed tensor."""
@@ -39,7 +48,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         gradient = _gradient(case, arguments, values["grad_output"])
     except ValueError as error:
         raise _misfit(error, arguments) from None
-    recorded = record_call(case.function, case.plain, arguments, names, case.outputs, used, gradient)
+    recorded = record_call(case, arguments, used, gradient)
     return {
         "function": case.name,
         "class": case.function.__name__,
@@ -60,12 +69,8 @@ def _arguments(case: CustomFunction, values: Mapping[str, Any]) -> tuple[Any, ..
         return typed("x"), values["constant"]
     if case.name != "linear_function":
         return (typed("x"),)
-    match values["has_bias"]:
-        case "None":
-            return typed("x"), typed("weight"), None
-        case "left out":
-            return typed("x"), typed("weight")
-    return typed("x"), typed("weight"), typed("bias")
+    biases = {"a tensor": (typed("bias"),), "None": (None,), "left out": ()}
+    return typed("x"), typed("weight"), *biases[values["has_bias"]]
 
 
 def _gradient(case: CustomFunction, arguments: tuple[Any, ...], typed: Tensor) -> Tensor:
@@ -89,6 +94,155 @@ def _misfit(error: Exception, arguments: tuple[Any, ...]) -> InputError:
     return InputError(f"{field}: {error}", field=field)
 
 
+@dataclass(slots=True)
+class Taken:
+    """The arguments and the results of backward; empty before it is called."""
+
+    needs_input_grad: tuple[bool, ...] = ()
+    received: tuple[Tensor | None, ...] = ()
+    returned: tuple[Any, ...] = ()
+
+
+def recording(function: type[Function], taken: Taken) -> type[Function]:
+    """A Function that does the same as `function`, and records the arguments and results of backward in `taken`."""
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        taken.needs_input_grad = tuple(ctx.needs_input_grad)
+        return function.forward(ctx, *args)
+
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        taken.received = grad_outputs
+        returned = function.backward(ctx, *grad_outputs)
+        taken.returned = returned if isinstance(returned, tuple) else (returned,)
+        return returned
+
+    # Keeps the name, after which autograd names the node.
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return cast(type[Function], new_class(function.__name__, (function,), exec_body=lambda space: space.update(body)))
+
+
+def record_call(
+    case: CustomFunction, arguments: Sequence[Any], used: Sequence[bool], grad_output: Tensor
+) -> dict[str, Any]:
+    """Call a Function, send `grad_output` back through the `used` outputs, and compare with autograd through `plain`.
+
+    Raises:
+        RuntimeError: grad_output does not broadcast to an output's shape.
+        ValueError: forward does not take the arguments.
+    """
+    names = case.inputs[: len(arguments)]
+    taken, given = Taken(), leaves(arguments)
+    outputs: tuple[Tensor, ...] = as_tuple(recording(case.function, taken).apply(*given))
+    node = outputs[0].grad_fn
+    context = backward = None
+    if node is not None:
+        context = _context(node, given, outputs, names, case.outputs)
+        gradients = _send_back(outputs, used, grad_output, given)
+        twins = leaves(arguments)
+        expected = _send_back(as_tuple(case.plain(*twins)), used, grad_output, twins)
+        backward = _backward(taken, gradients, expected, given, names, case.outputs)
+    return {
+        "inputs": [_input(name, each) for name, each in zip(names, given, strict=True)],
+        "outputs": [
+            {"name": name, **json_tensor(each), "requires_grad": each.requires_grad, "used": is_used}
+            for name, each, is_used in zip(case.outputs, outputs, used, strict=True)
+        ],
+        "needs_input_grad": list(taken.needs_input_grad),
+        "context": context,
+        "backward": backward,
+    }
+
+
+def _input(name: str, each: Any) -> dict[str, Any]:
+    if isinstance(each, Tensor):
+        return {"name": name, **json_tensor(each), "requires_grad": each.requires_grad}
+    return {"name": name, "value": None if each is None else json_number(float(each)), "requires_grad": False}
+
+
+def _context(
+    context: Any, leaves: Sequence[Any], outputs: Sequence[Tensor], names: Sequence[str], output_names: Sequence[str]
+) -> dict[str, Any]:
+    """The node's saved tensors, with the names of the inputs or outputs that they are, and its attributes."""
+    owners = [
+        (name, each.untyped_storage().data_ptr())
+        for name, each in zip((*names, *output_names), (*leaves, *outputs), strict=True)
+        if isinstance(each, Tensor)
+    ]
+    saved = []
+    for each in context.saved_tensors:
+        same = [name for name, storage in owners if each is not None and storage == each.untyped_storage().data_ptr()]
+        saved.append(
+            {
+                "is": same[0] if same else None,
+                "shape": list(each.shape),
+                "dtype": str(each.dtype).removeprefix("torch."),
+                "bytes": each.numel() * each.element_size(),
+            }
+        )
+    return {
+        "node": type(context).__name__,
+        "saved": saved,
+        "bytes": sum(each["bytes"] for each in saved),
+        "attributes": {
+            name: json_number(value) if isinstance(value, float) else repr(value)
+            for name, value in vars(context).items()
+        },
+    }
+
+
+def _send_back(
+    outputs: Sequence[Tensor], used: Sequence[bool], grad_output: Tensor, leaves: Sequence[Any]
+) -> list[Tensor | None]:
+    """The gradient in each leaf after a backward pass from the used outputs."""
+    roots = [each for each, is_used in zip(outputs, used, strict=True) if is_used]
+    torch.autograd.backward(roots, [grad_output.to(each.dtype).expand(each.shape).contiguous() for each in roots])
+    return [each.grad if isinstance(each, Tensor) else None for each in leaves]
+
+
+def _backward(
+    taken: Taken,
+    gradients: Sequence[Tensor | None],
+    expected: Sequence[Tensor | None],
+    leaves: Sequence[Any],
+    names: Sequence[str],
+    output_names: Sequence[str],
+) -> dict[str, Any]:
+    """The arguments and results of backward, and its gradients beside autograd's."""
+    differences = [
+        max_difference(ours, theirs)
+        for ours, theirs in zip(gradients, expected, strict=True)
+        if ours is not None and theirs is not None
+    ]
+    # Autograd ignores a surplus None: linear_function returns three gradients even without a bias.
+    return {
+        "received": [
+            {"name": f"grad_{name}" if len(output_names) > 1 else "grad_output", "tensor": _optional(each)}
+            for name, each in zip(output_names, taken.received, strict=True)
+        ],
+        "returned": [
+            {
+                "name": name,
+                "needed": bool(needed),
+                "is_tensor": isinstance(leaf, Tensor),
+                "tensor": _optional(each),
+            }
+            for each, name, needed, leaf in islice(
+                zip_longest(taken.returned, names, taken.needs_input_grad, leaves), len(taken.returned)
+            )
+        ],
+        "gradients": [
+            {"name": name, "tensor": _optional(each), "expected": _optional(other)}
+            for name, each, other in zip(names, gradients, expected, strict=True)
+        ],
+        "max_difference": json_number(max(differences, default=0.0)),
+        "same_places": [each is None for each in gradients] == [each is None for each in expected],
+    }
+
+
+def _optional(tensor: Tensor | None) -> dict[str, Any] | None:
+    return None if tensor is None else json_tensor(tensor)
+
+
 def ways_to_call(case: CustomFunction, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """`apply` with a keyword, which raises an error of torch's, and the same call through a wrapper function."""
     with torch.no_grad():
@@ -96,10 +250,8 @@ def ways_to_call(case: CustomFunction, arguments: tuple[Any, ...]) -> dict[str, 
         by_position = as_tuple(case.apply(*arguments))[0]
         answer: dict[str, Any] = {
             "torch": torch.__version__,
-            "keyword_call": _call(f"{case.function.__name__}.apply", names),
-            "keyword_error": None,
-            "max_difference": None,
-            "wrapper": None,
+            "keyword_call": _call(f"{case.function.__name__}.apply", names, len(names) - 1),
+            **dict.fromkeys(("keyword_error", "max_difference", "wrapper")),
         }
         try:
             by_keyword = as_tuple(case.apply(*arguments[:-1], **{names[-1]: arguments[-1]}))[0]
@@ -109,17 +261,26 @@ def ways_to_call(case: CustomFunction, arguments: tuple[Any, ...]) -> dict[str, 
         if case.name == "linear_function":
             by_name = functions.linear(**dict(zip(names, arguments, strict=True)))
             answer["wrapper"] = {
-                "call": _call("linear", names, first=0),
+                "call": _call("linear", names, 0),
                 "out": json_tensor(by_name),
                 "max_difference": json_number(max_difference(by_name, by_position)),
             }
         return answer
 
 
-def _call(name: str, arguments: tuple[str, ...], first: int | None = None) -> str:
-    """`f(inp, weight, bias=bias)`: keywords from `first` on, by default the last argument alone."""
-    start = len(arguments) - 1 if first is None else first
-    return f"{name}({', '.join([*arguments[:start], *(f'{each}={each}' for each in arguments[start:])])})"
+def _call(name: str, arguments: tuple[str, ...], first: int) -> str:
+    """`f(inp, weight, bias=bias)`: keywords from argument `first` on."""
+    return f"{name}({', '.join([*arguments[:first], *(f'{each}={each}' for each in arguments[first:])])})"
+
+
+_WEIGHT = "Of linear_function: (fan_out, fan_in), as PyTorch's layers have it."
+_GRAD_OUTPUT = "The gradient that comes back to each output that is used; broadcast to its shape."
+_MATERIALIZE = "Whether sin_cos gets zeros for an output that is not used, or None."
+
+
+def _wanted(name: str, label: str) -> Key:
+    doc = f"Whether autograd is to find {label}'s gradient."
+    return flag(f"{name}_requires_grad", True, doc, label=f"{label} requires grad")
 
 
 PAGE = Page(
@@ -128,38 +289,20 @@ PAGE = Page(
     seed="001 Extending torch.autograd · 003 torch.autograd.Function · 004 Uses of a custom Function",
     lead="A torch.autograd.Function is a forward and the backward that belongs to it; autograd carries the rest.",
     inputs=(
-        choice("function", "linear_function", "Function", "Which one is called.", choices=tuple(FUNCTIONS)),
-        tensor("x", "1,-2,0.5;3,0,-1", "inp", "The input; for linear_function (batch, fan_in).", max_numel=MAX_NUMEL),
-        flag("x_requires_grad", True, "inp requires grad", "Whether autograd is to find inp's gradient."),
-        tensor(
-            "weight",
-            "0.5,-1,2;1,1,-0.5",
-            "weight",
-            "Of linear_function: (fan_out, fan_in), as PyTorch's layers have it.",
-            max_numel=MAX_NUMEL,
-            dims=(2,),
-        ),
-        flag("weight_requires_grad", True, "weight requires grad", "Whether autograd is to find weight's gradient."),
-        tensor("bias", "0.1,-0.2", "bias", "Of linear_function: (fan_out,).", max_numel=MAX_NUMEL, dims=(1,)),
-        flag("bias_requires_grad", True, "bias requires grad", "Whether autograd is to find bias's gradient."),
-        choice("has_bias", BIASES[0], "bias is", "What linear_function gets as its bias.", choices=BIASES),
-        number("constant", "3", "constant", "Of mul_constant: a number.", minimum=-1e6, maximum=1e6),
-        tensor(
-            "grad_output",
-            "1",
-            "grad_output",
-            "The gradient that comes back to each output that is used; broadcast to its shape.",
-            max_numel=MAX_NUMEL,
-        ),
+        choice("function", "linear_function", "Which one is called.", tuple(FUNCTIONS), label="Function"),
+        tensor("x", "1,-2,0.5;3,0,-1", "The input; for linear_function (batch, fan_in).", MAX_NUMEL, label="inp"),
+        _wanted("x", "inp"),
+        tensor("weight", "0.5,-1,2;1,1,-0.5", _WEIGHT, MAX_NUMEL, dims=(2,)),
+        _wanted("weight", "weight"),
+        tensor("bias", "0.1,-0.2", "Of linear_function: (fan_out,).", MAX_NUMEL, dims=(1,)),
+        _wanted("bias", "bias"),
+        choice("has_bias", BIASES[0], "What linear_function gets as its bias.", BIASES, label="bias is"),
+        number("constant", "3", "Of mul_constant: a number.", -1e6, 1e6),
+        tensor("grad_output", "1", _GRAD_OUTPUT, MAX_NUMEL),
         choice(
-            "used", BOTH, "outputs used", "Which outputs of sin_cos the loss depends on.", choices=(BOTH, "sin", "cos")
+            "used", BOTH, "Which outputs of sin_cos the loss depends on.", (BOTH, "sin", "cos"), label="outputs used"
         ),
-        flag(
-            "materialize_grads",
-            True,
-            "materialize grads",
-            "Whether sin_cos gets zeros for an output that is not used, or None.",
-        ),
+        flag("materialize_grads", True, _MATERIALIZE, label="materialize grads"),
     ),
     answer=answer,
     listings=(

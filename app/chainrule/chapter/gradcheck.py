@@ -1,21 +1,32 @@
-"""The page of the gradient check: two Jacobians, their difference, and its dependence on step and dtype."""
+"""The page of the gradient check: two Jacobians, their difference, and its dependence on step and dtype.
+
+The error of a central difference at a step eps has two causes:
+
+    error(eps) ≈ rounding / eps + truncation · eps²
+
+    rounding    u (|f_i| + |x_j ∂f_i/∂x_j|), u half the dtype's ε: f is rounded, and so is x_j ± eps
+    truncation  |∂³f_i/∂x_j³| / 6, the first term of the Taylor series that the difference leaves out
+
+each is the largest over all elements. The sum is least at eps = (rounding / (2 truncation))^(1/3).
+"""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS, CustomFunction
-from chainrule.chapter.finite_differences import STEPS, expected_error
-from chainrule.chapter.inputs import choice, flag, integer, number
+from chainrule.chapter.inputs import choice, flag, integer, number, seed_input
 from chainrule.chapter.page import Link, Listing, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations import gradient_check as textbook
 from chainrule.foundations.exercises import SOLUTIONS
-from chainrule.foundations.gradient_check import as_tuple, gradient_check, step_errors, with_dtype
+from chainrule.foundations.gradient_check import analytic_jacobians, as_tuple, gradient_check, step_errors, with_dtype
 from chainrule.gradcheck.report import check_report, shape_of, torch_verdict
 
 MAX_SIZE = 5
@@ -24,6 +35,40 @@ MAX_SIZE = 5
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 CASES: Mapping[str, CustomFunction] = {**FUNCTIONS, **EXERCISES}
+
+
+STEPS: tuple[float, ...] = tuple(10.0 ** (exponent / 2) for exponent in range(-24, -1))
+"""The steps of a curve: 1e-12 … 1e-1, two per decade."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """The two coefficients of one function at one point in one dtype."""
+
+    rounding: float
+    truncation: float
+
+    @property
+    def best_step(self) -> float | None:
+        """The step of the least error; None without truncation, since then a larger step is always better."""
+        if self.truncation == 0 or not math.isfinite(self.truncation):
+            return None
+        return math.cbrt(self.rounding / (2 * self.truncation))
+
+
+def expected_error(case: CustomFunction, inputs: Sequence[Any], dtype: torch.dtype) -> ExpectedError:
+    """The coefficients for the forward of a Function at a float64 point."""
+    values = as_tuple(case.plain(*inputs))
+    scales = []
+    for (output, position), jacobian in analytic_jacobians(case.plain, inputs).items():
+        value, point = values[output].detach().reshape(-1, 1), inputs[position].detach().reshape(1, -1)
+        scale = value.abs() + (jacobian * point).abs()
+        # Where the output does not depend on the element the difference is 0, exactly.
+        scales.append(torch.where(jacobian == 0, torch.zeros_like(scale), scale).max())
+    truncation = 0.0
+    if case.third_derivative is not None:
+        truncation = float(case.third_derivative(inputs[0].detach()).abs().max()) / 6
+    return ExpectedError(torch.finfo(dtype).eps / 2 * float(torch.stack(scales).max()), truncation)
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,28 +135,24 @@ def solution(case: CustomFunction) -> dict[str, Any] | None:
     return {"line": line, "wrong": found.wrong, "right": found.right, "shows": found.shows}
 
 
+_CHECKED = "What is checked: a Function of the chapter, or one with a mistake in its backward."
+
 PAGE = Page(
     name="gradcheck",
     title="Gradient check",
     seed="001 Extending torch.autograd: gradcheck",
     lead="A backward is right when its Jacobian is the one that differences of the forward give, element by element.",
     inputs=(
-        choice(
-            "function",
-            "linear_function",
-            "Function",
-            "What is checked: a Function of the chapter, or one with a mistake in its backward.",
-            choices=tuple(CASES),
-        ),
-        choice("dtype", "float64", "dtype", "Which of the two checks the heatmaps show.", choices=tuple(DTYPES)),
-        number("eps", "1e-6", "eps", "Half the width of the difference.", minimum=1e-12, maximum=1.0),
-        number("atol", "1e-5", "atol", "Absolute tolerance.", minimum=0.0, maximum=1.0),
-        number("rtol", "1e-3", "rtol", "Tolerance relative to the numeric value.", minimum=0.0, maximum=1.0),
-        integer("batch", 3, "batch", "Rows of inp.", minimum=1, maximum=MAX_SIZE),
-        integer("n", 3, "n", "Columns of inp.", minimum=1, maximum=MAX_SIZE),
-        integer("fan_out", 2, "fan_out", "Outputs of linear_function.", minimum=1, maximum=MAX_SIZE),
-        integer("seed", 42, "seed", "Of the random point.", minimum=0, maximum=2**31 - 1),
-        flag("kink", False, "first element at 0", "Puts the first element of the first input on relu's kink."),
+        choice("function", "linear_function", _CHECKED, tuple(CASES), label="Function"),
+        choice("dtype", "float64", "Which of the two checks the heatmaps show.", tuple(DTYPES)),
+        number("eps", "1e-6", "Half the width of the difference.", 1e-12, 1.0),
+        number("atol", "1e-5", "Absolute tolerance.", 0.0, 1.0),
+        number("rtol", "1e-3", "Tolerance relative to the numeric value.", 0.0, 1.0),
+        integer("batch", 3, "Rows of inp.", 1, MAX_SIZE),
+        integer("n", 3, "Columns of inp.", 1, MAX_SIZE),
+        integer("fan_out", 2, "Outputs of linear_function.", 1, MAX_SIZE),
+        seed_input("Of the random point."),
+        flag("kink", False, "Puts the first element of the first input on relu's kink.", label="first element at 0"),
     ),
     answer=answer,
     listings=(
@@ -119,13 +160,6 @@ PAGE = Page(
         *(Listing(case.name, case.function) for case in CASES.values()),
     ),
     links=tuple(
-        Link(f"{name} in the explorer", f"program={program}")
-        for name, program in {
-            "my_relu": "my_relu",
-            "exp": "exp",
-            "mul_constant": "mul_constant",
-            "linear_function": "linear_function",
-            "sin_cos": "two_outputs",
-        }.items()
+        Link(f"{name} in the explorer", f"program={'two_outputs' if name == 'sin_cos' else name}") for name in FUNCTIONS
     ),
 )

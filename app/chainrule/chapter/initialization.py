@@ -3,38 +3,126 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
 
 from chainrule import stopping
-from chainrule.chapter.inputs import choice, flag, integer, number
-from chainrule.chapter.layer_stack import (
-    FURTHER_DRAWS,
-    Setting,
-    expected,
-    layers_of,
-    lowest_and_highest,
-    other_seeds,
-    run,
-    weight_variance,
-)
+from chainrule.chapter.inputs import choice, flag, integer, number, seed_input
 from chainrule.chapter.page import Link, Page, listings
 from chainrule.chapter.tensor_summary import moments, spread, summary
-from chainrule.dump.json_values import json_number, json_tensor
-from chainrule.foundations.initialization import SCHEMES, draw, generator_for, normal
+from chainrule.dump.json_values import json_number, json_tensor, json_value
+from chainrule.foundations.initialization import SCHEMES, draw, generator_for, normal, orthogonal, uniform, zeros
 from chainrule.foundations.layers import lin, relu
 
 MAX_DEPTH = 64
 """Layers of the stack; the explorer's default limit."""
 
-MAX_SEED = 2**31 - 1
-
 # torch_default draws biases as well, which the chapter's experiments do not have.
 CHOICES = tuple(name for name in SCHEMES if name != "torch_default")
+
+FURTHER_DRAWS = 10
+"""Other seeds of the same experiment, whose lowest and highest figures are shown."""
+
+BUDGET = 0.2e9
+"""Nanoseconds for all further draws of one setting, by `cost`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The input x: (batch, n_in), and `depth` weights. A stack has hidden = n_in: its weights are square."""
+
+    n_in: int
+    hidden: int
+    depth: int
+    batch: int
+    init: str
+    scale: float
+    rectified: bool
+
+
+def layers_of(x: Tensor, weights: Iterator[Tensor], rectified: bool) -> Iterator[Tensor]:
+    """Every x of the chapter's loop: `for i in range(50): x = relu(x @ w)`, or without the relu."""
+    for w in weights:
+        x = lin(x, w)
+        if rectified:
+            x = relu(x)
+        yield x
+
+
+def run(setting: Setting, seed: int) -> Iterator[Tensor]:
+    """The layers of an experiment; the explorer draws the same tensors from this seed."""
+    x = normal((setting.batch, setting.n_in), generator_for(seed, "x"))
+    return layers_of(x, _weights(setting, seed), setting.rectified)
+
+
+def _weights(setting: Setting, seed: int) -> Iterator[Tensor]:
+    for index in range(1, setting.depth + 1):
+        stopping.check()
+        yield draw(setting.init, setting.n_in, setting.hidden, generator_for(seed, f"w{index}"), setting.scale)
+
+
+def cost(setting: Setting) -> float:
+    """An estimate of the nanoseconds of one draw and its figures on one core, the same on every machine.
+
+    To draw an element takes as long as 200 multiplications, a QR decomposition longer still.
+    """
+    fans = setting.n_in, setting.hidden
+    multiplied = 0.02 * setting.batch * setting.n_in * setting.hidden
+    drawn = 5 * setting.n_in * setting.hidden
+    summed_up = 10 * setting.batch * setting.hidden
+    decomposed = 2e4 + (15 + 0.07 * min(fans)) * fans[0] * fans[1] if SCHEMES[setting.init].base is orthogonal else 0
+    return setting.depth * (3e4 + multiplied + drawn + summed_up + decomposed)
+
+
+def other_seeds(setting: Setting, seed: int) -> range:
+    """Seeds of the further draws, as many as fit into BUDGET."""
+    return range(seed + 1, seed + 1 + min(FURTHER_DRAWS, int(BUDGET / cost(setting))))
+
+
+def lowest_and_highest(figures: Iterable[float | None]) -> list[float] | None:
+    """The lowest and the highest figure, or None."""
+    there = [figure for figure in figures if isinstance(figure, float)]
+    return [min(there), max(there)] if there else None
+
+
+BASE_VARIANCES: Mapping[Callable[..., Tensor], Callable[[int, int], float]] = {
+    normal: lambda _fan_in, _fan_out: 1.0,
+    uniform: lambda _fan_in, _fan_out: 1 / 3,
+    orthogonal: lambda fan_in, fan_out: 1 / max(fan_in, fan_out),
+    zeros: lambda _fan_in, _fan_out: 0.0,
+}
+"""The variance of one element of each base draw, from (fan_in, fan_out)."""
+
+
+def weight_variance(setting: Setting) -> float:
+    """σ_w² = fan_in · Var(w), the factor of the second moment per layer."""
+    scheme = SCHEMES[setting.init]
+    factor = scheme.factor(setting.n_in, setting.hidden) * setting.scale
+    return setting.n_in * factor * factor * BASE_VARIANCES[scheme.base](setting.n_in, setting.hidden)
+
+
+def expected(setting: Setting) -> list[tuple[float, float]]:
+    """Mean and std of every layer in the limit of wide layers, where l ~ N(0, q) and x ~ N(0, 1).
+
+        lin:   q ← σ_w² q                  mean 0,          std √q
+        relu:  E relu(l)² = q / 2          mean √(q / 2π),  std √(q / 2 − q / 2π)
+
+    Source: K. He et al., *Delving Deep into Rectifiers* (2015), 2.2.
+    """
+    growth, second_moment = weight_variance(setting), 1.0
+    found = []
+    for _ in range(setting.depth):
+        q = growth * second_moment
+        second_moment = q / 2 if setting.rectified else q
+        mean = math.sqrt(q / (2 * math.pi)) if setting.rectified else 0.0
+        # √q comes last: q² may overflow.
+        std = math.sqrt(q) * (math.sqrt(0.5 - 0.5 / math.pi) if setting.rectified else 1.0)
+        found.append((mean, std))
+    return found
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,23 +142,20 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
 def explain_layer(setting: Setting, seed: int) -> dict[str, Any]:
     """l1 = lin(x, w1) and l2 = relu(l1): measured, expected by theory, and the range over further draws."""
     (l1,) = run(setting, seed)
-    others = [
-        (moments(other), moments(relu(other))) for each in other_seeds(setting, seed) for other in run(setting, each)
-    ]
-    ((l1_mean, l1_std),) = expected(setting)
-    ((l2_mean, l2_std),) = expected(replace(setting, rectified=True))
+    others = [other for each in other_seeds(setting, seed) for other in run(setting, each)]
     return {
-        "l1": {
-            **summary(l1),
-            "expected": {"mean": json_number(l1_mean), "std": json_number(l1_std)},
-            "range": {name: lowest_and_highest(other[name] for other, _ in others) for name in ("mean", "std")},
-        },
-        "l2": {
-            **summary(relu(l1)),
-            "expected": {"mean": json_number(l2_mean), "std": json_number(l2_std)},
-            "range": {name: lowest_and_highest(other[name] for _, other in others) for name in ("mean", "std")},
-        },
+        "l1": summary(l1) | _beside(setting, [moments(other) for other in others]),
+        "l2": summary(relu(l1)) | _beside(replace(setting, rectified=True), [moments(relu(each)) for each in others]),
         "further_draws": len(others),
+    }
+
+
+def _beside(setting: Setting, others: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Theory's mean and std of the last layer, and their range over the `moments` of further draws."""
+    mean, std = expected(setting)[-1]
+    return {
+        "expected": {"mean": json_number(mean), "std": json_number(std)},
+        "range": {name: lowest_and_highest(each[name] for each in others) for name in ("mean", "std")},
     }
 
 
@@ -108,13 +193,9 @@ def explain_stack(setting: Setting, seed: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment whose result the chapter prints.
+    """An experiment whose result the chapter prints: mean and std, or the values of x[0:5, 0:5], its `window`.
 
-    Attributes:
-        preset: its name in the explorer.
-        printed: the printed mean and std; empty if the chapter prints values only.
-        window: x[0:5, 0:5], as printed.
-        signs: whether the signs in the window are known: the source text has lost every minus.
+    `preset` is its name in the explorer. `signs`: the window's are known; the source text has lost every minus.
     """
 
     preset: str
@@ -214,75 +295,41 @@ def _experiments(seed: int) -> tuple[dict[str, Any], ...]:
     rows = []
     measured = _outcomes(seed)
     further = [_outcomes(other) for other in range(seed + 1, seed + 1 + FURTHER_DRAWS)]
-    for place, experiment in enumerate(EXPERIMENTS):
-        setting = experiment.setting
-        mean, std = expected(setting)[-1]
-        window = experiment.window
+    for place, each in enumerate(EXPERIMENTS):
+        figures, window = measured[place]
         rows.append(
             {
-                "preset": experiment.preset,
-                "code": experiment.code,
-                "depth": setting.depth,
-                "printed": dict(experiment.printed),
-                "printed_window": None if window is None else [[json_number(value) for value in row] for row in window],
-                "signs": experiment.signs,
-                "measured": measured[place].figures,
-                "expected": {"mean": json_number(mean), "std": json_number(std)},
-                "range": {
-                    name: lowest_and_highest(each[place].figures[name] for each in further) for name in ("mean", "std")
-                },
+                "preset": each.preset,
+                "code": each.code,
+                "depth": each.setting.depth,
+                "printed": dict(each.printed),
+                "printed_window": json_value(each.window),
+                "signs": each.signs,
+                "measured": figures,
+                **_beside(each.setting, [outcomes[place][0] for outcomes in further]),
                 "further_draws": FURTHER_DRAWS,
-                "window": measured[place].window,
-                "set": _as_inputs(setting),
+                "window": window,
+                "set": _as_inputs(each.setting),
             }
         )
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of an experiment: the `moments` of its last layer, and x[0:5, 0:5]."""
-
-    figures: Mapping[str, Any]
-    window: Mapping[str, Any]
-
-
 @lru_cache(maxsize=256)
-def _outcomes(seed: int) -> tuple[Outcome, ...]:
-    """Every experiment, once, from one seed; cached, since neighbouring seeds share their further draws.
-
-    Each has the tensors of `run`. All of them scale draws from N(0, 1), so a weight of one shape is drawn only once.
-    """
-
-    @cache
-    def base(fan_in: int, fan_out: int, index: int) -> Tensor:
-        return normal((fan_in, fan_out), generator_for(seed, f"w{index}"))
-
+def _outcomes(seed: int) -> tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...]:
+    """The `moments` of every experiment's last layer, and its x[0:5, 0:5]; neighbouring seeds share further draws."""
     outcomes = []
-    for setting in (experiment.setting for experiment in EXPERIMENTS):
-        stopping.check()
-        n_in, hidden = setting.n_in, setting.hidden
-        factor = setting.scale * SCHEMES[setting.init].factor(n_in, hidden)
-        weights = (base(n_in, hidden, index) * factor for index in range(1, setting.depth + 1))
-        x = normal((setting.batch, n_in), generator_for(seed, "x"))
-        *_, last = layers_of(x, weights, setting.rectified)
-        outcomes.append(Outcome(moments(last), json_tensor(last[:5, :5])))
+    for each in EXPERIMENTS:
+        *_, last = run(each.setting, seed)
+        outcomes.append((moments(last), json_tensor(last[:5, :5])))
     return tuple(outcomes)
 
 
 def _as_inputs(setting: Setting) -> str:
     """The query that makes this page run the experiment."""
-    wanted = {
-        "n_in": setting.n_in,
-        "batch": setting.batch,
-        "depth": 50,
-        "init": setting.init,
-        "scale": f"{setting.scale:g}",
-        "relu": "true" if setting.rectified else "false",
-    }
-    if setting.depth == 1:
-        wanted["hidden"] = setting.hidden
-    return "&".join(f"{name}={value}" for name, value in wanted.items())
+    relu, hidden = str(setting.rectified).lower(), f"&hidden={setting.hidden}" if setting.depth == 1 else ""
+    sizes = f"n_in={setting.n_in}&batch={setting.batch}&depth=50"
+    return f"{sizes}&init={setting.init}&scale={setting.scale:g}&relu={relu}{hidden}"
 
 
 PAGE = Page(
@@ -291,14 +338,14 @@ PAGE = Page(
     seed="002 Defining and Initializing a Layer",
     lead="A layer multiplies the spread of what it is given; fifty layers do it fifty times.",
     inputs=(
-        choice("init", "standard_normal", "scheme", "How the weights are drawn.", choices=CHOICES),
-        number("scale", "1", "scale", "Multiplies every weight: the same draw, rescaled.", minimum=1e-4, maximum=1e4),
-        integer("n_in", 100, "n_in", "Inputs of the layer, and the width of the stack.", minimum=1, maximum=256),
-        integer("hidden", 50, "hidden", "Outputs of the one layer.", minimum=1, maximum=256),
-        integer("depth", 50, "depth", "Layers of the stack.", minimum=1, maximum=MAX_DEPTH),
-        integer("batch", 200, "batch", "Rows of x.", minimum=1, maximum=256),
-        flag("relu", False, "relu after every layer", "Whether the stack rectifies."),
-        integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),
+        choice("init", "standard_normal", "How the weights are drawn.", CHOICES, label="scheme"),
+        number("scale", "1", "Multiplies every weight: the same draw, rescaled.", 1e-4, 1e4),
+        integer("n_in", 100, "Inputs of the layer, and the width of the stack.", 1, 256),
+        integer("hidden", 50, "Outputs of the one layer.", 1, 256),
+        integer("depth", 50, "Layers of the stack.", 1, MAX_DEPTH),
+        integer("batch", 200, "Rows of x.", 1, 256),
+        flag("relu", False, "Whether the stack rectifies.", label="relu after every layer"),
+        seed_input("Of all draws."),
     ),
     answer=answer,
     listings=listings(lin, relu, layers_of, draw),

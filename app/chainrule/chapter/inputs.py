@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ MAX_TEXT = 2000
 MAX_NUMEL = 256
 """Elements of a tensor that is typed."""
 
-Input = partial(Key, error=InputError)
+MAX_DIMS = 8
 
 NUMBER = (
     r"\s*([+\-−]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+\-−]?[0-9]{1,4})?"
@@ -39,59 +41,48 @@ _TENSORS = (
 )
 """The forms of a typed tensor, each with its number of dimensions."""
 
+_NOUNS: dict[tuple[int, ...], str] = {
+    (0,): "a number",
+    (1,): "a vector such as 1,2,3",
+    (2,): "a matrix such as 1,2,3;4,5,6",
+}
 
-def integer(name: str, default: int, label: str, doc: str, *, minimum: int, maximum: int) -> Key:
+_input = partial(Key, error=InputError, max_length=MAX_TEXT)
+
+
+def integer(name: str, default: int, doc: str, minimum: int, maximum: int) -> Key:
     """An integer from `minimum` to `maximum`."""
-    return Input(
-        name,
-        str(default),
-        "int",
-        doc,
-        label=label,
-        minimum=minimum,
-        maximum=maximum,
-        max_length=MAX_TEXT,
-        reader=str.strip,
-    )
+    return _input(name, str(default), "int", doc, label=name, minimum=minimum, maximum=maximum, reader=str.strip)
 
 
-def number(name: str, default: str, label: str, doc: str, *, minimum: float, maximum: float) -> Key:
+def seed_input(doc: str) -> Key:
+    """The seed of a page's draws."""
+    return integer("seed", 42, doc, 0, 2**31 - 1)
+
+
+def number(name: str, default: str, doc: str, minimum: float, maximum: float) -> Key:
     """A finite number from `minimum` to `maximum`."""
-    return Input(
-        name,
-        default,
-        "float",
-        doc,
-        label=label,
-        minimum=minimum,
-        maximum=maximum,
-        max_length=MAX_TEXT,
-        reader=read_number,
-    )
+    return _input(name, default, "float", doc, label=name, minimum=minimum, maximum=maximum, reader=read_number)
 
 
-def choice(name: str, default: str, label: str, doc: str, *, choices: Sequence[str]) -> Key:
+def choice(name: str, default: str, doc: str, choices: Sequence[str], *, label: str = "") -> Key:
     """One of a few words."""
-    return Input(name, default, "choice", doc, label=label, choices=tuple(choices))
+    return _input(name, default, "choice", doc, label=label or name, choices=tuple(choices))
 
 
-def flag(name: str, default: bool, label: str, doc: str) -> Key:
+def flag(name: str, default: bool, doc: str, *, label: str = "") -> Key:
     """True or false."""
-    return Input(name, "true" if default else "false", "flag", doc, label=label)
+    return _input(name, str(default).lower(), "flag", doc, label=label or name)
 
 
 def text(
-    name: str, default: str, label: str, doc: str, *, read: Callable[[str], Any], allowed: str, pattern: str = ""
+    name: str, default: str, doc: str, read: Callable[[str], Any], allowed: str, pattern: str = "", *, label: str = ""
 ) -> Key:
     """A text that `read` turns into its value."""
-    return Input(
-        name, default, "text", doc, label=label, words=allowed, pattern=pattern, max_length=MAX_TEXT, reader=read
-    )
+    return _input(name, default, "text", doc, label=label or name, words=allowed, pattern=pattern, reader=read)
 
 
-def tensor(
-    name: str, default: str, label: str, doc: str, *, max_numel: int = MAX_NUMEL, dims: tuple[int, ...] = ()
-) -> Key:
+def tensor(name: str, default: str, doc: str, max_numel: int, *, dims: tuple[int, ...] = (), label: str = "") -> Key:
     """A small tensor, as `read_tensor` reads it; `dims` lists the allowed numbers of dimensions."""
 
     def read(given: str) -> Tensor:
@@ -100,14 +91,9 @@ def tensor(
             raise ValueError(f"it has {value.dim()} {'dimension' if value.dim() == 1 else 'dimensions'}")
         return value
 
-    nouns: dict[tuple[int, ...], str] = {
-        (0,): "a number",
-        (1,): "a vector such as 1,2,3",
-        (2,): "a matrix such as 1,2,3;4,5,6",
-    }
-    noun = nouns.get(dims, "a tensor such as 1,2,3 or 1,2;3,4 or [[1,2],[3,4]]")
+    noun = _NOUNS.get(dims, "a tensor such as 1,2,3 or 1,2;3,4 or [[1,2],[3,4]]")
     allowed = f"{noun}, of at most {max_numel} numbers"
-    return text(name, default, label, doc, read=read, allowed=allowed, pattern=tensor_pattern(*dims))
+    return text(name, default, doc, read, allowed, tensor_pattern(*dims), label=label)
 
 
 def tensor_pattern(*dims: int) -> str:
@@ -115,43 +101,34 @@ def tensor_pattern(*dims: int) -> str:
     return "|".join(form for dim, form in _TENSORS if not dims or dim in dims)
 
 
-_DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?")
-_NON_FINITE = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
-
-
 def read_number(given: str) -> float:
     """A decimal number, or nan, inf, -inf. Raises ValueError."""
-    word = given.strip().replace("−", "-")
-    if _DECIMAL.fullmatch(word):
-        value = float(word)
-        if math.isinf(value):
-            raise ValueError(f"{shown(given)} is too large for a float64; infinity is written inf")
-        return value
-    if word.lower() in _NON_FINITE:
-        return _NON_FINITE[word.lower()]
-    raise ValueError(f"{shown(given)} is no number" if word else "a number is missing")
+    if not re.fullmatch(NUMBER, given):
+        raise ValueError(f"{shown(given)} is no number" if given.strip() else "a number is missing")
+    value = float(given.replace("−", "-"))
+    if math.isinf(value) and "inf" not in given.lower():
+        raise ValueError(f"{shown(given)} is too large for a float64; infinity is written inf")
+    return value
 
 
-def read_shape(given: str, *, max_dims: int = 8) -> tuple[int, ...]:
+def read_shape(given: str) -> tuple[int, ...]:
     """`3,1,5` as a shape; `()` or an empty text for a scalar. Raises ValueError."""
     words = given.strip().removeprefix("(").removesuffix(")").strip().removesuffix(",")
-    if not words:
-        return ()
-    sizes = words.split(",")
-    if len(sizes) > max_dims:
-        raise ValueError(f"it has {len(sizes)} dimensions, at most {max_dims} are read")
+    sizes = words.split(",") if words else []
+    if len(sizes) > MAX_DIMS:
+        raise ValueError(f"it has {len(sizes)} dimensions, at most {MAX_DIMS} are read")
     for size in sizes:
         if not re.fullmatch(r"\s*[0-9]{1,10}\s*", size):
             raise ValueError(f"{shown(size)} is no size")
-    return tuple(int(size) for size in sizes)
+    return tuple(map(int, sizes))
 
 
-def read_shapes(given: str, *, max_dims: int = 8, max_count: int = 8) -> tuple[tuple[int, ...], ...]:
+def read_shapes(given: str, max_count: int) -> tuple[tuple[int, ...], ...]:
     """`3,2,5;3,5,4` as shapes. Raises ValueError."""
     parts = given.split(";")
     if len(parts) > max_count:
         raise ValueError(f"{len(parts)} shapes, at most {max_count} are read")
-    return tuple(read_shape(part, max_dims=max_dims) for part in parts)
+    return tuple(map(read_shape, parts))
 
 
 def read_tensor(given: str, *, max_numel: int = MAX_NUMEL) -> Tensor:
@@ -164,7 +141,10 @@ def read_tensor(given: str, *, max_numel: int = MAX_NUMEL) -> Tensor:
         raise ValueError(f"more than {max_numel} numbers")
     words = given.strip()
     values = _nested(words) if words.startswith("[") else _rows(words)
-    made = torch.tensor(values, dtype=torch.float64)
+    try:
+        made = torch.tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError):
+        raise ValueError("its rows differ in length or depth") from None
     rounded = made.float()
     if (rounded.isinf() & made.isfinite()).any():
         raise ValueError("a number is too large for float32; infinity is written inf")
@@ -173,52 +153,18 @@ def read_tensor(given: str, *, max_numel: int = MAX_NUMEL) -> Tensor:
 
 def _rows(words: str) -> Any:
     if ";" in words:
-        rows = [[read_number(each) for each in row.split(",")] for row in words.removesuffix(";").split(";")]
-        for index, row in enumerate(rows):
-            if len(row) != len(rows[0]):
-                raise ValueError(f"row {index} has {len(row)} numbers, row 0 has {len(rows[0])}")
-        return rows
+        return [[read_number(each) for each in row.split(",")] for row in words.removesuffix(";").split(";")]
     if "," in words:
         return [read_number(each) for each in words.removesuffix(",").split(",")]
     return read_number(words)
 
 
 def _nested(words: str) -> Any:
-    """Nested brackets, read without recursion; a comma may follow a list's last element, as in Python."""
-    root: list[Any] = []
-    open_lists = [root]
-    # Per depth, the length of its lists and whether they hold lists: in a tensor all are alike.
-    forms: dict[int, tuple[int, bool]] = {}
-    before = ","
-    for token in (each.strip() for each in re.findall(r"\[|\]|,|[^\[\],]+", words)):
-        if not token:
-            continue
-        starts = token not in ("]", ",")
-        if starts and before not in (",", "["):
-            raise ValueError(f"a comma is missing before {shown(token)}")
-        if token == "," and (before in (",", "[") or len(open_lists) == 1):
-            raise ValueError("a comma too many")
-        before = token
-        if token == "[":
-            if len(open_lists) > 8:
-                raise ValueError("more than 8 dimensions")
-            made: list[Any] = []
-            open_lists[-1].append(made)
-            open_lists.append(made)
-        elif token == "]":
-            closed = open_lists.pop()
-            depth = len(open_lists)
-            if depth == 0:
-                raise ValueError("a ] too many")
-            if len({isinstance(each, list) for each in closed}) > 1:
-                raise ValueError("numbers and brackets side by side")
-            form = (len(closed), any(isinstance(each, list) for each in closed))
-            if forms.setdefault(depth, form) != form:
-                raise ValueError(f"rows of {forms[depth][0]} and of {len(closed)} elements, or of different depths")
-        elif token != ",":
-            open_lists[-1].append(read_number(token))
-    if len(open_lists) > 1:
-        raise ValueError("a ] is missing")
-    if len(root) != 1:
-        raise ValueError("more than one tensor")
-    return root[0]
+    """Nested brackets, which are JSON once the numbers are; a comma may follow a list's last element."""
+    if max(accumulate((each == "[") - (each == "]") for each in words)) > MAX_DIMS:
+        raise ValueError(f"more than {MAX_DIMS} dimensions")
+    numbers = re.sub(r"[^\[\],]+", lambda part: json.dumps(read_number(part[0])) if part[0].strip() else "", words)
+    try:
+        return json.loads(re.sub(r"(?<!\[),\]", "]", numbers))
+    except json.JSONDecodeError:
+        raise ValueError("its brackets and commas do not match") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
@@ -33,12 +33,9 @@ CLASSES: Sequence[tuple[_TokenType, str]] = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of source.
+    """A line of source, by its number in its file, from 1: texts with the class of each, "" for plain.
 
-    Attributes:
-        number: in its file, from 1.
-        parts: texts with the class of each, "" for plain.
-        change: "new" if the previous listing lacks it, "old" if only the previous listing has it, else "".
+    `change`: "new" if the previous listing lacks it, "old" if only the previous listing has it, else "".
     """
 
     number: int
@@ -53,12 +50,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A listing, ready to be shown: its file and first line, its docstring, and its lines without docstrings."""
+    """A listing, ready to be shown: its file and first line, and its lines without docstrings."""
 
     name: str
     file: str
     first: int
-    doc: str
     lines: tuple[Line, ...]
 
 
@@ -68,19 +64,18 @@ def read_listing(listing: Listing, others: Iterable[Listing] = ()) -> Source:
     if listing.previous is None:
         return source
     previous = next(each for each in others if each.name == listing.previous)
-    return Source(source.name, source.file, source.first, source.doc, _compared(_read(previous).lines, source.lines))
+    return replace(source, lines=_compared(_read(previous).lines, source.lines))
 
 
 @cache
 def _read(listing: Listing) -> Source:
     if isinstance(listing.of, Path):
-        path, first, code = listing.of, 1, listing.of.read_text(encoding="utf-8")
-        doc, left_out = "", set[int]()
+        path, first, code, left_out = listing.of, 1, listing.of.read_text(encoding="utf-8"), set[int]()
     else:
         path = Path(inspect.getfile(listing.of)).resolve()
         block, first = inspect.getsourcelines(listing.of)
         code = dedent("".join(block))
-        doc, left_out = inspect.getdoc(listing.of) or "", _docstring_lines(code)
+        left_out = _docstring_lines(code)
     lines = [
         Line(first + index, parts)
         for index, parts in enumerate(_highlighted(path.name, code))
@@ -88,7 +83,7 @@ def _read(listing: Listing) -> Source:
     ]
     while lines and not lines[-1].text.strip():
         lines.pop()
-    return Source(listing.name, path.relative_to(PACKAGE.parent).as_posix(), first, doc, tuple(_single_spaced(lines)))
+    return Source(listing.name, path.relative_to(PACKAGE.parent).as_posix(), first, tuple(_single_spaced(lines)))
 
 
 def _docstring_lines(code: str) -> set[int]:
@@ -136,6 +131,6 @@ def _compared(old: Sequence[Line], new: Sequence[Line]) -> tuple[Line, ...]:
         if kind == "equal":
             result += new[new_start:new_stop]
             continue
-        result += [Line(line.number, line.parts, "old") for line in old[old_start:old_stop]]
-        result += [Line(line.number, line.parts, "new") for line in new[new_start:new_stop]]
+        result += [replace(line, change="old") for line in old[old_start:old_stop]]
+        result += [replace(line, change="new") for line in new[new_start:new_stop]]
     return tuple(result)

@@ -7,17 +7,19 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from statistics import mean, median
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import integer, text
+from chainrule.chapter.inputs import integer, seed_input, text
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations.matmul import RUNGS
+
+Result = TypeVar("Result")
 
 MAX_SIZE = 1024
 """The largest m, k and n: the matrices, their float64 product and the largest temporary stay below 64 MB together."""
@@ -122,45 +124,40 @@ def race(
     """
     row: dict[str, Any] = {
         "name": name,
-        "seconds": None,
+        **dict.fromkeys(("seconds", "speedup", "max_difference", "equal", "refused")),
         "repeats": 0,
-        "speedup": None,
         "printed_seconds": PRINTED_SECONDS[name],
-        "max_difference": None,
         "rounding_bound": float(bound.max()),
-        "equal": None,
-        "refused": None,
     }
     if expected > limit:
         return row | {"refused": {"estimate_seconds": expected, "limit_seconds": limit}}
-    timing, c = measure(RUNGS[name], a, b, budget)
+    seconds, repeats, c = measure(lambda: RUNGS[name](a, b), budget)
     return row | {
-        "seconds": timing.seconds,
-        "repeats": timing.repeats,
+        "seconds": seconds,
+        "repeats": repeats,
         "max_difference": json_number(max_difference(c, product)),
         "equal": bool(((c.double() - product).abs() <= bound).all()),
     }
 
 
-class Timing(NamedTuple):
-    """The median of the seconds per run, and the number of repeats."""
+def measure(
+    run: Callable[[], Result], budget: float, wait: Callable[[], object] = lambda: None
+) -> tuple[float, int, Result]:
+    """The median seconds per run over the budget, the number of runs that count, and the last result.
 
-    seconds: float
-    repeats: int
-
-
-def measure(rung: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, budget: float) -> tuple[Timing, Tensor]:
-    """Time a rung until the budget is spent, at least once. The first of several runs, with cold caches, is dropped."""
+    Runs at least once. The first of several runs, with cold caches, is dropped. `wait` returns when a run on a GPU,
+    which a call only queues, has ended.
+    """
     times: list[float] = []
-    total = 0.0
-    while not times or (total < budget and len(times) <= MAX_REPEATS):
+    while not times or (sum(times) < budget and len(times) <= MAX_REPEATS):
         stopping.check()
+        wait()
         start = time.perf_counter()
-        c = rung(a, b)
+        result = run()
+        wait()
         times.append(time.perf_counter() - start)
-        total += times[-1]
     counted = times[1:] or times
-    return Timing(median(counted), len(counted)), c
+    return median(counted), len(counted), result
 
 
 def estimate(name: str, a: Tensor, b: Tensor) -> float:
@@ -194,6 +191,7 @@ def read_rungs(given: str) -> tuple[str, ...]:
     return tuple(name for name in RUNGS if name in names)
 
 
+_RUNGS = f"a list of names out of {', '.join(RUNGS)}, with commas between them"
 _RUNG = rf"\s*({'|'.join(map(re.escape, RUNGS))})\s*"
 
 PAGE = Page(
@@ -202,19 +200,11 @@ PAGE = Page(
     seed="002 Matrix Multiplication from Scratch",
     lead="Three nested loops, and what becomes of them when one after the other is left to PyTorch.",
     inputs=(
-        integer("m", 5, "m", "Rows of a and of the product.", minimum=1, maximum=MAX_SIZE),
-        integer("k", 784, "k", "Columns of a, rows of b: what is summed over.", minimum=1, maximum=MAX_SIZE),
-        integer("n", 10, "n", "Columns of b and of the product.", minimum=1, maximum=MAX_SIZE),
-        integer("seed", 42, "seed", "Of the two matrices, drawn from N(0, 1).", minimum=0, maximum=2**31 - 1),
-        text(
-            "rungs",
-            ",".join(RUNGS),
-            "rungs",
-            "Which of the five run.",
-            read=read_rungs,
-            allowed=f"a list of names out of {', '.join(RUNGS)}, with commas between them",
-            pattern=rf"{_RUNG}(,{_RUNG})*",
-        ),
+        integer("m", 5, "Rows of a and of the product.", 1, MAX_SIZE),
+        integer("k", 784, "Columns of a, rows of b: what is summed over.", 1, MAX_SIZE),
+        integer("n", 10, "Columns of b and of the product.", 1, MAX_SIZE),
+        seed_input("Of the two matrices, drawn from N(0, 1)."),
+        text("rungs", ",".join(RUNGS), "Which of the five run.", read_rungs, _RUNGS, rf"{_RUNG}(,{_RUNG})*"),
     ),
     answer=answer,
     listings=tuple(Listing(name, rung) for name, rung in RUNGS.items()),

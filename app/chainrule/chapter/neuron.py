@@ -126,6 +126,7 @@ def read_numbers(given: str) -> list[float]:
 
 _LIST = rf"\s*\[?{NUMBER}(,{NUMBER})*,?\]?\s*"
 _NUMBERS = f"a list of numbers such as 1,2,3, at most {MAX_TERMS} of them"
+_WEIGHTS = "The weights, n_neurons × n_inputs: a row per neuron."
 
 PAGE = Page(
     name="neuron",
@@ -133,35 +134,12 @@ PAGE = Page(
     seed="002 Modeling a Neuron",
     lead="A neuron multiplies, adds and rectifies; a layer is many neurons that read the same inputs.",
     inputs=(
-        text(
-            "inputs",
-            "2,-1,0.5",
-            "inputs",
-            "What the neuron receives.",
-            read=read_numbers,
-            allowed=_NUMBERS,
-            pattern=_LIST,
-        ),
-        text(
-            "weights",
-            "0.5,0.25,-2",
-            "weights",
-            "One for each of the inputs.",
-            read=read_numbers,
-            allowed=_NUMBERS,
-            pattern=_LIST,
-        ),
-        text("bias", "0.75", "bias", "Added to the sum.", read=read_number, allowed="a number", pattern=NUMBER),
-        tensor("x", "1,2,3;-1,0,2", "x", "The inputs, batch_size × n_inputs.", max_numel=MAX_NUMEL, dims=(2,)),
-        tensor(
-            "w",
-            "1,0,-1;0.5,0.5,0.5;2,-1,0;-1,1,1",
-            "w",
-            "The weights, n_neurons × n_inputs: a row per neuron.",
-            max_numel=MAX_NUMEL,
-            dims=(2,),
-        ),
-        tensor("b", "0,1,-1,0.5", "b", "The biases, one per neuron.", max_numel=MAX_NUMEL, dims=(1,)),
+        text("inputs", "2,-1,0.5", "What the neuron receives.", read_numbers, _NUMBERS, _LIST),
+        text("weights", "0.5,0.25,-2", "One for each of the inputs.", read_numbers, _NUMBERS, _LIST),
+        text("bias", "0.75", "Added to the sum.", read_number, "a number", NUMBER),
+        tensor("x", "1,2,3;-1,0,2", "The inputs, batch_size × n_inputs.", MAX_NUMEL, dims=(2,)),
+        tensor("w", "1,0,-1;0.5,0.5,0.5;2,-1,0;-1,1,1", _WEIGHTS, MAX_NUMEL, dims=(2,)),
+        tensor("b", "0,1,-1,0.5", "The biases, one per neuron.", MAX_NUMEL, dims=(1,)),
     ),
     answer=answer,
     listings=listings(neuron, relu, dense, dense_matmul),

@@ -40,12 +40,9 @@ class Link:
 class Page:
     """A page at `/foundations/NAME`, with its twin at `/foundations/NAME.json`.
 
-    Attributes:
-        seed: the sections of the source documents that it makes runnable.
-        lead: one sentence under the heading.
-        inputs: all have defaults.
-        answer: takes less than two seconds for any inputs; raises InputError for inputs that do not go together.
-        timed: the answer holds timings, so it changes every time.
+    `seed`: the sections of the source documents that it makes runnable; `lead`: one sentence under the heading. All
+    inputs have defaults. `answer` takes less than two seconds for any inputs, and raises InputError for inputs that do
+    not go together. `timed`: the answer holds timings, so it changes every time.
     """
 
     name: str

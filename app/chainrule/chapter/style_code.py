@@ -6,15 +6,15 @@ import ast
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
-from typing import Any
+from typing import Any, NamedTuple
 
-from chainrule.chapter.line_alignment import Pairing, aligned
 from chainrule.chapter.listings import read_listing
 from chainrule.chapter.page import Listing
-from chainrule.foundations import functions, layer_function, layers, modules, styles
+from chainrule.foundations import functions, layer_function, layers, modules
 from chainrule.foundations.styles import STYLES
 
 TITLES: Mapping[str, str] = {
@@ -57,100 +57,77 @@ class Row:
     cells: tuple[Cell, ...]
 
 
-def _row(part: str, role: str, *cells: Any) -> Row:
-    """A row whose cells are one source each, or a tuple of sources."""
-    return Row(part, role, tuple(cell if isinstance(cell, tuple) else (cell,) for cell in cells))
+def _rows(part: str, *cells: tuple[Any, ...]) -> tuple[Row, Row]:
+    """The forward and the backward row of a part, from one cell per style of each, a source or a tuple of sources."""
+    forward, backward = (
+        Row(part, role, tuple(cell if isinstance(cell, tuple) else (cell,) for cell in of))
+        for role, of in zip((FORWARD, BACKWARD), cells, strict=True)
+    )
+    return forward, backward
 
 
 _MODEL = (layers.Model, layers.Model.__init__, layers.Model.parameters, layers.Model.__call__)
 _GRADIENTS = (layers.accumulate, layers.zero_grad)
 _BASE = layer_function.LayerFunction
+_MODULE = (modules.Model.__init__, modules.Model.forward)
 
 ROWS: Sequence[Row] = (
-    _row(
+    Row(
         "lin",
         "made of",
-        (),
-        (layers.Lin, layers.Lin.__init__),
-        (layer_function.Lin, layer_function.Lin.__init__),
-        functions.LinearFunction,
-        (modules.Linear, modules.Linear.__init__),
+        (
+            (),
+            (layers.Lin, layers.Lin.__init__),
+            (layer_function.Lin, layer_function.Lin.__init__),
+            (functions.LinearFunction,),
+            (modules.Linear, modules.Linear.__init__),
+        ),
     ),
-    _row(
+    *_rows(
         "lin",
-        FORWARD,
-        layers.lin,
-        layers.Lin.__call__,
-        layer_function.Lin.forward,
-        functions.LinearFunction.forward,
-        modules.Linear.forward,
+        (
+            layers.lin,
+            layers.Lin.__call__,
+            layer_function.Lin.forward,
+            functions.LinearFunction.forward,
+            modules.Linear.forward,
+        ),
+        (layers.lin_grad, layers.Lin.backward, layer_function.Lin.bwd, functions.LinearFunction.backward, ()),
     ),
-    _row(
-        "lin",
-        BACKWARD,
-        layers.lin_grad,
-        layers.Lin.backward,
-        layer_function.Lin.bwd,
-        functions.LinearFunction.backward,
-        (),
-    ),
-    _row(
+    *_rows(
         "relu",
-        FORWARD,
-        layers.relu,
-        (layers.Relu, layers.Relu.__call__),
-        (layer_function.Relu, layer_function.Relu.forward),
-        (functions.MyRelu, functions.MyRelu.forward),
-        (),  # nn.ReLU
+        (
+            layers.relu,
+            (layers.Relu, layers.Relu.__call__),
+            (layer_function.Relu, layer_function.Relu.forward),
+            (functions.MyRelu, functions.MyRelu.forward),
+            (),  # nn.ReLU
+        ),
+        (layers.relu_grad, layers.Relu.backward, layer_function.Relu.bwd, functions.MyRelu.backward, ()),
     ),
-    _row(
-        "relu", BACKWARD, layers.relu_grad, layers.Relu.backward, layer_function.Relu.bwd, functions.MyRelu.backward, ()
-    ),
-    _row(
+    *_rows(
         "mse",
-        FORWARD,
-        layers.mse,
-        (layers.Mse, layers.Mse.__call__),
-        (layer_function.Mse, layer_function.Mse.forward),
-        (functions.MseFunction, functions.MseFunction.forward),
-        (modules.Mse, modules.Mse.forward, layers.mse),
+        (
+            layers.mse,
+            (layers.Mse, layers.Mse.__call__),
+            (layer_function.Mse, layer_function.Mse.forward),
+            (functions.MseFunction, functions.MseFunction.forward),
+            (modules.Mse, modules.Mse.forward, layers.mse),
+        ),
+        (layers.mse_grad, layers.Mse.backward, layer_function.Mse.bwd, functions.MseFunction.backward, ()),
     ),
-    _row(
-        "mse",
-        BACKWARD,
-        layers.mse_grad,
-        layers.Mse.backward,
-        layer_function.Mse.bwd,
-        functions.MseFunction.backward,
-        (),
-    ),
-    _row(
+    *_rows(
         ONCE,
-        FORWARD,
-        (),
-        _MODEL,
-        (_BASE, _BASE.__call__, *_MODEL),
-        (),
-        (modules.Model, modules.Model.__init__, modules.Model.forward),
+        ((), _MODEL, (_BASE, _BASE.__call__, *_MODEL), (), (modules.Model, *_MODULE)),
+        (
+            _GRADIENTS,
+            (*_GRADIENTS, layers.Model.backward),
+            (*_GRADIENTS, _BASE.backward, layers.Model.backward),
+            (),
+            (),
+        ),
     ),
-    _row(
-        ONCE,
-        BACKWARD,
-        _GRADIENTS,
-        (*_GRADIENTS, layers.Model.backward),
-        (*_GRADIENTS, _BASE.backward, layers.Model.backward),
-        (),
-        (),
-    ),
-    _row(
-        MODEL,
-        "both passes",
-        layers.forward_and_backward,
-        styles.with_classes,
-        styles.with_layer_function,
-        styles.with_autograd_function,
-        styles.with_module,
-    ),
+    Row(MODEL, "both passes", ((layers.forward_and_backward,), *((STYLES[name],) for name in [*STYLES][1:]))),
 )
 
 TORCHS_OWN: Mapping[tuple[str, str], str] = {
@@ -185,16 +162,61 @@ def side_by_side() -> dict[str, Any]:
         ],
         "rows": rows,
         "pairs": {
-            name: [[beside._asdict() for beside in _beside(row["cells"][at], row["cells"][at + 1])] for row in rows]
+            name: [
+                [
+                    each._asdict()
+                    for each in aligned(*([*map(_text, cell["code"])] for cell in row["cells"][at : at + 2]))
+                ]
+                for row in rows
+            ]
             for at, name in enumerate(PAIRS)
         },
     }
 
 
-def _beside(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Pairing]:
-    return aligned(
-        *(["".join(text for text, _kind in line["parts"]) for line in cell["code"]] for cell in (one, other))
-    )
+ALIKE = 0.5
+"""The least similarity of a pair of different lines, from 0 to 1, as difflib measures it."""
+
+HEADS = ("def ", "class ")
+"""Two lines that both begin like this may pair whatever their similarity."""
+
+
+class Pairing(NamedTuple):
+    """The index of a line of the left and of its partner on the right; None for a line without a partner."""
+
+    left: int | None
+    right: int | None
+    same: bool
+
+
+def aligned(left: Sequence[str], right: Sequence[str]) -> list[Pairing]:
+    """Every line of both, in order, in pairs with the largest sum of similarities; indentation is ignored."""
+    # best[i][j]: the largest sum for left[i:] and right[j:].
+    best = [[0.0] * (len(right) + 1) for _ in range(len(left) + 1)]
+    worth = [[_worth(one.strip(), other.strip()) for other in right] for one in left]
+    for i in reversed(range(len(left))):
+        for j in reversed(range(len(right))):
+            best[i][j] = max(best[i + 1][j], best[i][j + 1], worth[i][j] + best[i + 1][j + 1] if worth[i][j] else 0.0)
+    found, i, j = list[Pairing](), 0, 0
+    while i < len(left) and j < len(right):
+        if worth[i][j] and best[i][j] == worth[i][j] + best[i + 1][j + 1]:
+            found.append(Pairing(i, j, left[i].strip() == right[j].strip()))
+            i, j = i + 1, j + 1
+        elif best[i][j] == best[i + 1][j]:
+            found.append(Pairing(i, None, False))
+            i += 1
+        else:
+            found.append(Pairing(None, j, False))
+            j += 1
+    found += [Pairing(rest, None, False) for rest in range(i, len(left))]
+    return found + [Pairing(None, rest, False) for rest in range(j, len(right))]
+
+
+def _worth(one: str, other: str) -> float:
+    if one == other:
+        return 2.0
+    alike = SequenceMatcher(None, one, other, autojunk=False).ratio()
+    return alike if alike >= ALIKE or any(one.startswith(head) and other.startswith(head) for head in HEADS) else 0.0
 
 
 def _instead(row: Row, style: str) -> str | None:
@@ -254,7 +276,8 @@ def _count(cells: Sequence[Cell]) -> dict[str, int]:
     counts = {"lines": 0, "per_layer": 0, "once": 0, "per_model": 0, "backward": 0}
     names = set[str]()
     for row, cell in zip(ROWS, cells, strict=True):
-        found = sum(1 for line in _code(cell) if _is_code(line))
+        # No line of `_code` is empty.
+        found = sum(not _text(line).strip().startswith("#") for line in _code(cell))
         for place in ("lines", places[row.part], *(["backward"] if row.role == BACKWARD else [])):
             counts[place] += found
         for of in cell:
@@ -262,9 +285,8 @@ def _count(cells: Sequence[Cell]) -> dict[str, int]:
     return {**counts, "names": len(names)}
 
 
-def _is_code(line: Mapping[str, Any]) -> bool:
-    text = "".join(text for text, _kind in line["parts"]).strip()
-    return bool(text) and not text.startswith("#")
+def _text(line: Mapping[str, Any]) -> str:
+    return "".join(text for text, _kind in line["parts"])
 
 
 def _names(of: Any) -> set[str]:

@@ -74,17 +74,10 @@ class BroadcastError(ValueError):
 
 
 def broadcast_steps(a: Sequence[int], b: Sequence[int]) -> list[BroadcastStep]:
-    """Compare two shapes dimension by dimension, from the last one backwards.
+    """Compare two shapes dimension by dimension, from the last one backwards: a step per dimension of the result.
 
-    Args:
-        a: sizes, each 0 or more; () is the shape of a scalar.
-        b: sizes, likewise.
-
-    Returns:
-        One step per dimension of the result, last dimension first. The first dimension that does not fit ends it: its
-        rule is "fault", and what stands in front of it is not compared, as in PyTorch.
-
-    Source: ch. 17, "Broadcasting rules".
+    The first dimension that does not fit ends it: its rule is "fault", and the dimensions before it are not compared,
+    as in PyTorch. () is the shape of a scalar. Source: ch. 17, "Broadcasting rules".
     """
     ndim = max(len(a), len(b))
     steps: list[BroadcastStep] = []
@@ -146,14 +139,7 @@ def expanded_strides(shape: Sequence[int], strides: Sequence[int], target: Seque
 
     A dimension that keeps its size keeps its stride. A new dimension in front that is only 1 long is not stretched: it
     gets the stride that a row-by-row tensor would have there. (A scalar has no stride to go by; all of its are 0.)
-
-    Args:
-        shape: of the tensor.
-        strides: of the tensor, one per dimension.
-        target: the shape to expand to: at least as many dimensions, each size as in `shape` or stretched from 1.
-
-    Raises:
-        ValueError: the shape cannot be expanded to the target.
+    Raises ValueError if `shape` cannot be expanded to `target`.
 
     Source: ch. 17, "PyTorch accomplishes this by giving the new dimension a stride of 0".
     """
@@ -176,16 +162,8 @@ def expanded_strides(shape: Sequence[int], strides: Sequence[int], target: Seque
 def expand(tensor: Tensor, target: Sequence[int]) -> Tensor:
     """The tensor as if it had been copied to the shape `target`: a view on the same memory, with strides of 0.
 
-    Args:
-        tensor: any shape that broadcasts to `target`.
-        target: sizes.
-
-    Returns:
-        A tensor of shape `target`, no element of which is new: an in-place operation on it would write one place
-        several times. Equal to `tensor.expand(target)`.
-
-    Raises:
-        ValueError: the tensor's shape cannot be expanded to the target.
+    No element is new: an in-place operation would write one place several times. Equal to `tensor.expand(target)`.
+    Raises ValueError if the tensor's shape cannot be expanded to the target.
 
     Source: ch. 17, "Broadcasting a vector to a matrix" (`expand_as`).
     """
@@ -220,14 +198,7 @@ def mean_squared_error_of_all_pairs(pred: Tensor, targ: Tensor) -> Tensor:
         loss = 1/n² Σᵢ Σⱼ (predᵢ − targⱼ)² = mse(pred, targ) + 2 cov(pred, targ)
 
     (n, 1) − (n,) is (n, n): every prediction is held against every target, without a word. A net that minimizes this
-    learns to say mean(targ) whatever its input.
-
-    Args:
-        pred: (n, 1)
-        targ: (n,)
-
-    Returns:
-        loss: ()
+    learns to say mean(targ) whatever its input. pred: (n, 1), targ: (n,), loss: ().
 
     Source: ch. 17, "mse": the reason for its `squeeze`.
     """

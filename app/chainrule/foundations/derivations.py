@@ -145,43 +145,6 @@ def _lin(name: str, title: str, code: str, by: Expr, limits: tuple[Any, Any], re
     )
 
 
-def lin_inp() -> Derivation:
-    """∂loss/∂inp of the linear layer: g @ wᵀ."""
-    return _lin(
-        "lin_inp",
-        "The linear layer, by its input",
-        "inp.g += out.g @ w.t()",
-        inp[p, q],
-        (ROWS, COLUMNS),
-        "row p of g times row q of w, which is column q of w.t()",
-    )
-
-
-def lin_w() -> Derivation:
-    """∂loss/∂w of the linear layer: inpᵀ @ g, a sum over the batch."""
-    return _lin(
-        "lin_w",
-        "The linear layer, by its weight",
-        "w.g += inp.t() @ out.g",
-        w[p, q],
-        (COLUMNS, ROWS),
-        "column p of inp, which is row p of inp.t(), times column q of g. The sum runs over the batch, because every "
-        "row of the batch uses the same weight",
-    )
-
-
-def lin_b() -> Derivation:
-    """∂loss/∂b of the linear layer: the sum of g over the batch."""
-    return _lin(
-        "lin_b",
-        "The linear layer, by its bias",
-        "b.g += out.g.sum(0)",
-        b[q],
-        (COLUMNS, ROWS),
-        "column q of g, summed over the batch",
-    )
-
-
 def chain() -> Derivation:
     """The chapter's model with one unit per layer: local gradients multiplied, and the same differentiated at once."""
     x, w1, b1, w2, b2, l1, l2 = symbols("x w1 b1 w2 b2 l1 l2", real=True)
@@ -233,7 +196,32 @@ def chain() -> Derivation:
 @cache
 def derivations() -> Mapping[str, Derivation]:
     """All of them by name, worked out once. A pure function: no input reaches it."""
-    made = (square(), mse(), relu(), lin_inp(), lin_w(), lin_b(), chain())
+    lin_inp = _lin(
+        "lin_inp",
+        "The linear layer, by its input",
+        "inp.g += out.g @ w.t()",
+        inp[p, q],
+        (ROWS, COLUMNS),
+        "row p of g times row q of w, which is column q of w.t()",
+    )
+    lin_w = _lin(
+        "lin_w",
+        "The linear layer, by its weight",
+        "w.g += inp.t() @ out.g",
+        w[p, q],
+        (COLUMNS, ROWS),
+        "column p of inp, which is row p of inp.t(), times column q of g. The sum runs over the batch, because every "
+        "row of the batch uses the same weight",
+    )
+    lin_b = _lin(
+        "lin_b",
+        "The linear layer, by its bias",
+        "b.g += out.g.sum(0)",
+        b[q],
+        (COLUMNS, ROWS),
+        "column q of g, summed over the batch",
+    )
+    made = (square(), mse(), relu(), lin_inp, lin_w, lin_b, chain())
     return {derivation.name: derivation for derivation in made}
 
 

@@ -115,11 +115,7 @@ class Contraction:
 
 
 def resolve(equation: Equation, shapes: Sequence[Sequence[int]]) -> Contraction:
-    """Give every index of an equation its size.
-
-    Args:
-        equation: read by `parse`.
-        shapes: of the operands, in order.
+    """Give every index of an equation, as `parse` reads it, its size from the operands' shapes.
 
     Raises:
         EinsumError: there are more or fewer operands than in the equation; an operand has more or fewer dimensions
@@ -130,26 +126,22 @@ def resolve(equation: Equation, shapes: Sequence[Sequence[int]]) -> Contraction:
     """
     _check_count(equation, len(shapes))
     ellipsis = _ellipsis_names(equation, shapes)
-    operands = tuple(
-        _dimension_names(subscripts, ellipsis, len(shape))
-        for subscripts, shape in zip(equation.operands, shapes, strict=True)
-    )
-    positions = [
-        _dimension_positions(subscripts, len(shape))
+    operands = [
+        _dimensions(subscripts, ellipsis, len(shape))
         for subscripts, shape in zip(equation.operands, shapes, strict=True)
     ]
     sizes: dict[str, int] = {}
     occurrences: dict[str, list[Occurrence]] = {}
-    for operand, (names, shape) in enumerate(zip(operands, shapes, strict=True)):
-        for dimension, (name, size) in enumerate(zip(names, shape, strict=True)):
-            earlier = occurrences.setdefault(name, [])
-            _check_size(name, size, sizes.get(name, 1), operand, earlier, positions[operand][dimension])
+    for operand, (named, shape) in enumerate(zip(operands, shapes, strict=True)):
+        for dimension, (index, size) in enumerate(zip(named, shape, strict=True)):
+            name, earlier = index.name, occurrences.setdefault(index.name, [])
+            _check_size(name, size, sizes.get(name, 1), operand, earlier, index.position)
             sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]
             earlier.append(Occurrence(operand, dimension, size))
-    output = _dimension_names(equation.output, ellipsis, len(equation.output) - 1 + len(ellipsis))
+    output = _names(_dimensions(equation.output, ellipsis, len(equation.output) - 1 + len(ellipsis)))
     order = [*output, *(name for name in occurrences if name not in output)]
     indices = [_index(name, sizes[name], occurrences[name], output) for name in order]
-    return Contraction(equation, tuple(map(tuple, shapes)), operands, output, tuple(indices))
+    return Contraction(equation, tuple(map(tuple, shapes)), tuple(map(_names, operands)), output, tuple(indices))
 
 
 def _check_count(equation: Equation, given: int) -> None:
@@ -184,21 +176,18 @@ def _ellipsis_names(equation: Equation, shapes: Sequence[Sequence[int]]) -> tupl
     return tuple(f"e{number}" for number in range(most))
 
 
-def _dimension_names(subscripts: Sequence[Subscript], ellipsis: Sequence[str], ndim: int) -> tuple[str, ...]:
+def _dimensions(subscripts: Sequence[Subscript], ellipsis: Sequence[str], ndim: int) -> list[Subscript]:
     """The index of each dimension. An ellipsis that stands for fewer dimensions than another means the last ones."""
-    names: list[str] = []
+    behind = ndim - (len(subscripts) - 1)
+    found: list[Subscript] = []
     for each in subscripts:
-        behind = ndim - (len(subscripts) - 1)
-        names += ellipsis[len(ellipsis) - behind :] if each.name == ELLIPSIS else [each.name]
-    return tuple(names)
+        names = ellipsis[len(ellipsis) - behind :] if each.name == ELLIPSIS else [each.name]
+        found += [Subscript(name, each.position) for name in names]
+    return found
 
 
-def _dimension_positions(subscripts: Sequence[Subscript], ndim: int) -> list[int]:
-    """The position in the equation of each dimension's index."""
-    positions: list[int] = []
-    for each in subscripts:
-        positions += [each.position] * (ndim - (len(subscripts) - 1) if each.name == ELLIPSIS else 1)
-    return positions
+def _names(subscripts: Sequence[Subscript]) -> tuple[str, ...]:
+    return tuple(each.name for each in subscripts)
 
 
 def _check_size(name: str, size: int, known: int, operand: int, earlier: Sequence[Occurrence], position: int) -> None:
@@ -235,15 +224,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
 
         out[kept…] = Σ_summed t0[…] · t1[…] · …
 
-    Args:
-        equation: such as `ij,jk->ik`.
-        operands: of one dtype, of any shapes that fit the equation.
-
-    Returns:
-        A tensor of the operands' dtype.
-
-    Raises:
-        EinsumError: see `parse` and `resolve`.
+    The operands and the result have one dtype. Raises EinsumError: see `parse` and `resolve`.
 
     Source: ch. 17, "Einstein Summation".
     """
@@ -262,14 +243,9 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
 
 
 def write_loops(contraction: Contraction, names: Sequence[str]) -> str:
-    """The loops of an einsum as Python.
+    """The loops of an einsum as Python: the source of a function `einsum` of the operands.
 
-    Args:
-        contraction: by `resolve`.
-        names: of the operands, none of them a single letter, since those are the indices.
-
-    Returns:
-        The source of a function `einsum` of the operands.
+    None of the operands' names is a single letter: those are the indices.
     """
     lines = [f"def einsum({', '.join(names)}):"]
     sizes = "".join(f"{size}, " for size in contraction.shape).removesuffix(", ")

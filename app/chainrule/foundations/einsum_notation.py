@@ -220,9 +220,8 @@ def write_sublists(operands: Sequence[Sublist], output: Sublist | None, names: S
 def parse_sublists(text: str, operand_count: int) -> str:
     """Turn sublists into an equation; number n is letter n of `LETTERS`, as in PyTorch.
 
-    Args:
-        text: a call as in the chapter, or what is in its parentheses, or the lists alone. Operands' names mean nothing.
-        operand_count: how many operands there are; one list more than that is the output's.
+    The text is a call as in the chapter, or its arguments, or the lists alone; operands' names mean nothing. One list
+    more than there are operands is the output's.
 
     Raises:
         EinsumError: something between the brackets that is neither `...` nor a number from 0 to 51, or too many lists.

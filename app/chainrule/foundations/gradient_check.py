@@ -17,7 +17,7 @@ forward-mode derivatives, and batched gradients (vmap).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -35,14 +35,9 @@ EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """The two Jacobians of one output with respect to one input: (output elements, input elements) each.
+    """The two Jacobians of one output with respect to one input, by position: (output elements, input elements) each.
 
-    Attributes:
-        output: position among the outputs.
-        input: position among the inputs.
-        analytic: what backward says.
-        numeric: what the differences say.
-        tolerance: atol + rtol · |numeric|.
+    `analytic` is backward's, `numeric` that of the differences; `tolerance` is atol + rtol · |numeric|.
     """
 
     output: int
@@ -119,14 +114,9 @@ class GradientCheck:
 def gradient_check(
     f: Checked, inputs: Sequence[Any], *, eps: float = EPS, atol: float = ATOL, rtol: float = RTOL
 ) -> GradientCheck:
-    """Hold the gradients of f at a point against differences.
+    """Hold the gradients of f, such as `MyFunction.apply`, at a point against differences of half the width `eps`.
 
-    Args:
-        f: a function of the inputs, such as `MyFunction.apply`; of its outputs those that require grad are checked.
-        inputs: the point; tensors that require grad are differentiated, all else is passed on as it is.
-        eps: half the width of the difference.
-        atol: absolute tolerance.
-        rtol: tolerance relative to the numeric value.
+    The inputs and the outputs that require grad are checked; all other inputs are passed on as they are.
 
     Raises:
         ValueError: no input requires grad, or no output does.
@@ -144,7 +134,7 @@ def gradient_check(
     )
     backward_repeatable = _all_identical(list(analytic.values()), list(again.values()))
     return GradientCheck(
-        comparisons, _zero_for_zero(f, inputs), _takes_undefined(f, inputs), forward_repeatable, backward_repeatable
+        comparisons, _gives_zeros(f, inputs), _takes_undefined(f, inputs), forward_repeatable, backward_repeatable
     )
 
 
@@ -263,12 +253,6 @@ def _values(f: Checked, point: Sequence[Any]) -> tuple[Tensor, ...]:
     return tuple(each.detach() for each in _outputs(f, point))
 
 
-def _zero_for_zero(f: Checked, inputs: Sequence[Any]) -> bool:
-    point = leaves(inputs)
-    wanted = [point[position] for position in differentiated(inputs)]
-    return _gives_zeros([each for each in _outputs(f, point) if each.requires_grad], wanted)
-
-
 class Undefined(Function):
     """The identity with an undefined gradient: autograd passes one for an output that the loss does not use."""
 
@@ -283,32 +267,32 @@ class Undefined(Function):
 
 
 def _takes_undefined(f: Checked, inputs: Sequence[Any]) -> bool:
-    point = leaves(inputs)
-    wanted = [point[position] for position in differentiated(inputs)]
-    count = sum(each.requires_grad for each in _outputs(f, point))
+    count = sum(each.requires_grad for each in _outputs(f, leaves(inputs)))
     # All of them undefined, and each one alone.
     choices = [set(range(count))] + [{index} for index in range(count) if count > 1]
-    for undefined in choices:
-        outputs = [each for each in _outputs(f, point) if each.requires_grad]
-        ends = [Undefined.apply(each) if index in undefined else each for index, each in enumerate(outputs)]
-        try:
-            if not _gives_zeros(ends, wanted):
-                return False
-        except Exception:
-            # For example None · 2: with a defined gradient the same backward ran.
-            return False
-    return True
+    try:
+        return all(_gives_zeros(f, inputs, undefined) for undefined in choices)
+    except Exception:
+        # For example None · 2: with a defined gradient the same backward ran.
+        return False
 
 
-def _gives_zeros(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:
-    zeros = [torch.zeros_like(each) for each in outputs]
-    gradients = torch.autograd.grad(outputs, wanted, zeros, allow_unused=True)
+def _gives_zeros(f: Checked, inputs: Sequence[Any], undefined: Set[int] = frozenset()) -> bool:
+    """Whether a grad_output of 0, or an undefined one of some outputs, gives gradients of 0."""
+    point = leaves(inputs)
+    outputs = [each for each in _outputs(f, point) if each.requires_grad]
+    ends = [Undefined.apply(each) if index in undefined else each for index, each in enumerate(outputs)]
+    wanted = [point[position] for position in differentiated(inputs)]
+    gradients = torch.autograd.grad(ends, wanted, [torch.zeros_like(each) for each in ends], allow_unused=True)
     return all(each is None or bool((each == 0).all()) for each in gradients)
 
 
 def _all_identical(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
-    return len(first) == len(second) and all(map(_identical, first, second))
+    return len(first) == len(second) and all(
+        a.shape == b.shape and bool(same_elements(a, b).all()) for a, b in zip(first, second, strict=True)
+    )
 
 
-def _identical(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+def same_elements(a: Tensor, b: Tensor) -> Tensor:
+    """Where two tensors of one shape are equal; NaN equals NaN."""
+    return (a == b) | (a.isnan() & b.isnan())

@@ -99,22 +99,9 @@ SCHEMES = {
 def draw(scheme: str, fan_in: int, fan_out: int, generator: Generator, scale: float = 1.0) -> Tensor:
     """A weight by one of the schemes, times `scale`.
 
-        w = scale · factor(fan_in, fan_out) · base((fan_in, fan_out), generator)
+        w = scale · factor(fan_in, fan_out) · base((fan_in, fan_out), generator)        w: (fan_in, fan_out), float32
 
-    Args:
-        scheme: a name in SCHEMES
-        fan_in: inputs of the layer, ≥ 1
-        fan_out: outputs of the layer, ≥ 1
-        generator: of the CPU; advances as much as the base draws
-        scale: any number
-
-    Returns:
-        w: (fan_in, fan_out), float32
-
-    Raises:
-        ValueError: no scheme has this name, or a fan is below 1.
-
-    Source: named at each scheme.
+    Raises ValueError if no scheme has this name, or a fan is below 1. Source: named at each scheme.
     """
     if scheme not in SCHEMES:
         raise ValueError(f"draw: expected scheme one of {', '.join(SCHEMES)}, got {scheme!r}")

@@ -358,10 +358,6 @@ class Model:
     Every call starts a new pass: it clears the gradients of x and of all parameters, so that nothing is left of the
     pass before. (The tensors between are new in every pass.)
 
-    Args:
-        layers: in order of execution
-        loss: Mse() or CrossEntropy()
-
     Source: ch. 17. There the two linear layers and the relu between are fixed, and nothing need be cleared since
     nothing accumulates.
     """

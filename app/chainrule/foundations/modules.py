@@ -90,11 +90,7 @@ class CrossEntropy(nn.Module):
 
 
 class Model(nn.Module):
-    """Layers one after the other, and a loss: loss = loss(layer_L(… layer_1(x)), targ).
-
-    Args:
-        layers: modules called with one tensor, in order of execution
-        loss: a module called with two, Mse() or CrossEntropy()
+    """Layers one after the other, and a loss, Mse() or CrossEntropy(): loss = loss(layer_L(… layer_1(x)), targ).
 
     Source: ch. 17. There the layers are an nn.Sequential; a loop over an nn.ModuleList keeps the paths `layers.0` …
     without a module of its own between the model and its layers. The squeeze moved into the loss.
@@ -119,12 +115,7 @@ class LinearLayer(nn.Module):
 
         out = x @ weightᵀ + bias          weight = z · √(2 / n_in),  z ~ N(0, 1): (n_out, n_in)      bias = 0: (n_out,)
 
-    x: (..., n_in), out: (..., n_out).
-
-    Args:
-        n_in: inputs of the layer
-        n_out: its outputs
-        generator: of the draw; None: the global one, as in the chapter.
+    x: (..., n_in), out: (..., n_out). Without a generator the global one draws, as in the chapter.
 
     Source: ch. 17, "torch.nn.Module".
     """
@@ -162,11 +153,7 @@ class SequentialModel(nn.Module):
 
         loss = mse(layers(x), targ)          x: (batch, n_in), targ: (batch,) for n_out = 1, else (batch, n_out)
 
-    Args:
-        n_in: inputs
-        nh: hidden units
-        n_out: outputs
-        generator: of the draws; None: the global one.
+    n_in inputs, nh hidden units, n_out outputs; without a generator the global one draws.
 
     Source: ch. 17, "torch.nn.Module". There the layers are nn.Linear, which draws from the global generator alone;
     and `.squeeze()`, which `mse` does itself.

@@ -6,7 +6,7 @@ An error names the place in the user's file.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,10 @@ from chainrule.foundations.gradient_check import (
     clones,
     differentiated,
     gradient_check,
+    same_elements,
     with_dtype,
 )
-from chainrule.gradcheck.report import check_report, index_of, output_names, shape_of, torch_verdict
+from chainrule.gradcheck.report import PROPERTIES, check_report, index_of, output_names, shape_of, torch_verdict
 from chainrule.user_model.code import shown_path, telling
 
 MAX_ELEMENTS = 2_000_000
@@ -42,15 +43,9 @@ ROUNDINGS = 32
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The function to check.
+    """The function to check, a Function's class or a callable, by its name in a file. Raises CheckError for others.
 
-    Attributes:
-        function: a Function's class, or a callable.
-        name: its name in the file.
-        file: the file, as a message shows it where the function has no line in it.
-
-    Raises:
-        CheckError: it is neither.
+    A message shows `file` if the function has no line in it.
     """
 
     function: Any
@@ -70,10 +65,15 @@ class Target:
         """Whether it is a `torch.autograd.Function`."""
         return isinstance(self.function, type) and issubclass(self.function, Function)
 
+    @property
+    def called(self) -> Callable[..., Any]:
+        """Its `apply`, or the callable itself."""
+        called: Callable[..., Any] = self.function.apply if self.is_function else self.function
+        return called
+
     def __call__(self, *arguments: Any) -> Any:
         """Call it on copies, which it may modify in place."""
-        called = self.function.apply if self.is_function else self.function
-        return called(*clones(arguments))
+        return self.called(*clones(arguments))
 
     def place(self, method: str = "forward") -> str:
         """`file:line` where a method of the Function is defined, or the callable."""
@@ -111,14 +111,7 @@ class Target:
 def check(
     target: Target, arguments: Sequence[Any], *, eps: float = EPS, atol: float = ATOL, rtol: float = RTOL
 ) -> dict[str, Any]:
-    """Check in float64, and in the dtypes given if these are others.
-
-    Args:
-        target: the function.
-        arguments: see `check_arguments`.
-        eps: see `gradient_check`.
-        atol: see `gradient_check`.
-        rtol: see `gradient_check`.
+    """Check in float64, and in the dtypes given if these are others; tolerances as for `gradient_check`.
 
     Returns:
         {"name", "file", "eps", "atol", "rtol", "inputs", "given", "passed", "checks": {"float64": report, …}}. "given":
@@ -170,16 +163,13 @@ def _check_in(
         verdict = torch_verdict(target, arguments, **tolerances)
     shapes = ([shape_of(each) for each in outputs], [shape_of(each) for each in arguments])
     report = check_report(found, names, output_names(len(outputs)), shapes)
-    return found, {**report, "in_place": _modified(target, arguments, names), "torch": verdict}
-
-
-def _modified(target: Target, arguments: Sequence[Any], names: Sequence[str]) -> list[str]:
-    """Names of the arguments that forward modifies in place."""
     copies = clones(arguments)
-    versions = [each._version if isinstance(each, Tensor) else None for each in copies]
-    (target.function.apply if target.is_function else target.function)(*copies)
-    after = [each._version if isinstance(each, Tensor) else None for each in copies]
-    return [name for name, old, new in zip(names, versions, after, strict=True) if old != new]
+    versions = [getattr(each, "_version", None) for each in copies]
+    target.called(*copies)
+    in_place = [
+        name for name, old, each in zip(names, versions, copies, strict=True) if old != getattr(each, "_version", None)
+    ]
+    return found, {**report, "in_place": in_place, "torch": verdict}
 
 
 def _check_outputs(target: Target, outputs: Sequence[Tensor], dtype: str) -> None:
@@ -211,26 +201,16 @@ def _check_size(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> None:
 def analytic_agreement(
     wide: GradientCheck, narrow: GradientCheck, precision: float, atol: float, rtol: float
 ) -> dict[str, Any]:
-    """{"agrees", "max_difference", "holds"}: whether backward gives in a narrow dtype what it gives in float64.
+    """{"agrees", "max_difference", "holds"}: whether backward agrees in a narrow dtype, of ε `precision`, with float64.
 
     Rounding may cost half the digits of a Jacobian's largest element: where terms cancel, small elements keep fewer.
     The tolerances hold where they are wider. "holds": the narrow dtype has the properties of `GradientCheck`, such as
     `zero_for_zero`, that float64 has.
-
-    Args:
-        wide: the check in float64.
-        narrow: the check at the same point in the dtype given.
-        precision: that dtype's ε.
-        atol: see `gradient_check`.
-        rtol: see `gradient_check`.
     """
     found = {(each.output, each.input): each.analytic for each in narrow.comparisons}
     wanted = {(each.output, each.input): each.analytic for each in wide.comparisons}
     same = found.keys() == wanted.keys() and all(found[key].shape == wanted[key].shape for key in wanted)
-    held = all(
-        getattr(narrow, name) or not getattr(wide, name)
-        for name in ("zero_for_zero", "takes_undefined", "forward_repeatable", "backward_repeatable")
-    )
+    held = all(getattr(narrow, name) or not getattr(wide, name) for name in PROPERTIES)
     if not same:
         return {"agrees": False, "max_difference": json_number(float("inf")), "holds": held}
     largest, agrees = 0.0, True
@@ -238,8 +218,7 @@ def analytic_agreement(
         if not right.numel():
             continue
         narrowed = found[key].to(right.dtype)
-        same_value = (narrowed == right) | (narrowed.isnan() & right.isnan())  # infinity and NaN, too
-        difference = torch.where(same_value, torch.zeros_like(right), (narrowed - right).abs())
+        difference = torch.where(same_elements(narrowed, right), torch.zeros_like(right), (narrowed - right).abs())
         scale = float(right.abs().nan_to_num(posinf=0.0).max())
         tolerance = max(atol, ROUNDINGS * precision) + max(rtol, precision**0.5) * scale
         agrees = agrees and bool((difference <= tolerance).all())

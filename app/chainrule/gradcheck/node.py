@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,38 +29,21 @@ if TYPE_CHECKING:
 
 
 def check_node(model: UserModel, what_if: WhatIf, op: str) -> dict[str, Any]:
-    """Check the gradients of the custom Function that an op belongs to.
+    """Check the gradients of the custom Function that an op of the trace at this what-if belongs to.
 
-    Args:
-        model: the model.
-        what_if: what is changed before it runs.
-        op: id of an op in the trace at this what-if; a backward op stands for its forward op.
+    `op` is its id; a backward op stands for its forward op.
 
-    Returns:
-        The report of `sample.check_call`, and "op".
-
-    Raises:
-        NotFoundError: there is no such op.
-        CheckError: it belongs to no custom Function, or it cannot be checked; says why.
-        ChainruleError: see `Tracer.trace`.
+    Returns the report of `sample.check_call`, and "op". Raises NotFoundError if there is no such op, CheckError if it
+    belongs to no custom Function or cannot be checked, and the errors of `Tracer.trace`.
     """
     tracer = model.tracer()
-    found = _call_of(tracer, what_if, op)
-    captured = _run(tracer, what_if, found.index).captured
+    captured = _run(tracer, what_if, _call_of(tracer, what_if, op)).captured
     assert captured is not None, "the same pass makes the same calls"
     function, arguments = captured
     code = getattr(inspect.unwrap(function.forward), "__code__", None)
     file = function.__module__ if code is None else shown_path(code.co_filename)
     with seeded(model.seed):  # the user's function may draw
         return {**check_call(function, arguments, file), "op": op}
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One call of a custom Function: its place among the pass's calls, and the rows of the ops that it has made."""
-
-    index: int
-    ops: range
 
 
 class _Listener:
@@ -71,7 +53,7 @@ class _Listener:
         self.recorder = recorder
         self.wanted = wanted
         self.begun = 0
-        self.calls: list[_Call] = []
+        self.calls: dict[int, range] = {}  # the number of a call → the rows of its ops
         self.captured: tuple[type[Function], tuple[Any, ...]] | None = None
 
     def run_function(
@@ -89,7 +71,7 @@ class _Listener:
                 self.captured = function, tuple(leaves(args))
         first = len(self.recorder.journal.ops)
         output = self.recorder.run_function(function, run, args, kwargs)
-        self.calls.append(_Call(index, range(first, len(self.recorder.journal.ops))))
+        self.calls[index] = range(first, len(self.recorder.journal.ops))
         return output
 
 
@@ -119,18 +101,18 @@ def _run(tracer: Tracer, what_if: WhatIf, wanted: int | None = None) -> _Listene
     return listener
 
 
-def _call_of(tracer: Tracer, what_if: WhatIf, op: str) -> _Call:
-    """The innermost call that made an op."""
+def _call_of(tracer: Tracer, what_if: WhatIf, op: str) -> int:
+    """The number of the innermost call that made an op."""
     trace = tracer.trace(what_if)
     known = {each.id: place for place, each in enumerate(trace.ops)}
     if op not in known:
         raise NotFoundError(f"op: {op} is none of the {len(known)} ops of {tracer.subject.name}", field="op")
     asked = trace.ops[known[op]]
     forward = known[asked.twin] if asked.twin is not None and asked.twin in known else known[op]
-    calls = [each for each in _run(tracer, what_if).calls if forward in each.ops]
+    calls = {index: ops for index, ops in _run(tracer, what_if).calls.items() if forward in ops}
     if not calls:
         raise CheckError(
             f"op: {op} ({asked.name}) is no op of a custom autograd.Function: torch's own gradients need no check",
             field="op",
         )
-    return min(calls, key=lambda each: len(each.ops))
+    return min(calls, key=lambda index: len(calls[index]))

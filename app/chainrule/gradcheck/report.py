@@ -16,6 +16,9 @@ from chainrule.foundations.gradient_check import Checked, Comparison, GradientCh
 Shapes = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
 """Shapes of the outputs, and of the inputs."""
 
+PROPERTIES = ("zero_for_zero", "takes_undefined", "forward_repeatable", "backward_repeatable")
+"""Of a `GradientCheck`, beside its comparisons."""
+
 MAX_SHOWN = 64
 """Rows and columns of a Jacobian that a report holds."""
 
@@ -24,20 +27,11 @@ def check_report(check: GradientCheck, inputs: Sequence[str], outputs: Sequence[
     """{"passed", "max_difference", four other properties of `GradientCheck`, "comparisons": one per output and input}.
 
     For a large Jacobian the report holds the part around the worst element; the verdict is on all of it.
-
-    Args:
-        check: the result.
-        inputs: names of all inputs.
-        outputs: names of all outputs.
-        shapes: shapes of the outputs and of the inputs.
     """
     return {
         "passed": check.passed,
         "max_difference": json_number(check.max_difference),
-        "zero_for_zero": check.zero_for_zero,
-        "takes_undefined": check.takes_undefined,
-        "forward_repeatable": check.forward_repeatable,
-        "backward_repeatable": check.backward_repeatable,
+        **{name: getattr(check, name) for name in PROPERTIES},
         "comparisons": [
             {
                 "output": outputs[each.output],
@@ -98,16 +92,17 @@ def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rt
     "finds_fault": it compared and found a difference. Otherwise it raised, and the message is the error's, which may be
     the function's.
     """
+    verdict = {"passed": False, "finds_fault": False, "message": ""}
     try:
         # It warns of every dtype but float64, once per input: the page shows it instead.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.autograd.gradcheck(f, tuple(inputs), eps=eps, atol=atol, rtol=rtol)
     except GradcheckError as error:
-        return {"passed": False, "finds_fault": True, "message": str(error).strip()}
+        return verdict | {"finds_fault": True, "message": str(error).strip()}
     except Exception as error:
-        return {"passed": False, "finds_fault": False, "message": f"{type(error).__name__}: {error}".strip()}
-    return {"passed": True, "finds_fault": False, "message": ""}
+        return verdict | {"message": f"{type(error).__name__}: {error}".strip()}
+    return verdict | {"passed": True}
 
 
 def output_names(count: int) -> list[str]:

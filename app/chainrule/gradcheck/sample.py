@@ -37,20 +37,11 @@ WORK = 100_000_000
 
 
 def check_call(function: type[Function], arguments: tuple[Any, ...], file: str) -> dict[str, Any]:
-    """Check a custom Function at arguments that it was called with, of any size.
+    """Check a custom Function at arguments that its `apply` was called with, of any size; `file` is for messages.
 
-    Args:
-        function: the Function.
-        arguments: of its `apply`.
-        file: the file it comes from, as a message shows it.
-
-    Returns:
-        The report of `check`, and "sampled": null, or {"columns": [checked, of], "rows": [checked, of]}. In the report
-        of a sample the shapes, and the indices of the worst element, are those of the whole tensors.
-
-    Raises:
-        CheckError: it cannot be checked; says why.
-        ChainruleError: the work of this thread was asked to stop.
+    Returns the report of `check`, and "sampled": null, or {"columns": [checked, of], "rows": [checked, of]}. In the
+    report of a sample the shapes, and the indices of the worst element, are those of the whole tensors. Raises
+    CheckError if it cannot be checked, ChainruleError if the work of this thread was asked to stop.
     """
     target = Target(function, function.__name__, file)
     try:

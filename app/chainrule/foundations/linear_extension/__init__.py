@@ -5,7 +5,6 @@ linear.cpp        forward and backward, their checks, the binding to Python
 linear_cuda.cu    the products on a GPU
 library.py        where the compiled file lies, how it is loaded
 build.py          the requirements of a build, and the build itself
-compilation.py    the compiler's run, a process of its own
 function.py       LinearCpp, the autograd Function, and LinearCppLayer, the nn.Module
 
 >>> build_extension()                        # once; `chainrule build-extension` does the same

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import torch
 
 from chainrule.foundations.linear_extension.library import (
+    FLAGS,
     NAME,
     ExtensionBuildError,
     digest_path,
@@ -24,9 +26,6 @@ from chainrule.foundations.linear_extension.library import (
     sources,
     target_path,
 )
-
-COMPILATION = "chainrule.foundations.linear_extension.compilation"
-"""The module that is run to compile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +89,12 @@ def can_build_cuda() -> bool:
     return all(each.found for each in cuda_requirements())
 
 
-def check_requirements(*, cuda: bool) -> None:
-    """Check the requirements of a build, with or without CUDA kernels.
-
-    Raises:
-        ExtensionBuildError: something is missing; the message says what.
-    """
-    missing = [each for each in (*requirements(), *(cuda_requirements() if cuda else ())) if each.found is None]
-    if missing:
-        raise ExtensionBuildError("\n".join(f"{each.name} is missing: {each.remedy}" for each in missing))
-
-
 def build_extension(
     *,
     cuda: bool | None = None,
     force: bool = False,
     verbose: bool = False,
-    tell: Callable[[str, str], None] = lambda _step, _what: None,
+    say: Callable[[str], object] = lambda _line: None,
 ) -> Path:
     """Compile the extension into this user's cache and return the compiled file; one that is there and loads is kept.
 
@@ -117,25 +105,31 @@ def build_extension(
         cuda: with the CUDA kernels; None: where that can be.
         force: compile even if it is there.
         verbose: let the compiler's commands through to standard output.
-        tell: called with each step ("there already", "does not load", "compiling", "built") and what it is about.
+        say: called with each line of progress.
 
     Raises:
         ExtensionBuildError: something is missing, or the compiler failed; the message says what.
     """
     with_cuda = can_build_cuda() if cuda is None else cuda
+    needed = (*requirements(), *(cuda_requirements() if with_cuda else ()))
+    for each in needed:
+        say(f"{each.name:18}{each.found or 'missing'}")
+    started = time.monotonic()
     target = target_path(cuda=with_cuda)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(target.parent.with_suffix(".lock")):
             if target.is_file() and not force:
-                problem = load_problem(target)
+                problem = _elsewhere("library.load_file(Path(sys.argv[1]))", target)
                 if problem is None:
-                    tell("there already", str(target))
+                    say(f"{'there already':18}{target}")
                     return target
-                tell("does not load", f"{target}: {problem}")
-            check_requirements(cuda=with_cuda)
+                say(f"{'does not load':18}{target}: {problem}")
+            missing = [f"{each.name} is missing: {each.remedy}" for each in needed if each.found is None]
+            if missing:
+                raise ExtensionBuildError("\n".join(missing))
             names = ", ".join(path.name for path in sources(cuda=with_cuda))
-            tell("compiling", f"{names}, without a word for half a minute or so")
+            say(f"{'compiling':18}{names}, without a word for half a minute or so")
             # A folder of its own: a build that was killed leaves nothing that the next would stumble over.
             with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-", ignore_cleanup_errors=True) as folder:
                 _compile(Path(folder), cuda=with_cuda, verbose=verbose)
@@ -146,38 +140,54 @@ def build_extension(
                 os.replace(made, target)
     except OSError as error:
         raise ExtensionBuildError(f"{error.filename or target}: {error.strerror or error}") from error
-    tell("built", str(target))
+    say(f"{'built':18}{target} in {time.monotonic() - started:.0f} s")
+    say("A running server that had none takes it up with its next request; one that had one, once restarted.")
     return target
 
 
-def load_problem(path: Path) -> str | None:
-    """Why a compiled file does not load, tried in another process; None where it does."""
-    done = _python(
-        "-c", "import sys, pathlib, chainrule.foundations.linear_extension.library as library\n"
-        "try: library.load_file(pathlib.Path(sys.argv[1]))\n"
-        "except ImportError as error: sys.exit(str(error))", str(path),
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    return None if done.returncode == 0 else done.stderr.strip() or f"it ends the process: {done.returncode}"
+def compile_here(folder: str, *, cuda: bool, verbose: bool) -> None:
+    """Compile and load the extension with torch's own tools: FOLDER/chainrule_linear.so.
+
+    Raises:
+        ImportError: setuptools is missing, or the compiled file does not load.
+        RuntimeError: the compiler failed; the message is its output.
+    """
+    from torch.utils import cpp_extension
+
+    define = ["-DWITH_CUDA"] if cuda else []
+    cpp_extension.load(
+        name=NAME,
+        sources=[str(path) for path in sources(cuda=cuda)],
+        extra_cflags=[*FLAGS, *define],
+        extra_cuda_cflags=[*FLAGS, *define],
+        build_directory=folder,
+        with_cuda=cuda,
+        verbose=verbose,
+    )
 
 
 def _compile(folder: Path, *, cuda: bool, verbose: bool) -> None:
-    """Compile into a folder: in another process, for torch renames what one process compiles a second time."""
-    options = [f"--{name}" for name, is_on in (("cuda", cuda), ("verbose", verbose)) if is_on]
-    done = _python(
-        "-m", COMPILATION, str(folder), *options,
-        stdout=None if verbose else subprocess.DEVNULL,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise ExtensionBuildError(f"the compiler failed:\n{done.stderr.strip() or f'exit status {done.returncode}'}")
+    """Compile in another process: torch renames a module that one process compiles a second time."""
+    call = f"build.compile_here(sys.argv[1], {cuda=}, {verbose=})"
+    problem = _elsewhere(call, folder, stdout=None if verbose else subprocess.DEVNULL)
+    if problem is not None:
+        raise ExtensionBuildError(f"the compiler failed:\n{problem}")
 
 
-def _python(*arguments: str, stdout: int | None) -> subprocess.CompletedProcess[str]:
-    """Run this Python, with the folder of its scripts on PATH: ninja lies there where it was installed with pip."""
+def _elsewhere(call: str, path: Path, *, stdout: int | None = subprocess.DEVNULL) -> str | None:
+    """Make a call in another process of this Python; the message of its error, None if it returns."""
+    code = (
+        "import subprocess, sys\nfrom pathlib import Path\n"
+        "from chainrule.foundations.linear_extension import build, library\n"
+        f"try: {call}\n"
+        "except ModuleNotFoundError as error: sys.exit(f'{error}: pip install {error.name}')\n"
+        "except (RuntimeError, ImportError, OSError, subprocess.SubprocessError) as error: sys.exit(str(error))"
+    )
+    # The folder of this Python's scripts on PATH: ninja lies there if pip installed it.
     paths = [os.environ.get("PATH", ""), sysconfig.get_path("scripts")]
-    return subprocess.run(
-        # -P: nothing in the folder that somebody happens to stand in is imported.
-        [sys.executable, "-P", *arguments],
+    done = subprocess.run(
+        # -P: nothing in the current folder is imported.
+        [sys.executable, "-P", "-c", code, str(path)],
         env=os.environ | {"PATH": os.pathsep.join(filter(None, paths))},
         stdin=subprocess.DEVNULL,
         stdout=stdout,
@@ -186,6 +196,7 @@ def _python(*arguments: str, stdout: int | None) -> subprocess.CompletedProcess[
         errors="replace",
         check=False,
     )
+    return done.stderr.strip() or f"exit status {done.returncode}" if done.returncode else None
 
 
 @contextlib.contextmanager

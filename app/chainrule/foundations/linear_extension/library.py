@@ -108,11 +108,7 @@ def extension_path() -> Path | None:
 
 @lru_cache(maxsize=1)
 def load_extension() -> Extension:
-    """The compiled extension; once loaded it stays for the life of the process, and it is never built here.
-
-    Raises:
-        ExtensionNotBuiltError: it is not built, or no file that is there loads.
-    """
+    """The compiled extension, kept for the life of the process. Raises ExtensionNotBuiltError if none loads."""
     problems = []
     for path in extension_paths():
         try:
@@ -125,11 +121,9 @@ def load_extension() -> Extension:
 
 
 def load_file(path: Path) -> Extension:
-    """The extension in one compiled file.
+    """The extension in one compiled file. Raises ImportError: it does not load, or its digest is another.
 
-    Raises:
-        ImportError: it does not load, or is not what was built: of a library that was cut short, the system would find
-            that out by ending the process.
+    The digest comes first: loading a library that was cut short would end the process.
     """
     try:
         is_whole = digest_path(path).read_text(encoding="ascii") == file_digest(path)
