@@ -31,27 +31,16 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ModelSpec",
-    "Trace",
-    "__version__",
-    "dataframe",
-    "explore",
-    "load",
-    "record",
-    "save",
-    "trace_model",
-    "trace_spec",
-]
-
 if TYPE_CHECKING:
-    from chainrule.dump.wire import load
-    from chainrule.export.table import dataframe
-    from chainrule.recording import record, save, trace_model
-    from chainrule.run import trace_spec
-    from chainrule.spec import ModelSpec
-    from chainrule.trace import Trace
-    from chainrule.web.view import explore
+    from chainrule.dump.wire import load as load
+    from chainrule.export.table import dataframe as dataframe
+    from chainrule.recording import record as record
+    from chainrule.recording import save as save
+    from chainrule.recording import trace_model as trace_model
+    from chainrule.run import trace_spec as trace_spec
+    from chainrule.spec import ModelSpec as ModelSpec
+    from chainrule.trace import Trace as Trace
+    from chainrule.web.view import explore as explore
 
 _HOMES = {
     "ModelSpec": "chainrule.spec",
@@ -64,6 +53,8 @@ _HOMES = {
     "trace_model": "chainrule.recording",
     "trace_spec": "chainrule.run",
 }
+
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -162,3 +162,20 @@ def mean_and_std(tensor):
     values = values / largest
     mean = values.mean()
     return largest * mean.item(), largest * (values - mean).square().mean().sqrt().item()'''
+
+PRINT_LAYERS = """\
+print("layer  preactivation std  activation mean  activation std  gradient std")
+for layer, (z, a) in enumerate(layers, start=1):
+    _, z_std = mean_and_std(z)
+    a_mean, a_std = mean_and_std(a)
+    _, gradient_std = mean_and_std(a.grad)
+    print(f"{layer:5}  {z_std:17.6g}  {a_mean:15.6g}  {a_std:14.6g}  {gradient_std:12.6g}")
+print(f"loss {loss.item():.6g}")"""
+
+PRINT_TENSORS = """\
+print("tensor          mean           std  gradient mean  gradient std")
+for name, tensor in tensors.items():
+    mean, std = mean_and_std(tensor)
+    gradient_mean, gradient_std = mean_and_std(tensor.grad)
+    print(f"{name:7}  {mean:12.6g}  {std:12.6g}  {gradient_mean:13.6g}  {gradient_std:12.6g}")
+print(f"loss {loss.item():.6g}")"""
