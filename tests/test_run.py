@@ -1,8 +1,5 @@
 """A spec's trace is the chapter's pass, in every style, and a pure function of the spec."""
 
-import linecache
-import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,20 +164,6 @@ def test_tensors_saved_for_the_backward(style, traces):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_source_lines_are_in_the_package(style, traces):
-    with_source = [op for op in traces[style].ops if op.source is not None]
-    for op in with_source:
-        assert op.source.file.startswith("chainrule/foundations/")
-        path = Path(chainrule.__file__).parent / op.source.file.removeprefix("chainrule/")
-        assert op.source.text == linecache.getline(str(path), op.source.line).strip() != ""
-    products = [op for op in with_source if op.name == "matmul" and op.phase == "forward"]
-    assert all("inp @ " in op.source.text for op in products)
-    missing = [op for op in traces[style].ops if op.source is None]
-    assert all(op.phase == "backward" and op.name.endswith(("Backward0", "Backward1")) for op in missing)
-    assert bool(missing) == (style == "module")
-
-
-@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
     ("options", "layers"),
     [
@@ -232,20 +215,6 @@ def test_dead_units_and_saturation_of_every_activation_in_every_style(activation
         assert row.saturation is None
     assert statistics(trace, "l1").dead_fraction is None
     assert statistics(trace, "l1").saturation is None
-
-
-def test_the_expected_loss_and_gradients_of_the_chapter():
-    """Kaiming 100 → 50 → 1 on normal x and y: E loss = 3; RMS gradient .01732 at out, .003464 at l2, .002449 at l1."""
-    losses, squares = [], {"out": [], "l2": [], "l1": []}
-    for seed in range(60):
-        trace = trace_spec(ModelSpec.parse({"seed": seed}))
-        losses.append(trace.loss)
-        for name, found in squares.items():
-            row = statistics(trace, f"{name}.g")
-            found.append(row.norm**2 / row.n)
-    assert np.mean(losses) == pytest.approx(3.0, rel=0.1)
-    for name, expected in (("out", 0.01732), ("l2", 0.003464), ("l1", 0.002449)):
-        assert math.sqrt(np.mean(squares[name])) == pytest.approx(expected, rel=0.1)
 
 
 def test_an_absent_device_is_a_spec_error_before_anything_is_drawn(monkeypatch):
@@ -312,17 +281,6 @@ def test_a_bad_window_names_its_field(rows, cols, field):
         tensor_values(ModelSpec(), "x", rows, cols)
     assert error.value.field == field
     assert error.value.limit == MAX_VALUES
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_values_of_every_named_tensor_of_every_style_agree(style):
-    options = {"widths": "4,3,2", "batch": 5, "dtype": "float64"}
-    for name in ("l1", "l2", "out", "l1.g", "w2.g", "b1.g", "x.g"):
-        values = np.array(tensor_values(ModelSpec.parse({**options, "style": style}), name).values)
-        expected = np.array(tensor_values(ModelSpec.parse({**options, "style": "functions"}), name).values)
-        if values.shape != expected.shape:
-            values = values.T
-        np.testing.assert_allclose(values, expected, rtol=1e-10, atol=1e-14)
 
 
 def assert_same(retracer, spec):

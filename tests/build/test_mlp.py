@@ -133,27 +133,6 @@ def test_half_precision_stays_half_and_near_float64(style, loss, dtype):
 
 
 @pytest.mark.parametrize(
-    ("values", "outputs"),
-    [
-        ({}, "l1 l2 out"),
-        ({"widths": "5,4,3,2"}, "l1 l2 l3 l4 out"),
-        ({"widths": "5,4,3,2", "activation": "linear"}, "l1 l2 out"),
-        ({"widths": "5,4,2", "last_activation": True}, "l1 l2 l3 out"),
-        ({"widths": "5,2", "activation": "linear", "last_activation": True}, "out"),
-        ({"widths": "5,2", "last_activation": True}, "l1 out"),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("style", STYLES)
-def test_outputs_are_named_by_the_path_of_their_module(style, values, outputs):
-    model = build_model(spec_of(**values, style=style))
-    names = outputs.split()
-    assert model.outputs == {f"layers.{place}": name for place, name in enumerate(names)} | {"loss": "loss"}
-    if style in ("classes", "layer_function", "module"):
-        assert len(model.root.layers) == len(names)
-
-
-@pytest.mark.parametrize(
     ("values", "names"),
     [
         ({}, [("l1", "l2", "b1"), ("out", "out", "b2")]),

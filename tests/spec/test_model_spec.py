@@ -81,45 +81,9 @@ def test_widths_are_read_with_repetitions(text, value):
     assert widths_text(value) == text.replace("3x1", "3")
 
 
-def test_texts_and_json_values_are_equal():
-    text = ModelSpec.from_query(
-        "widths=8,4x2,3&activation=tanh&last_activation=true&init=orthogonal&scale=1.5&bias=true&bias_std=0.25"
-        "&style=module&loss=cross_entropy&batch=16&seed=9223372036854775807&dtype=float64&device=cuda"
-    )
-    values = ModelSpec.parse(
-        {
-            "widths": [8, 4, 4, 3],
-            "activation": "tanh",
-            "last_activation": True,
-            "init": "orthogonal",
-            "scale": 1.5,
-            "bias": True,
-            "bias_std": 0.25,
-            "style": "module",
-            "loss": "cross_entropy",
-            "batch": 16,
-            "seed": 2**63 - 1,
-            "dtype": "float64",
-            "device": "cuda",
-        }
-    )
-    assert text == values
-    assert hash(text) == hash(values)
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (1.0, "1"),
-        (0.1, "0.1"),
-        (10000.0, "10000"),
-        (1.6667, "1.6667"),
-        (1e-6, "0.000001"),
-        (1e-7, "1e-7"),
-        (2.5e-9, "2.5e-9"),
-        (1e30, "1e+30"),
-        (12, "12"),
-    ],
+    [(1.0, "1"), (0.1, "0.1"), (1e-6, "0.000001"), (1e-7, "1e-7"), (2.5e-9, "2.5e-9"), (1e30, "1e+30"), (12, "12")],
 )
 def test_numbers_are_written_as_javascript_writes_them(value, text):
     assert number_text(value) == text
@@ -200,26 +164,22 @@ def test_an_unknown_key_suggests_the_closest():
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("key", "value"),
     [
-        {"widths": [True, 1]},
-        {"widths": [2.0, 1]},
-        {"widths": None},
-        {"scale": True},
-        {"scale": float("nan")},
-        {"scale": 10**400},
-        {"seed": 10**5000},
-        {"batch": 3.0},
-        {"bias": 1},
-        {"bias": "True"},
-        {"activation": ["relu"]},
-        {"preset": 3},
+        *(("widths", value) for value in ([True, 1], [2.0, 1], None)),
+        *(("scale", value) for value in (True, float("nan"), 10**400)),
+        *(("bias", value) for value in (1, "True")),
+        ("seed", 10**5000),
+        ("batch", 3.0),
+        ("activation", ["relu"]),
+        ("preset", 3),
     ],
+    ids=lambda value: str(type(value)),
 )
-def test_json_values_of_the_wrong_type_are_refused(values):
+def test_json_values_of_the_wrong_type_are_refused(key, value):
     with pytest.raises(SpecError) as caught:
-        ModelSpec.parse(values)
-    assert caught.value.field == next(iter(values))
+        ModelSpec.parse({key: value})
+    assert caught.value.field == key
 
 
 @pytest.mark.parametrize(
