@@ -1,6 +1,5 @@
 """A spec's trace is the chapter's pass, in every style, and a pure function of the spec."""
 
-
 import numpy as np
 import pytest
 import torch

