@@ -7,10 +7,10 @@ one length. `tests/shared/bad_dumps.py` lists a bad dump for each check.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -38,13 +38,6 @@ REFERENCES: Mapping[str, Mapping[str, str]] = {
 """The fields that hold ids, part by part, and the kind of part that each refers to."""
 
 
-class Identified(Protocol):
-    """Any part with an id."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-
-
 def check_dump(dump: TraceDump) -> None:
     """Check what the schema leaves open.
 
@@ -63,13 +56,15 @@ def check_dump(dump: TraceDump) -> None:
     _check_statistics(dump.statistics, tensors)
 
     producers = [None if tensor.producer is None else ops[tensor.producer] for tensor in dump.tensors]
-    _check_circles("ops", dump.ops, "needs what it makes itself", lambda op: (producers[tensors[i]] for i in op.inputs))
+    makers = ([producers[tensors[name]] for name in op.inputs] for op in dump.ops)
+    _check_circles("ops", dump.ops, "needs what it makes itself", makers)
     for kind, name, index, says in (
         ("modules", "parent", modules, "stands inside itself"),
         ("ops", "twin", ops, "is its own twin"),
         ("tensors", "gradient_of", tensors, "is its own gradient"),
     ):
-        _check_circles(kind, getattr(dump, kind), says, _follow(name, index))
+        parts = getattr(dump, kind)
+        _check_circles(kind, parts, says, ([index.get(getattr(part, name))] for part in parts))
     _check_agreement(dump, ops, tensors)
 
 
@@ -110,7 +105,7 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
                 )
 
 
-def _index(kind: str, parts: Sequence[Identified]) -> dict[str, int]:
+def _index(kind: str, parts: Sequence[Any]) -> dict[str, int]:
     index: dict[str, int] = {}
     for row, part in enumerate(parts):
         if part.id in index:
@@ -130,17 +125,9 @@ def _check_ids(noun: str, known: Mapping[str, int], where: str, value: str | Seq
                 _check_ids(noun, known, f"{where}[{place}]", identifier)
 
 
-def _follow(name: str, index: Mapping[str, int]) -> Callable[[Any], Iterable[int | None]]:
-    """How to get from a part to the one that its field names."""
-    return lambda part: (index.get(getattr(part, name)),)
-
-
-def _check_circles(
-    kind: str, parts: Sequence[Identified], says: str, before: Callable[[Any], Iterable[int | None]]
-) -> None:
-    """Check that no part depends on itself; `before` gives the rows of the parts that one depends on."""
-    needs = ([each for each in before(part) if each is not None] for part in parts)
-    rows = {row: found for row, found in enumerate(needs) if found}
+def _check_circles(kind: str, parts: Sequence[Any], says: str, needs: Iterable[Iterable[int | None]]) -> None:
+    """Check that no part depends on itself; `needs` are the rows of the parts that each depends on."""
+    rows = {row: found for row, ids in enumerate(needs) if (found := [each for each in ids if each is not None])}
     try:
         TopologicalSorter(rows).prepare()
     except CycleError as error:
