@@ -109,6 +109,7 @@ def test_the_ops_of_the_chapters_model_counted_by_hand(style, traces):
     if style == "module":
         expected["layers.1"] = ["relu"]
     assert found == expected
+    assert {paths[op.module] for op in trace.ops if op.phase == "backward"} == set(FORWARD)
 
     backward = [op.name for op in trace.ops if op.phase == "backward"]
     if style == "module":

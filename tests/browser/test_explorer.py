@@ -313,16 +313,13 @@ def test_a_bad_address_opens_the_default_model_and_says_so(explorer):
     expect_when_idle(page, "() => location.search === '?activation=tanh'")
 
 
-def test_what_means_nothing_is_disabled_with_its_reason(explorer):
+def test_what_means_nothing_is_disabled(explorer):
     explorer.open("/?bias_std=0.5")
     page = explorer.page
-    page.select_option("#spec-init", "zeros")
-    expect(page.locator("spec-controls .slider")).to_be_disabled()
-    expect(page.locator("#spec-scale-note")).to_have_text("Zeros stay zero at every scale.")
     page.locator("spec-controls .more summary").click()
     page.locator("#spec-bias").uncheck()
     expect(page.locator("#spec-bias_std")).to_be_disabled()
-    expect_when_idle(page, "() => location.search === '?init=zeros&bias=false'")
+    expect_when_idle(page, "() => location.search === '?bias=false'")
     expect(page.locator('graph-view .box[data-id="b1"]')).to_have_count(0)
 
 

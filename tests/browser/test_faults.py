@@ -78,9 +78,6 @@ class Tab:
     def expect_state(self, state: str) -> None:
         expect(self.page.locator("run-status")).to_have_attribute("data-connection", state)
 
-    def error(self) -> str:
-        return self.page.locator("run-status .error").text_content() or ""
-
     def expect_picture(self, **spec: float | str) -> None:
         """The figures on the screen are those that the API gives for a spec."""
         query = "&".join(f"{key}={value}" for key, value in spec.items())
@@ -100,12 +97,6 @@ class Tab:
         """Wait until so many more have been shown."""
         shown = len(self.seen()) + count
         self.page.wait_for_function("(shown) => seen.length >= shown", arg=shown)
-
-    def drag(self) -> None:
-        self.page.evaluate("drag()")
-
-    def release(self, scale: float) -> None:
-        self.page.evaluate("(scale) => release(scale)", scale)
 
     def set(self, **change: float | str) -> None:
         self.page.evaluate("(change) => set(change)", change)
@@ -136,7 +127,7 @@ def test_replicas_restart_one_after_the_other_behind_a_proxy(replicas, tab):
     first, second = replicas
     with FaultProxy([("127.0.0.1", each.port) for each in replicas]) as proxy:
         page = tab().open(f"http://{proxy.address}/")
-        page.drag()
+        page.page.evaluate("drag()")
         page.wait_for_pictures(3)
         for server, other in ((first, second), (second, None)):
             server.terminate()
@@ -144,7 +135,7 @@ def test_replicas_restart_one_after_the_other_behind_a_proxy(replicas, tab):
             if other is not None:
                 server.start()
             page.wait_for_pictures(3)
-        page.release(5)
+        page.page.evaluate("release(5)")
         page.expect_picture(scale=5)
         page.expect_state("live")
         seen = page.seen()
@@ -250,7 +241,7 @@ def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_n
     # The last of them was asked a second after each refusal, and none of the others at all.
     assert asked == ["3", "6", "6"]
     assert page.page.evaluate("performance.now()") - began > 1000
-    assert page.error() == ""
+    expect(page.page.locator("run-status .error")).to_be_empty()
     page.expect_state("fetch")
 
 
