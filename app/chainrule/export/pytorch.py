@@ -114,7 +114,7 @@ def _inputs(spec: ModelSpec) -> str:
 
 def _layers(spec: ModelSpec) -> str:
     draw = weight_draw(spec, 'f"w{layer}"', 'f"b{layer}"')
-    body = [draw.comment, *([draw.size] if draw.size else []), f"w = {draw.weight}", _as_leaf("w", spec)]
+    body = [*draw.before, f"w = {draw.weight}", _as_leaf("w", spec)]
     if spec.bias:
         body += [f"b = {draw.bias}", _as_leaf("b", spec)]
     body += [
@@ -199,9 +199,8 @@ def _leaves(spec: ModelSpec) -> dict[str, list[str]]:
 def _parameters(spec: ModelSpec, weight: str, bias: str) -> dict[str, list[str]]:
     """The parameters w and b, if the spec has one; `weight` and `bias` are method calls appended to the draws."""
     draw = weight_draw(spec, '"w"', '"b"')
-    size = [draw.size] if draw.size else []
     ends = f"{cast(spec)}.requires_grad_()"
-    lines = {"w": ["fan_in, fan_out = widths", draw.comment, *size, f"w = {_grouped(draw.weight)}{weight}{ends}"]}
+    lines = {"w": ["fan_in, fan_out = widths", *draw.before, f"w = {_grouped(draw.weight)}{weight}{ends}"]}
     if spec.bias:
         lines["b"] = [f"b = {_grouped(draw.bias)}{bias}{ends}"]
     return lines

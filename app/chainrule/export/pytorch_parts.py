@@ -83,10 +83,9 @@ def functions(spec: ModelSpec) -> str:
 
 
 class WeightDraw(NamedTuple):
-    """The lines that draw a weight and a bias, without their names."""
+    """The code that draws a weight and a bias, without their names, and the lines before it."""
 
-    comment: str
-    size: str | None
+    before: list[str]
     weight: str
     bias: str
 
@@ -103,8 +102,7 @@ def weight_draw(spec: ModelSpec, weight: str, bias: str) -> WeightDraw:
     else:
         drawn_bias = drawn(ZEROS, bias, "fan_out")
     return WeightDraw(
-        f"# {draw.comment}",
-        f"{size} = {draw.size}" if draw.size else None,
+        [f"# {draw.comment}", *([f"{size} = {draw.size}"] if draw.size else [])],
         # The factors are on the left: they are multiplied as numbers, so that the draw is rounded once.
         " * ".join([*factors, drawn(draw.base, weight, "fan_in, fan_out")]),
         drawn_bias,
