@@ -349,14 +349,6 @@ def test_the_range_only_grows_while_it_moves_and_then_settles(layers):
     page.wait_for_function(f"(least) => Math.max(...({PAINTED})(11)) > least", arg=0.9 * max(before))
 
 
-def test_a_graph_without_layers_says_so(explorer):
-    page = explorer.open("/?program=exp#show=layers").page
-    words = "This graph is not a chain of layers."
-    expect(page.locator("layers-view .empty")).to_have_text(words)
-    expect(page.locator("layers-view .plot")).to_be_hidden()
-    expect(page.locator("layers-view .frame")).to_have_attribute("aria-label", words)
-
-
 def test_the_profile_lines_up_with_the_layers(layers):
     explorer = layers("widths=100x11&bias=false")
     page = explorer.page

@@ -126,7 +126,7 @@ def _check_ids(noun: str, known: Mapping[str, int], where: str, value: str | Seq
 
 
 def _check_circles(kind: str, parts: Sequence[Any], says: str, needs: Iterable[Iterable[int | None]]) -> None:
-    """Check that no part depends on itself; `needs` are the rows of the parts that each depends on."""
+    """Check that no part depends on itself; `needs` has for each part the rows of those before it."""
     rows = {row: found for row, ids in enumerate(needs) if (found := [each for each in ids if each is not None])}
     try:
         TopologicalSorter(rows).prepare()

@@ -145,7 +145,7 @@ def estimate_cost(spec: ModelSpec) -> Cost:
     """
     tally = count_graph(spec)
     flops = slowness(spec) * tally.product_flops + FLOPS_PER_VALUE * tally.values
-    # Beside what is held: a draw is float32 before its cast, and statistics of the largest tensor may be float64.
+    # The largest tensor once more: its draw is float32 before the cast, and its statistics may be float64.
     memory = ITEM_SIZE[spec.dtype] * tally.held + (4 + 2 * 8) * tally.largest
     if "init" in spec.keys and spec.init == "orthogonal":
         flops += sum(4 * max(pair) * min(pair) ** 2 for pair in pairwise(spec.widths))
