@@ -1,21 +1,5 @@
 """Chainrule: run a neural net's forward and backward pass, record all of it, and look at it.
 
-The package in the order data flows:
-
-    spec/                  what to run, what it costs, what is allowed
-    foundations/           the textbook: layers, their backward passes, initialization
-    build/                 spec → model
-    trace/                 the recorder: modules, ops and tensors of both passes
-    stats/                 exact statistics of every tensor
-    theory/, diagnose/     what should be seen; what is wrong, why, and what helps
-    run.py                 `trace_spec`: the spine that joins them
-    recording.py           `record` and `trace_model` of any model, and `save`
-    dump/, export/         trace ↔ graph dump; DOT, SVG, HTML, Model Explorer, PyTorch
-    gradcheck/             gradient checks of a user's functions
-    user_model/            a user's model: run from its file, changed and traced
-    chapter/, page/, web/  the chapter's pages; the page's files; HTTP and WebSocket
-    __main__.py            the command `chainrule`
-
 From Python:
 
     chainrule.trace_spec(ModelSpec(seed=1))              a spec's trace

@@ -26,12 +26,9 @@ class ChainruleError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The one JSON error shape: `{"error": {"code", "message", "field"?, "limit"?}}`."""
-        error: dict[str, Any] = {"code": self.code, "message": self.message}
-        if self.field is not None:
-            error["field"] = self.field
-        if self.limit is not None:
-            error["limit"] = self.limit
-        return {"error": error}
+        optional = {"field": self.field, "limit": self.limit}
+        given = {name: value for name, value in optional.items() if value is not None}
+        return {"error": {"code": self.code, "message": self.message, **given}}
 
 
 class SpecError(ChainruleError, code="invalid_spec", status=422):
