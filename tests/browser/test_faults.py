@@ -1,6 +1,7 @@
 """The page on a bad day: servers that die or have no place for it, lines that break, delay or fall silent."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -11,7 +12,6 @@ from figures import significant
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from served import Served
 
-TRACE = "/api/v1/trace.json"
 BROKEN = ("WebSocket connection to 'ws://", "Failed to load resource: net::ERR_")
 """Beginnings of Chromium's console messages about a failed connection, which no option turns off."""
 
@@ -41,10 +41,12 @@ MOVES = """() => {
 
 @pytest.fixture(scope="module")
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Served]]:
-    """Two servers."""
     folder = tmp_path_factory.mktemp("replicas")
-    with ExitStack() as stack:
-        yield [stack.enter_context(Served(folder / f"{number}.log")) for number in range(2)]
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        servers = [Served(folder / f"{number}.log") for number in range(2)]
+        for server in pool.map(Served.start, servers):
+            stack.push(server.__exit__)
+        yield servers
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +227,7 @@ def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_n
         body = {"error": {"code": "busy", "message": "cpu is busy and 8 requests wait"}}
         route.fulfill(status=503, headers={"retry-after": "1"}, json=body)
 
-    page.page.route(f"**{TRACE}*", answer)
+    page.page.route("**/api/v1/trace.json*", answer)
     page.set(scale=3)
     page.expect_state("busy")
     # Before the first rest, of a second, is over.

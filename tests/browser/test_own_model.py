@@ -71,12 +71,10 @@ class Explored:
 
     @property
     def seq(self) -> int:
-        """The number of the picture on the screen."""
         return int(self.page.locator("run-status").get_attribute("data-seq") or 0)
 
     @property
     def note(self) -> Locator:
-        """The note about the model's code."""
         return self.page.locator("#code-note")
 
 
