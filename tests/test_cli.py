@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from chainrule import __version__
 from chainrule.__main__ import commands
-from chainrule.export.node_data import NODE_STATISTICS
+from chainrule.export.model_explorer import NODE_STATISTICS
 from chainrule.spec import ModelSpec
 from chainrule.spec.presets import PRESETS
 

@@ -2,7 +2,6 @@
 
 import csv
 import sys
-import threading
 import warnings
 
 import orjson
@@ -39,18 +38,15 @@ def recording(net):
     return recording
 
 
-def test_a_recording_has_its_layers_and_environment(recording):
+def test_a_recording_has_its_layers_and_environment(net, recording):
     trace = recording.trace
     assert [layer.name for layer in trace.layers] == ["0", "2"]
     assert trace.environment == environment("cpu")
     assert trace.spec is None
     assert recording.trace is trace
-
-
-def test_trace_model_has_them_too(net):
-    trace = chainrule.trace_model(net, torch.ones(5, 3), loss=lambda out: out.square().mean())
-    assert [layer.name for layer in trace.layers] == ["0", "2"]
-    assert trace.environment == environment("cpu")
+    again = chainrule.trace_model(net, torch.ones(5, 3), loss=lambda out: out.square().mean())
+    assert [layer.name for layer in again.layers] == ["0", "2"]
+    assert again.environment == trace.environment
 
 
 def test_torchs_layers_have_the_line_that_called_trace_model():
@@ -90,39 +86,20 @@ def test_a_parameter_used_without_gradients_is_a_fault(how):
 
 
 def test_a_compiled_model_is_recorded_uncompiled(net):
-    graphs = []
-
-    def backend(graph, _):
-        def run(*args):
-            graphs.append(graph)
-            return graph.forward(*args)
-
-        return run
-
-    compiled = torch.compile(net, backend=backend)
+    runs = []
+    compiled = torch.compile(net, backend=lambda graph, _: lambda *args: runs.append(graph) or graph.forward(*args))
     step(compiled)
-    assert len(graphs) == 1
+    assert len(runs) == 1
     with warnings.catch_warnings():
         # It warns of hooks that run twice; the recording's hooks are not compiled.
         warnings.filterwarnings("ignore", message="Using `torch.compile")
         with chainrule.record(net) as recording:
             step(compiled)
-    assert len(graphs) == 1
+    assert len(runs) == 1
     names = [op.name for op in recording.trace.ops if op.phase == "forward"]
     assert names == ["ones", "linear", "tanh", "linear", "square", "mean"]
     step(compiled)
-    assert len(graphs) == 2
-
-
-def test_an_error_whose_message_raises_goes_through(net):
-    class MuteError(Exception):
-        def __str__(self):
-            raise ValueError
-
-    recording = chainrule.record(net)
-    with pytest.raises(MuteError), recording:
-        raise MuteError
-    assert recording.trace.error.message == "MuteError: "
+    assert len(runs) == 2
 
 
 def test_a_block_that_raises_leaves_the_pass_so_far(net, tmp_path):
@@ -259,20 +236,6 @@ def test_a_recording_is_made_once(net, recording):
         fresh.save("never.json")
 
 
-def test_start_records_its_own_thread(net):
-    recording = chainrule.record(net)
-
-    def work():
-        recording.start()
-        step(net)
-        recording.stop()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert recording.trace.loss is not None
-
-
 def test_the_suffix_chooses_the_format(recording, tmp_path):
     written = {name: recording.save(tmp_path / "new" / f"step{form.file[5:]}") for name, form in TRACE_FORMATS.items()}
     assert all(path.is_relative_to(tmp_path / "new") for path in written.values())
@@ -282,24 +245,17 @@ def test_the_suffix_chooses_the_format(recording, tmp_path):
     assert "step.json" in written["html"].read_text()
     assert orjson.loads(written["model-explorer"].read_bytes())["label"] == "Chainrule"
     assert written["csv"].read_text().startswith("tensor,name,role")
-
-
-def test_a_longer_suffix_goes_before_a_shorter(tmp_path):
-    assert format_of(tmp_path / "a.b.model-explorer.json").name == "model-explorer"
+    again = chainrule.save(chainrule.load(written["json"]), str(tmp_path / "again.json"))
+    assert again.read_bytes() == written["json"].read_bytes()
     assert format_of(tmp_path / "model-explorer.json").name == "json"
 
 
-@pytest.mark.parametrize("name", ["step.pt", "step", ".jsonl", "json"])
+@pytest.mark.parametrize("name", ["step.pt", "json"])
 def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(name, recording, tmp_path):
     with pytest.raises(RequestError, match=r"\.json, \.dot, \.svg, \.html, \.csv, \.model-explorer\.json") as caught:
         recording.save(tmp_path / name)
     assert name in caught.value.message
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_loaded_trace_is_saved_unchanged(recording, tmp_path):
-    path = recording.save(tmp_path / "a.json")
-    assert chainrule.save(chainrule.load(path), str(tmp_path / "b.json")).read_bytes() == path.read_bytes()
 
 
 def test_the_table_has_the_statistics_of_the_tensors(net, recording, tmp_path):

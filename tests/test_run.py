@@ -1,9 +1,5 @@
 """A spec's trace is the chapter's pass, in every style, and a pure function of the spec."""
 
-import linecache
-import math
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -113,6 +109,7 @@ def test_the_ops_of_the_chapters_model_counted_by_hand(style, traces):
     if style == "module":
         expected["layers.1"] = ["relu"]
     assert found == expected
+    assert {paths[op.module] for op in trace.ops if op.phase == "backward"} == set(FORWARD)
 
     backward = [op.name for op in trace.ops if op.phase == "backward"]
     if style == "module":
@@ -147,23 +144,6 @@ def test_a_gradient_is_made_by_the_twin_of_the_op_that_reads_the_tensor(style, t
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_roles_and_producers(style, traces):
-    trace = traces[style]
-    roles = {"x": "input", "y": "target", "w1": "parameter", "b1": "parameter", "l1": "preactivation",
-             "l2": "activation", "out": "preactivation", "loss": "loss"}  # fmt: skip
-    assert {name: trace.tensor_by_name[name].role for name in roles} == roles
-    for name in ("x", "y", "w1", "b1", "w2", "b2"):
-        assert trace.tensor_by_name[name].producer is None
-    for name in ("l1", "l2", "out", "loss"):
-        assert trace.tensor_by_name[name].producer is not None
-    for name in ("x", "w1", "b1", "l1", "l2", "w2", "b2", "out"):
-        gradient = trace.tensor_by_name[f"{name}.g"]
-        assert gradient.role == "gradient"
-        assert gradient.gradient_of == trace.tensor_by_name[name].id
-    assert "y.g" not in trace.tensor_by_name
-
-
-@pytest.mark.parametrize("style", STYLES)
 def test_tensors_saved_for_the_backward(style, traces):
     """The linear layers need their input and their weight, relu its input or its output, the loss its difference."""
     trace = traces[style]
@@ -184,51 +164,38 @@ def test_tensors_saved_for_the_backward(style, traces):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_source_lines_are_in_the_package(style, traces):
-    with_source = [op for op in traces[style].ops if op.source is not None]
-    assert with_source
-    for op in with_source:
-        assert op.source.file.startswith("chainrule/foundations/")
-        path = Path(chainrule.__file__).parent / op.source.file.removeprefix("chainrule/")
-        assert op.source.text == linecache.getline(str(path), op.source.line).strip() != ""
-    products = [op for op in with_source if op.name == "matmul" and op.phase == "forward"]
-    assert all("inp @ " in op.source.text for op in products)
-    missing = [op for op in traces[style].ops if op.source is None]
-    assert all(op.phase == "backward" and op.name.endswith(("Backward0", "Backward1")) for op in missing)
-    assert bool(missing) == (style == "module")
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_layers_name_the_tensors_of_the_net(style, traces):
-    trace = traces[style]
-    ids = {name: tensor.id for name, tensor in trace.tensor_by_name.items()}
-    parts = ("preactivation", "activation", "gradient", "weight", "weight_gradient", "bias", "bias_gradient")
-    for index, names in ((1, "l1 l2 l2.g w1 w1.g b1 b1.g"), (2, "out out out.g w2 w2.g b2 b2.g")):
-        layer = trace.layers[index - 1]
-        assert (layer.index, layer.name) == (index, f"layer {index}")
-        assert [getattr(layer, part) for part in parts] == [ids[name] for name in names.split()]
-
-
-@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "layers"),
     [
-        ({"last_activation": True}, "x w1 b1 l1 l2 w2 b2 l3 l4 w3 b3 l5 out"),
-        ({"activation": "linear"}, "x w1 b1 l1 w2 b2 l2 w3 b3 out"),
-        ({"bias": False}, "x w1 l1 l2 w2 l3 l4 w3 out"),
-        ({"activation": "selu", "loss": "cross_entropy"}, "x w1 b1 l1 l2 w2 b2 l3 l4 w3 b3 out"),
+        ({}, "l1 l2 w1 b1, l3 l4 w2 b2, out out w3 b3"),
+        ({"last_activation": True}, "l1 l2 w1 b1, l3 l4 w2 b2, l5 out w3 b3"),
+        ({"activation": "linear"}, "l1 l1 w1 b1, l2 l2 w2 b2, out out w3 b3"),
+        ({"bias": False}, "l1 l2 w1, l3 l4 w2, out out w3"),
+        ({"activation": "selu", "loss": "cross_entropy"}, "l1 l2 w1 b1, l3 l4 w2 b2, out out w3 b3"),
     ],
-    ids=["last activation", "linear", "no bias", "cross entropy"],
+    ids=["default", "last activation", "linear", "no bias", "cross entropy"],
 )
-def test_deeper_nets_have_the_chapters_names_with_gradients(style, options, expected):
+def test_layers_name_the_tensors_of_the_net(style, options, layers):
     trace = trace_spec(ModelSpec.parse({"widths": "6,5,4,3", "batch": 8, "style": style, **options}))
-    names = trace.tensor_by_name
-    for name in expected.split():
-        gradient = names[f"{name}.g"]
-        assert (gradient.gradient_of, gradient.shape) == (names[name].id, names[name].shape)
-    assert any(name.startswith("b") for name in names) == options.get("bias", True)
-    assert [layer.bias is None for layer in trace.layers] == [not options.get("bias", True)] * 3
-    assert trace.layers[-1].activation == names["out"].id
+    named = trace.tensor_by_name
+    for index, (layer, names) in enumerate(zip(trace.layers, layers.split(", "), strict=True), start=1):
+        z, a, w, *b = names.split()
+        assert (layer.index, layer.name) == (index, f"layer {index}")
+        found = [layer.preactivation, layer.activation, layer.gradient, layer.weight, layer.weight_gradient]
+        assert found == [named[name].id for name in (z, a, f"{a}.g", w, f"{w}.g")]
+        assert [layer.bias, layer.bias_gradient] == ([named[b[0]].id, named[f"{b[0]}.g"].id] if b else [None, None])
+        for name in (z, a, w, *b):
+            gradient = named[f"{name}.g"]
+            assert (gradient.role, gradient.gradient_of, gradient.shape) == (
+                "gradient",
+                named[name].id,
+                named[name].shape,
+            )
+        roles = {z: "preactivation", a: "preactivation" if a == z else "activation", w: "parameter"}
+        assert {name: named[name].role for name in roles} == roles
+    assert (named["x"].role, named["y"].role, named["loss"].role) == ("input", "target", "loss")
+    assert {name for name, tensor in named.items() if tensor.producer is None} >= {"x", "y", "w1"}
+    assert "y.g" not in named
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -248,31 +215,6 @@ def test_dead_units_and_saturation_of_every_activation_in_every_style(activation
         assert row.saturation is None
     assert statistics(trace, "l1").dead_fraction is None
     assert statistics(trace, "l1").saturation is None
-
-
-def test_the_expected_loss_and_gradients_of_the_chapter():
-    """Kaiming 100 → 50 → 1 on normal x and y: E loss = 3; RMS gradient .01732 at out, .003464 at l2, .002449 at l1."""
-    losses, squares = [], {"out": [], "l2": [], "l1": []}
-    for seed in range(60):
-        trace = trace_spec(ModelSpec.parse({"seed": seed}))
-        losses.append(trace.loss)
-        for name, found in squares.items():
-            row = statistics(trace, f"{name}.g")
-            found.append(row.norm**2 / row.n)
-    assert np.mean(losses) == pytest.approx(3.0, rel=0.1)
-    for name, expected in (("out", 0.01732), ("l2", 0.003464), ("l1", 0.002449)):
-        assert math.sqrt(np.mean(squares[name])) == pytest.approx(expected, rel=0.1)
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_a_pass_that_overflows_is_recorded_whole(style):
-    options = {"widths": "20x9", "init": "standard_normal", "scale": 1e4, "activation": "linear", "dtype": "bfloat16"}
-    trace = trace_spec(ModelSpec.parse({**options, "style": style, "bias": False}))
-    assert trace.error is None
-    assert not math.isfinite(trace.loss)
-    assert len(trace.layers) == 8
-    nonfinite = [statistics(trace, f"w{layer}.g") for layer in range(1, 9)]
-    assert any(row.nan + row.posinf + row.neginf for row in nonfinite)
 
 
 def test_an_absent_device_is_a_spec_error_before_anything_is_drawn(monkeypatch):
@@ -298,28 +240,16 @@ def test_the_trace_carries_its_spec_its_environment_and_its_times():
     assert 0 < trace.timing["build_ms"] <= trace.timing["total_ms"]
 
 
-def expected_values(spec, name):
-    built = build_model(spec)
-    leaves = built.leaves
-    if name in leaves:
-        return leaves[name].detach()
-    assert name == "l2"
-    return torch.relu(leaves["x"] @ leaves["w1"] + leaves["b1"]).detach()
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", ["x", "w1", "l2"])
-@pytest.mark.parametrize(
-    ("rows", "cols"), [((0, 5), (0, 5)), ((3, 7), (10, 12)), ((0, 1), (49, 50)), ((0, 64), (0, 50))]
-)
+@pytest.mark.parametrize(("rows", "cols"), [((3, 7), (10, 12)), ((0, 64), (0, 50))])
 def test_values_are_the_slice_of_the_tensor(name, rows, cols):
     spec = ModelSpec()
+    leaves = build_model(spec).leaves
+    whole = torch.relu(leaves["x"] @ leaves["w1"] + leaves["b1"]) if name == "l2" else leaves[name]
     values = tensor_values(spec, name, rows, cols)
-    expected = expected_values(spec, name)[slice(*rows), slice(*cols)]
-    assert values.values == expected.double().tolist()
-    assert values.name == name
-    assert values.shape == tuple(expected_values(spec, name).shape)
-    assert values.dtype == "float32"
+    assert values.values == whole[slice(*rows), slice(*cols)].double().tolist()
+    assert (values.name, values.shape, values.dtype) == (name, tuple(whole.shape), "float32")
     assert values.id == trace_spec(spec).tensor_by_name[name].id
 
 
@@ -330,12 +260,11 @@ def test_a_window_is_cut_to_the_shape():
     assert len(tensor_values(spec, "b1", (0, 2), (0, 60)).values) == 2
     assert isinstance(tensor_values(spec, "loss").values, float)
     assert tensor_values(spec, "loss").values == trace_spec(spec).loss
-
-
-def test_inf_and_nan_are_strings_in_json():
-    spec = ModelSpec.parse({"preset": "deep-exploding"})
-    values = tensor_values(spec, "out", (0, 1), (0, 3)).values
-    assert set(values[0]) <= {"NaN", "Infinity", "-Infinity"}
+    (row,) = tensor_values(ModelSpec.parse({"preset": "deep-exploding"}), "out", (0, 1), (0, 3)).values
+    assert set(row) <= {"NaN", "Infinity", "-Infinity"}
+    with pytest.raises(NotFoundError, match="'l99'") as error:
+        tensor_values(spec, "l99")
+    assert error.value.field == "name"
 
 
 @pytest.mark.parametrize(
@@ -343,10 +272,7 @@ def test_inf_and_nan_are_strings_in_json():
     [
         ((-1, 4), (0, 5), "rows"),
         ((4, 4), (0, 5), "rows"),
-        ((5, 4), (0, 5), "rows"),
         ((0, MAX_VALUES + 1), (0, 5), "rows"),
-        ((0, 5), (-3, 2), "cols"),
-        ((0, 5), (7, 7), "cols"),
         ((0, 5), (0, 10**9), "cols"),
     ],
 )
@@ -355,44 +281,6 @@ def test_a_bad_window_names_its_field(rows, cols, field):
         tensor_values(ModelSpec(), "x", rows, cols)
     assert error.value.field == field
     assert error.value.limit == MAX_VALUES
-    assert field in error.value.message
-
-
-def test_an_unknown_tensor_is_not_found():
-    with pytest.raises(NotFoundError) as error:
-        tensor_values(ModelSpec.parse({"widths": "3,2,1", "batch": 4}), "l99")
-    assert "l99" in error.value.message
-    assert error.value.field == "name"
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_values_of_every_named_tensor_of_every_style_agree(style):
-    options = {"widths": "4,3,2", "batch": 5, "dtype": "float64"}
-    for name in ("l1", "l2", "out", "l1.g", "w2.g", "b1.g", "x.g"):
-        values = np.array(tensor_values(ModelSpec.parse({**options, "style": style}), name).values)
-        expected = np.array(tensor_values(ModelSpec.parse({**options, "style": "functions"}), name).values)
-        if values.shape != expected.shape:
-            values = values.T
-        np.testing.assert_allclose(values, expected, rtol=1e-10, atol=1e-14)
-
-
-NUMBERS = (
-    {"scale": 2.0},
-    {"seed": 3},
-    {"init": "zeros"},
-    {"init": "torch_default"},
-    {"bias_std": 0.3},
-    {"scale": 1e4, "init": "standard_normal"},
-)
-
-
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_a_retracer_gives_the_trace_that_trace_spec_gives(style, activation):
-    retracer = Retracer()
-    base = {"widths": "12,16,16,16,3", "batch": 10, "style": style, "activation": activation}
-    for change in ({}, *NUMBERS, {"widths": "12,16,1"}, {"loss": "cross_entropy"}, {"bias": False}, {}):
-        assert_same(retracer, ModelSpec.parse(base | change))
 
 
 def assert_same(retracer, spec):

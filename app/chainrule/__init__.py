@@ -1,21 +1,5 @@
 """Chainrule: run a neural net's forward and backward pass, record all of it, and look at it.
 
-The package in the order data flows:
-
-    spec/                  what to run, what it costs, what is allowed
-    foundations/           the textbook: layers, their backward passes, initialization
-    build/                 spec → model
-    trace/                 the recorder: modules, ops and tensors of both passes
-    stats/                 exact statistics of every tensor
-    theory/, diagnose/     what should be seen; what is wrong, why, and what helps
-    run.py                 `trace_spec`: the spine that joins them
-    recording.py           `record` and `trace_model` of any model, and `save`
-    dump/, export/         trace ↔ graph dump; DOT, SVG, HTML, Model Explorer, PyTorch
-    gradcheck/             gradient checks of a user's functions
-    user_model/            a user's model: run from its file, changed and traced
-    chapter/, page/, web/  the chapter's pages; the page's files; HTTP and WebSocket
-    __main__.py            the command `chainrule`
-
 From Python:
 
     chainrule.trace_spec(ModelSpec(seed=1))              a spec's trace
@@ -31,27 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ModelSpec",
-    "Trace",
-    "__version__",
-    "dataframe",
-    "explore",
-    "load",
-    "record",
-    "save",
-    "trace_model",
-    "trace_spec",
-]
-
 if TYPE_CHECKING:
-    from chainrule.dump.wire import load
-    from chainrule.export.table import dataframe
-    from chainrule.recording import record, save, trace_model
-    from chainrule.run import trace_spec
-    from chainrule.spec import ModelSpec
-    from chainrule.trace import Trace
-    from chainrule.web.view import explore
+    from chainrule.dump.wire import load as load
+    from chainrule.export.table import dataframe as dataframe
+    from chainrule.recording import record as record
+    from chainrule.recording import save as save
+    from chainrule.recording import trace_model as trace_model
+    from chainrule.run import trace_spec as trace_spec
+    from chainrule.spec import ModelSpec as ModelSpec
+    from chainrule.trace import Trace as Trace
+    from chainrule.web.view import explore as explore
 
 _HOMES = {
     "ModelSpec": "chainrule.spec",
@@ -64,6 +37,8 @@ _HOMES = {
     "trace_model": "chainrule.recording",
     "trace_spec": "chainrule.run",
 }
+
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,9 @@ class ChainruleError(Exception):
     code = "error"
     status = 500
 
+    def __init_subclass__(cls, *, code: str = "", status: int = 0) -> None:
+        cls.code, cls.status = code or cls.code, status or cls.status
+
     def __init__(self, message: str, *, field: str | None = None, limit: Any = None) -> None:
         super().__init__(message)
         self.message = message
@@ -23,42 +26,28 @@ class ChainruleError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The one JSON error shape: `{"error": {"code", "message", "field"?, "limit"?}}`."""
-        error: dict[str, Any] = {"code": self.code, "message": self.message}
-        if self.field is not None:
-            error["field"] = self.field
-        if self.limit is not None:
-            error["limit"] = self.limit
-        return {"error": error}
+        optional = {"field": self.field, "limit": self.limit}
+        given = {name: value for name, value in optional.items() if value is not None}
+        return {"error": {"code": self.code, "message": self.message, **given}}
 
 
-class SpecError(ChainruleError):
+class SpecError(ChainruleError, code="invalid_spec", status=422):
     """A spec key is unknown, malformed or out of range; the message names key, value and what is allowed."""
 
-    code = "invalid_spec"
-    status = 422
 
-
-class LimitError(SpecError):
+class LimitError(SpecError, code="over_limit"):
     """A well-formed spec that asks for more than this server computes; `limit` is the maximum."""
 
-    code = "over_limit"
 
-
-class InputError(ChainruleError):
+class InputError(ChainruleError, code="invalid_input", status=422):
     """A bad input of a page of the chapter; the message names the input, its value and the allowed ones.
 
     For inputs that are well-formed but do not fit together, `limit` holds the figures of the page's explanation.
     """
 
-    code = "invalid_input"
-    status = 422
 
-
-class NotFoundError(ChainruleError):
+class NotFoundError(ChainruleError, code="not_found", status=404):
     """A name that does not exist; `limit` lists the names that do, where they are few."""
-
-    code = "not_found"
-    status = 404
 
 
 class RequestError(ChainruleError):
@@ -72,22 +61,16 @@ class RequestError(ChainruleError):
         self.code = code
 
 
-class BusyError(ChainruleError):
+class BusyError(ChainruleError, code="busy", status=503):
     """Every compute slot and queue place is taken; try again after `retry_after` seconds."""
-
-    code = "busy"
-    status = 503
 
     def __init__(self, message: str, *, retry_after: int = 1, limit: Any = None) -> None:
         super().__init__(message, limit=limit)
         self.retry_after = retry_after
 
 
-class StoppedError(ChainruleError):
+class StoppedError(ChainruleError, code="stopped", status=503):
     """Work was stopped because nobody waits for it any more; `reason` is one of STOP_REASONS."""
-
-    code = "stopped"
-    status = 503
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"given up: {STOP_REASONS[reason]}")
@@ -102,58 +85,36 @@ STOP_REASONS = {
 """The reasons for stopping work, each with its message."""
 
 
-class DeadlineError(ChainruleError):
+class DeadlineError(ChainruleError, code="deadline_exceeded", status=504):
     """Work was stopped because it took longer than allowed; `limit` is in seconds."""
 
-    code = "deadline_exceeded"
-    status = 504
 
-
-class MemoryLimitError(ChainruleError):
+class MemoryLimitError(ChainruleError, code="out_of_memory", status=507):
     """The host or the device ran out of memory; the work's tensors have been released."""
 
-    code = "out_of_memory"
-    status = 507
 
-
-class DumpError(ChainruleError):
+class DumpError(ChainruleError, code="invalid_dump", status=422):
     """A graph dump that does not follow the published schema; the message says what is wrong and where."""
 
-    code = "invalid_dump"
-    status = 422
 
-
-class CheckError(ChainruleError):
+class CheckError(ChainruleError, code="invalid_check", status=422):
     """A function whose gradients cannot be checked; the message says why, and where in its file."""
 
-    code = "invalid_check"
-    status = 422
 
-
-class ExploreError(ChainruleError):
+class ExploreError(ChainruleError, code="invalid_model", status=422):
     """A user's model that cannot be run: its file, its factory or the result of that; the message says where."""
 
-    code = "invalid_model"
-    status = 422
 
-
-class TraceError(ChainruleError):
+class TraceError(ChainruleError, code="trace_failed"):
     """A recording that cannot be made."""
 
-    code = "trace_failed"
 
-
-class MissingExtraError(ChainruleError):
+class MissingExtraError(ChainruleError, code="missing_extra", status=501):
     """An optional dependency is not installed; the message says how to install it."""
 
-    code = "missing_extra"
-    status = 501
 
-
-class RenderError(ChainruleError):
+class RenderError(ChainruleError, code="render_failed"):
     """A picture that cannot be drawn: the page's code failed, or took too long."""
-
-    code = "render_failed"
 
 
 def message_of(error: BaseException) -> str:

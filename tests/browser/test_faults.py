@@ -1,7 +1,5 @@
 """The page on a bad day: servers that die or have no place for it, lines that break, delay or fall silent."""
 
-import json
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,18 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from fault_proxy import FaultProxy
 from figures import significant
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route, WebSocketRoute, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from served import Served
-from websockets.sync.client import connect
 
-TRACE = "/api/v1/trace.json"
-PLACES = rf"(/healthz|/api/v1/live|{re.escape(TRACE)}\S*|/api/v1/profile\.json\S*)"
-BROKEN = re.compile(
-    rf"(WebSocket connection to 'ws://\S+/api/v1/live' failed: .*"
-    rf"|Failed to load resource: net::ERR_(CONNECTION_(REFUSED|RESET|CLOSED)|EMPTY_RESPONSE|INTERNET_DISCONNECTED"
-    rf"|NETWORK_CHANGED|NETWORK_IO_SUSPENDED) http://[^/]+{PLACES})"
-)
-"""Console messages of Chromium about a failed connection, which no option turns off."""
+BROKEN = ("WebSocket connection to 'ws://", "Failed to load resource: net::ERR_")
+"""Beginnings of Chromium's console messages about a failed connection, which no option turns off."""
 
 HEAVY = {"widths": "1024x14", "batch": 1024}
 """Within the limits of the suite's server, and a second's work or more."""
@@ -48,29 +39,22 @@ MOVES = """() => {
 }"""
 
 
-def refusals(status: int) -> re.Pattern[str]:
-    """Console messages of Chromium about refused requests."""
-    return re.compile(rf"Failed to load resource: the server responded with a status of {status} .*{PLACES}")
-
-
-class Fleet:
-    """The servers of this file: two replicas, and one that has little to give and wants a token."""
-
-    def __init__(self, replicas: list[Served], small: Served) -> None:
-        self.replicas = replicas
-        self.small = small
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Served]]:
+    folder = tmp_path_factory.mktemp("replicas")
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        servers = [Served(folder / f"{number}.log") for number in range(2)]
+        for server in pool.map(Served.start, servers):
+            stack.push(server.__exit__)
+        yield servers
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    folder = tmp_path_factory.mktemp("servers")
-    small = {"max_sockets": 1, "live_deadline_seconds": 0.4, "token": "the-first-token"}
-    fleet = Fleet([Served(folder / "0.log"), Served(folder / "1.log")], Served(folder / "small.log", **small))
-    with ExitStack() as stack:
-        with ThreadPoolExecutor() as pool:
-            for server in pool.map(Served.start, [*fleet.replicas, fleet.small]):
-                stack.push(server.__exit__)
-        yield fleet
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that has little to give and wants a token."""
+    log = tmp_path_factory.mktemp("small") / "small.log"
+    with Served(log, max_sockets=1, live_deadline_seconds=0.4, token="the-first-token") as server:
+        yield server
 
 
 @pytest.fixture
@@ -83,22 +67,9 @@ def proxy(server_url: str) -> Iterator[FaultProxy]:
 class Tab:
     """A tab with the explorer in it, by whatever way it gets there; whatever but broken connections fails its test."""
 
-    def __init__(self, page: Page, dump_of: Callable[[str], dict[str, Any]]) -> None:
-        self.page = page
-        self.dump_of = dump_of
-        self.admitted = [BROKEN]
-        self.problems: list[str] = []
-        page.on("console", self._on_message)
-        page.on("pageerror", self._on_error)
-
-    def _on_message(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            text = f"{message.text} {message.location['url']}"
-            if not any(pattern.match(text) for pattern in self.admitted):
-                self.problems.append(text)
-
-    def _on_error(self, error: Error) -> None:
-        self.problems.append(str(error))
+    def __init__(self, watched: Any) -> None:
+        self.page: Page = watched.page
+        self.watched = watched
 
     def open(self, url: str) -> "Tab":
         self.page.goto(url)
@@ -109,13 +80,10 @@ class Tab:
     def expect_state(self, state: str) -> None:
         expect(self.page.locator("run-status")).to_have_attribute("data-connection", state)
 
-    def error(self) -> str:
-        return self.page.locator("run-status .error").text_content() or ""
-
     def expect_picture(self, **spec: float | str) -> None:
         """The figures on the screen are those that the API gives for a spec."""
         query = "&".join(f"{key}={value}" for key, value in spec.items())
-        dump = self.dump_of(query)
+        dump = self.watched.dump(query)
         l1 = next(tensor["id"] for tensor in dump["tensors"] if tensor["name"] == "l1")
         std = dump["statistics"]["std"][dump["statistics"]["tensor"].index(l1)]
         # A spec gets into the address once the server has taken it.
@@ -132,59 +100,36 @@ class Tab:
         shown = len(self.seen()) + count
         self.page.wait_for_function("(shown) => seen.length >= shown", arg=shown)
 
-    def drag(self) -> None:
-        self.page.evaluate("drag()")
-
-    def release(self, scale: float) -> None:
-        self.page.evaluate("(scale) => release(scale)", scale)
-
     def set(self, **change: float | str) -> None:
         self.page.evaluate("(change) => set(change)", change)
 
 
 @pytest.fixture
-def tab(context: BrowserContext, dump_of: Callable[[str], dict[str, Any]]) -> Iterator[Callable[[], Tab]]:
+def tab(explorer: Any, context: BrowserContext) -> Iterator[Callable[[], Tab]]:
     """A function that makes a tab of its own; its context is the test's."""
     tabs: list[Tab] = []
 
     def make() -> Tab:
-        tabs.append(Tab(context.new_page(), dump_of))
+        # Its console is watched as the explorer's.
+        tabs.append(Tab(type(explorer)(context.new_page(), "", explorer.dump_of)))
+        tabs[-1].watched.expected.extend(BROKEN)
         return tabs[-1]
 
     yield make
     for each in tabs:
         each.page.close()
-        assert each.problems == []
+        assert each.watched.problems == []
 
 
 # ----------------------------------------------------------------------------------------------------------- the server
 
 
 @pytest.mark.long
-def test_a_server_that_was_killed_is_found_again_with_the_value_set_meanwhile(fleet, tab):
-    server = fleet.replicas[0]
-    page = tab().open(f"{server.url}/")
-    page.drag()
-    page.wait_for_pictures(3)
-    server.kill()
-    page.expect_state("reconnecting")
-    page.release(2)
-    # The last picture stands.
-    assert page.page.locator("run-status .loss").text_content() != ""
-    page.set(scale=3)
-    server.start()
-    page.expect_picture(scale=3)
-    page.expect_state("live")
-    seen = page.seen()
-    assert seen == sorted(set(seen))
-
-
-@pytest.mark.long
-def test_replicas_restart_one_after_the_other_behind_a_proxy(fleet, tab):
-    first, second = fleet.replicas
-    with FaultProxy([("127.0.0.1", each.port) for each in fleet.replicas]) as proxy:
+def test_replicas_restart_one_after_the_other_behind_a_proxy(replicas, tab):
+    first, second = replicas
+    with FaultProxy([("127.0.0.1", each.port) for each in replicas]) as proxy:
         page = tab().open(f"http://{proxy.address}/")
-        page.drag()
+        page.page.evaluate("drag()")
         page.wait_for_pictures(3)
         for server, other in ((first, second), (second, None)):
             server.terminate()
@@ -192,7 +137,7 @@ def test_replicas_restart_one_after_the_other_behind_a_proxy(fleet, tab):
             if other is not None:
                 server.start()
             page.wait_for_pictures(3)
-        page.release(5)
+        page.page.evaluate("release(5)")
         page.expect_picture(scale=5)
         page.expect_state("live")
         seen = page.seen()
@@ -211,8 +156,8 @@ def test_replicas_restart_one_after_the_other_behind_a_proxy(fleet, tab):
 
 
 @pytest.mark.long
-def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(fleet, tab):
-    server = fleet.small
+def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(small, tab):
+    server = small
     first = tab().open(f"{server.url}/?token={server.settings['token']}")
     first.expect_state("live")
     second = tab().open(f"{server.url}/?scale=2")
@@ -227,8 +172,8 @@ def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(fleet, tab
 
 
 @pytest.mark.long
-def test_what_takes_too_long_is_said_and_the_next_change_works(fleet, tab):
-    server = fleet.small
+def test_what_takes_too_long_is_said_and_the_next_change_works(small, tab):
+    server = small
     page = tab().open(f"{server.url}/?token={server.settings['token']}&scale=2")
     page.expect_state("live")
     loss = page.page.locator("run-status .loss").text_content()
@@ -245,10 +190,10 @@ def test_what_takes_too_long_is_said_and_the_next_change_works(fleet, tab):
 
 
 @pytest.mark.long
-def test_another_token_is_asked_for_and_what_was_set_is_not_lost(fleet, tab, context):
-    server = fleet.small
+def test_another_token_is_asked_for_and_what_was_set_is_not_lost(small, tab, context):
+    server = small
     page = tab().open(f"{server.url}/?token={server.settings['token']}")
-    page.admitted.append(refusals(401))
+    page.watched.expected.append("status of 401")
     page.expect_state("live")
     server.kill()
     page.expect_state("reconnecting")
@@ -268,7 +213,7 @@ def test_another_token_is_asked_for_and_what_was_set_is_not_lost(fleet, tab, con
 
 def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_newest(proxy, tab):
     page = tab()
-    page.admitted += [refusals(503), re.compile(".*Content Security Policy")]
+    page.watched.expected += ["status of 503", "Content Security Policy"]
     page.page.add_init_script(NO_SOCKET)
     page.open(f"http://{proxy.address}/?scale=2")
     page.expect_state("fetch")
@@ -282,7 +227,7 @@ def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_n
         body = {"error": {"code": "busy", "message": "cpu is busy and 8 requests wait"}}
         route.fulfill(status=503, headers={"retry-after": "1"}, json=body)
 
-    page.page.route(f"**{TRACE}*", answer)
+    page.page.route("**/api/v1/trace.json*", answer)
     page.set(scale=3)
     page.expect_state("busy")
     # Before the first rest, of a second, is over.
@@ -298,81 +243,11 @@ def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_n
     # The last of them was asked a second after each refusal, and none of the others at all.
     assert asked == ["3", "6", "6"]
     assert page.page.evaluate("performance.now()") - began > 1000
-    assert page.error() == ""
+    expect(page.page.locator("run-status .error")).to_be_empty()
     page.expect_state("fetch")
 
 
-@pytest.mark.long
-def test_a_server_out_of_memory_is_said_and_the_next_change_works(proxy, tab):
-    page = tab()
-
-    def relay(client: WebSocketRoute) -> None:
-        server = client.connect_to_server()
-
-        def pass_on(message: str | bytes) -> None:
-            asked = json.loads(message)
-            if asked.get("spec", {}).get("scale") == 7:
-                error = {"code": "out_of_memory", "message": "cpu has no memory left for this"}
-                client.send(json.dumps({"type": "error", "seq": asked["seq"], "error": error}))
-            else:
-                server.send(message)
-
-        client.on_message(pass_on)
-
-    page.page.route_web_socket(re.compile("/api/v1/live"), relay)
-    page.open(f"http://{proxy.address}/?scale=2")
-    page.set(scale=7)
-    expect(page.page.locator("run-status .error")).to_have_text("cpu has no memory left for this")
-    page.expect_picture(scale=2)
-    page.set(scale=3)
-    page.expect_picture(scale=3)
-    expect(page.page.locator("run-status .error")).to_be_hidden()
-
-
 # ------------------------------------------------------------------------------------------------------------- the line
-
-
-@pytest.mark.long
-def test_connections_that_break_in_a_drag_come_back(proxy, tab):
-    page = tab().open(f"http://{proxy.address}/")
-    page.drag()
-    for _ in range(3):
-        page.wait_for_pictures(3)
-        assert proxy.drop_all() > 0
-    page.wait_for_pictures(3)
-    proxy.drop_all()
-    page.release(3)
-    page.expect_picture(scale=3)
-    page.expect_state("live")
-    seen = page.seen()
-    assert seen == sorted(set(seen))
-
-
-@pytest.mark.long
-def test_a_long_way_to_the_server(proxy, tab):
-    page = tab().open(f"http://{proxy.address}/")
-    proxy.latency = 0.2
-    page.drag()
-    page.wait_for_pictures(5)
-    page.release(3)
-    page.expect_picture(scale=3)
-    # Nor has the delay been taken for a dead line.
-    assert proxy.dropped == 0
-    page.expect_state("live")
-    seen = page.seen()
-    assert seen == sorted(set(seen))
-
-
-@pytest.mark.long
-def test_a_line_that_falls_silent_is_noticed(proxy, tab):
-    page = tab().open(f"http://{proxy.address}/")
-    proxy.blackhole = True
-    page.set(scale=3)
-    page.expect_state("reconnecting")
-    page.set(scale=4)
-    proxy.blackhole = False
-    page.expect_picture(scale=4)
-    page.expect_state("live")
 
 
 @pytest.mark.long
@@ -482,15 +357,6 @@ def test_a_server_that_takes_its_time_is_waited_for(wire):
     # No ping is sent while no request is in flight.
     assert wire.after(60_000) == []
     assert wire.run("log.push(sockets.length)") == [1]
-
-
-@pytest.mark.long
-def test_the_server_answers_a_ping_while_it_computes(server_url):
-    with connect(f"{server_url.replace('http', 'ws', 1)}/api/v1/live", max_size=None) as live:
-        live.send(json.dumps({"seq": 1, "spec": HEAVY}))
-        live.send(json.dumps({"type": "ping"}, separators=(",", ":")))
-        assert live.recv(10) == '{"type":"pong"}'
-        assert json.loads(live.recv(10))["type"] in ("topology", "error")
 
 
 def test_a_server_that_knows_no_ping_is_there_all_the_same(wire):

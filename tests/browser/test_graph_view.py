@@ -19,22 +19,6 @@ PAINTED = """(selector) => {
     return painted;
 }"""
 
-# Which columns of pixels are painted at the foot of a box.
-COLUMNS = """(id) => {
-    const canvas = document.querySelector("graph-view canvas");
-    const frame = document.querySelector(`graph-view .box[data-id="${id}"] .frame`).getBoundingClientRect();
-    const origin = canvas.getBoundingClientRect();
-    const scale = canvas.width / origin.width;
-    const place = [frame.x - origin.x, frame.bottom - origin.y - 16, frame.width, 8];
-    const [x, y, w, h] = place.map((value) => Math.round(value * scale));
-    const { data } = canvas.getContext("2d").getImageData(x, y, w, h);
-    return Array.from({ length: w }, (_, column) => {
-        let painted = 0;
-        for (let row = 0; row < h; row += 1) painted += data[4 * (row * w + column) + 3] > 0;
-        return painted > 0;
-    });
-}"""
-
 VIEW = "document.querySelector('graph-view')"
 
 
@@ -60,9 +44,11 @@ def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     group = page.locator(f'graph-view .box[data-id="{name}"]')
     before = corner(explorer, name)
     assert group.get_attribute("aria-expanded") == "false"
+    expect(group.locator(".name")).to_have_text("Lin")
     group.hover()
     group.locator(".toggle").click()
     expect(group).to_have_attribute("aria-expanded", "true")
+    expect(group.locator(".name")).to_have_text("2 · Lin")
     assert corner(explorer, name) == pytest.approx(before, abs=1)
     assert "toggled=layers.2/forward" in page.evaluate("location.hash")
     # Its contents stand inside its frame, the other half opens as well, and everything else stays drawn.
@@ -119,14 +105,9 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
     assert page.evaluate(f"{VIEW}.viewBox().width < {VIEW}.drawing.width / 3")
     page.get_by_role("button", name="Fit to the panel (0)").click()
     explorer.idle()
-    drawn = page.evaluate(f"({{ boxes: {VIEW}.drawing.boxes, shown: {count} }})")
-    assert drawn["shown"] < 50
+    assert page.evaluate(count) < 50
     assert page.evaluate(PAINTED, "graph-view .ground") > 5000
-    seen = page.evaluate(f"{VIEW}.viewBox()")
-    extent = page.evaluate(f"[{VIEW}.drawing.width, {VIEW}.drawing.height]")
-    assert seen["x"] <= 0.5
-    assert seen["y"] <= 0.5
-    assert seen["width"] >= extent[0] - 0.5
+    assert page.evaluate(f"{VIEW}.viewBox().width >= {VIEW}.drawing.width - 0.5")
     assert page.locator("graph-view .minimap").is_hidden()
     # A click finds what is too small to be an element.
     stage = page.locator("graph-view .stage").bounding_box()
@@ -152,17 +133,13 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
     page.keyboard.press("End")
     assert focused(explorer) == "loss"
     expect(page.locator('graph-view .box[data-id="loss"]')).to_be_in_viewport()
-    page.keyboard.press("Home")
-    assert focused(explorer) == "x"
-    name = page.locator('graph-view .box[data-id="x"]').get_attribute("aria-label")
-    assert name.startswith("x, input, 200 × 100")
     # As many as a reader can use, and how many there are besides.
     page.wait_for_function("() => document.querySelectorAll('graph-view table tbody tr').length === 500")
     expect(page.locator("graph-view .twin-table")).to_contain_text(re.compile(r"and [\d,]+ more tensors"))
     dump = explorer.dump()
     forward = sum(op["phase"] == "forward" for op in dump["ops"])
-    summary = page.locator("graph-view .twin-table p").first.inner_text()
-    assert f"{forward} ops forward, {len(dump['ops']) - forward:,} backward" in summary
+    summary = f"{forward} ops forward, {len(dump['ops']) - forward:,} backward"
+    expect(page.locator("graph-view .twin-table p").first).to_contain_text(summary)
 
 
 def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
@@ -225,11 +202,8 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
         next_frame(page)
     after = explorer.idle().boxes()["layers.0/backward"]
     assert after["width"] > 1.8 * frame["width"]
-    assert (x - after["x"]) / after["width"] == pytest.approx(0.3, abs=0.01)
-    assert (y - after["y"]) / after["height"] == pytest.approx(0.4, abs=0.01)
-    # Three times its natural size is as near as one gets.
-    scale = page.evaluate(f"document.querySelector('graph-view .stage').clientWidth / {VIEW}.viewBox().width")
-    assert scale <= 3.01
+    place = [(x - after["x"]) / after["width"], (y - after["y"]) / after["height"]]
+    assert place == pytest.approx([0.3, 0.4], abs=0.01)
     trail = page.locator("graph-view .trail")
     expect(trail.get_by_role("button")).to_have_text(["model", "0 · Lin"])
     trail.get_by_role("button", name="model").click()
@@ -268,16 +242,12 @@ def test_what_is_pointed_out_stands_out_and_what_is_coloured_can_be_read(explore
     assert {fill for fill, _ in styles} == ink.keys()
     assert all(text == ink[fill] for fill, text in styles)
     assert page.locator("graph-view .edge").first.evaluate("(edge) => getComputedStyle(edge).strokeWidth") == "4px"
-    words = json.dumps({**legend, "stops": [], "words": [["#102030", "dead"]]})
-    page.evaluate(f"() => {{ {VIEW}.paintwork = {{ fill: () => null, width: () => 0, legend: {words} }}; }}")
-    expect(page.locator("graph-view .legend")).to_have_text("stddead")
     page.evaluate(f"() => {{ {VIEW}.paintwork = null; }}")
     expect(page.locator("graph-view .legend")).to_be_hidden()
     assert page.locator("graph-view .on-dark, graph-view .on-light").count() == 0
 
 
 def test_a_closed_group_sums_up_what_it_holds(explorer: Any) -> None:
-    explorer.expected = ["willReadFrequently"]
     page = explorer.open("/?preset=deep-exploding#fold=on").page
     fold = page.locator('graph-view .box.branch.forward[data-id*="*"]').first
     expect(fold).to_be_visible()
@@ -297,76 +267,12 @@ def test_a_closed_group_sums_up_what_it_holds(explorer: Any) -> None:
     # Some of its layers overflow: the box says so in a word.
     expect(fold.locator(".badge text")).to_have_text(re.compile("NaN|Inf"))
     assert re.search(r"(NaN|Inf) in \d+ of its tensors", label or "")
-    # A histogram for each repetition, side by side.
-    columns = page.evaluate(COLUMNS, fold.get_attribute("data-id"))
-    assert sum(columns) > repeats
     fold.dblclick()
     expect(page.locator('graph-view .box.open.forward[data-id*="*"]').first).to_be_attached()
     expect(page.locator("graph-view .box.branch.forward").first).to_contain_text("more")
 
 
-def with_module(page: Any, path: str, script: str, argument: Any = None) -> Any:
-    """`(module, argument) => …` in an open page: measuring words takes its font."""
-    return page.evaluate(
-        f"async (argument) => ({script})(await import('/static/core/{path}'), argument)",
-        argument,
-    )
-
-
-def scale_of(page: Any) -> float:
-    return float(page.evaluate(f"document.querySelector('graph-view .stage').clientWidth / {VIEW}.viewBox().width"))
-
-
-@pytest.mark.long
-def test_what_is_gone_to_can_be_read(explorer: Any) -> None:
-    explorer.expected = ["willReadFrequently"]
-    page = explorer.open("/?widths=100x51&activation=tanh#level=all&fold=off&show=steps&step=40").page
-    page.wait_for_function(f"() => {VIEW}.drawing.boxes > 1000")
-    explorer.idle()
-    op = explorer.dump()["ops"][41]["id"]
-    fit = page.get_by_role("button", name="Fit to the panel (0)")
-    fit.click()
-    assert scale_of(page) < 0.1
-    page.evaluate(f"(id) => {VIEW}.reveal(id)", op)
-    assert scale_of(page) == pytest.approx(0.8)
-    expect(page.locator(f'graph-view .box[data-id="{op}"]')).to_be_in_viewport(ratio=1)
-    assert page.locator(f'graph-view .box[data-id="{op}"] .name').is_visible()
-    # A box that can be read already is only panned to.
-    page.evaluate(f"() => {VIEW}.reveal('loss')")
-    assert scale_of(page) == pytest.approx(0.8)
-    expect(page.locator('graph-view .box[data-id="loss"]')).to_be_in_viewport(ratio=1)
-
-    explorer.idle()
-    fit.click()
-    page.locator("graph-view .box[tabindex='0']").focus()
-    assert scale_of(page) < 0.1
-    page.keyboard.press("Home")
-    assert scale_of(page) == pytest.approx(0.8)
-    expect(page.locator('graph-view .box[data-id="x"]')).to_be_in_viewport(ratio=1)
-
-
-def test_headers_outside_their_frames_are_in_the_room(module: Any, explorer: Any) -> None:
-    script = """({ Viewport }, { extent, at }) => {
-        const view = new Viewport();
-        view.room = { width: 900, height: 400 };
-        view.isHeaded = true;
-        view.show(extent, null);
-        if (at !== null) view.look({ zoom: 1, at, across: 0.5 });
-        return [view.y, view.y + extent.height * view.scale, view.scale];
-    }"""
-    for extent in (
-        {"width": 1800, "height": 1000, "natural": 1800, "isElastic": False},
-        {"width": 9000, "height": 1000, "natural": 9000, "isElastic": False},
-    ):
-        for at in (None, 0.5):
-            top, bottom, scale = module("view/viewport.js", script, {"extent": extent, "at": at})
-            assert top >= 17.9
-            assert bottom <= 400 - 17.9
-            assert scale < 0.46
-    small = {"width": 800, "height": 500, "natural": 800, "isElastic": False}
-    top, bottom, scale = module("view/viewport.js", script, {"extent": small, "at": None})
-    assert [top, bottom, scale] == pytest.approx([0, 400, 0.8])
-
+def test_headers_outside_their_frames_are_in_the_room(explorer: Any) -> None:
     page = explorer.open("/?widths=100x4#level=all").page
     page.set_viewport_size({"width": 1440, "height": 560})
     page.get_by_role("button", name="Fit to the panel (0)").click()
@@ -380,55 +286,6 @@ def test_headers_outside_their_frames_are_in_the_room(module: Any, explorer: Any
     assert len(heads) > 10
     assert min(top for top, _ in heads) >= stage["y"]
     assert max(bottom for _, bottom in heads) <= stage["y"] + stage["height"]
-
-
-def test_a_name_is_written_smaller_broken_turned_or_cut_before_it_is_left_out(explorer: Any) -> None:
-    page = explorer.open("/").page
-    script = """({ tightText }, sizes) => sizes.map(([label, w, h]) => {
-        const { lines, isTurned } = tightText(label, w, h);
-        const inside = lines.every(({ x, y, size }) => x >= 0 && x <= w && y <= h && y >= (isTurned ? 0 : 0.8 * size));
-        const sizes = lines.map(({ size }) => size);
-        return { text: lines.map(({ text }) => text).join("|"), sizes, isTurned, inside };
-    })"""
-    asked = [("Relu", 23, 33), ("CrossEntropy", 46, 34), ("BatchNorm", 16, 70), ("CrossEntropy", 20, 20), ("W", 14, 14)]
-    small, broken, turned, cut, least = with_module(page, "view/box-text.js", script, asked)
-    assert small["text"] == "Relu"
-    assert 8 <= small["sizes"][0] < 11
-    assert broken["text"] == "Cross|Entropy"
-    assert (turned["text"], turned["isTurned"]) == ("BatchNorm", True)
-    assert re.fullmatch(r"Cr?o?…", cut["text"])
-    assert least["text"] == "W"
-    assert all(each["inside"] for each in (small, broken, turned, cut, least))
-    # The least box that says anything, whatever its name.
-    labels = ["matmul", "native_layer_norm_backward", "M", "MultiheadAttention", "Lin → Relu × 49"]
-    found = with_module(
-        page, "view/box-text.js", script, [(label, w, h) for label in labels for w in (14, 15, 30) for h in (14, 40)]
-    )
-    assert all(each["text"] and each["inside"] for each in found)
-    assert with_module(page, "view/box-text.js", script, [("matmul", 5, 40)])[0]["text"] == ""
-
-
-@pytest.mark.parametrize("context_options", [{"viewport": {"width": 1440, "height": 900}}], ids=["wide"])
-def test_no_group_is_without_a_word_and_each_says_that_it_opens(explorer: Any) -> None:
-    page = explorer.open("/?widths=100x7").page
-    names = page.locator("graph-view .box.op .name").evaluate_all("(all) => all.map((name) => name.textContent)")
-    assert len(names) > 20
-    assert all(names)
-    sizes = page.locator("graph-view .box.op").evaluate_all(
-        """(boxes) => boxes.map((box) => {
-            const [frame, name] = [".frame", ".name"].map((each) => box.querySelector(each).getBoundingClientRect());
-            return [name.left - frame.left, frame.right - name.right, name.top - frame.top, frame.bottom - name.bottom];
-        })"""
-    )
-    assert min(min(each) for each in sizes) > -1.5
-
-    page = explorer.open("/").page
-    group = page.locator('graph-view .box[data-id="layers.0/forward"]')
-    expect(group.locator(".name")).to_have_text("Lin")
-    expect(group.locator(".toggle")).to_be_visible()
-    group.locator(".toggle").click()
-    frame = page.locator('graph-view .box.open[data-id="layers.0/forward"]')
-    expect(frame.locator(".name")).to_have_text("0 · Lin")
 
 
 def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explorer: Any) -> None:
@@ -462,39 +319,6 @@ def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explo
     assert "1 op," in name
 
 
-@pytest.mark.long
-def test_a_scale_keeps_its_bar_beside_what_is_not_on_it(explorer: Any) -> None:
-    explorer.expected = ["willReadFrequently"]
-    page = explorer.open("/?preset=deep-exploding#colour=std").page
-    legend = page.locator("graph-view .legend")
-    expect(legend).to_contain_text("NaN or Inf")
-    expect(legend.locator(".bar")).to_be_visible()
-    expect(legend).to_contain_text("log")
-    script = """({ legendSvg }, words) => {
-        const legend = { title: "std", unit: "", low: 1, high: 9, isLog: false, stops: ["#000000", "#ffffff"], words };
-        return legendSvg(legend, { "ink-soft": "#333333" }, { x: 0, y: 0 });
-    }"""
-    drawn = with_module(page, "takeaway/svg-parts.js", script, [["#ff00ff", "NaN or Inf"]])
-    assert "linearGradient" in drawn
-    assert "NaN or Inf" in drawn
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}], ids=["phone"])
-def test_beneath_a_narrow_graph_lines_end_between_phrases_and_the_minimap_is_small(explorer: Any) -> None:
-    page = explorer.open("/?widths=100x12#colour=std").page
-    phrases = "graph-view .caption span, graph-view .legend-title, graph-view .legend-scale"
-    lines = page.locator(phrases).evaluate_all("(all) => all.map((phrase) => phrase.getClientRects().length)")
-    assert lines
-    assert set(lines) == {1}
-    heights = page.locator(phrases).evaluate_all("(all) => all.map((phrase) => phrase.getBoundingClientRect().height)")
-    assert max(heights) < 26
-    stage = page.locator("graph-view .stage").bounding_box()
-    minimap = page.locator("graph-view .minimap").bounding_box()
-    assert minimap["width"] * minimap["height"] < 0.05 * stage["width"] * stage["height"]
-    assert page.locator("graph-view .minimap").evaluate("(map) => Number(getComputedStyle(map).opacity)") < 0.8
-
-
 def test_a_model_without_ops_says_so(explorer: Any, tmp_path: Any) -> None:
     page = explorer.open("/").page
     expect(page.locator("graph-view .nothing")).to_be_hidden()
@@ -510,29 +334,3 @@ def test_a_model_without_ops_says_so(explorer: Any, tmp_path: Any) -> None:
     path.write_text(json.dumps(dump))
     page.set_input_files("dump-opener input[type=file]", path)
     expect(page.locator("graph-view .nothing")).to_have_text("Nothing was recorded: the model ran no op.")
-
-
-def test_a_text_is_written_into_the_node_that_is_there(explorer: Any) -> None:
-    """Another text node would be styled and laid out as one that has just come: of 50 layers the cost of a frame."""
-    written = with_module(
-        explorer.open().page,
-        "dom.js",
-        """(m) => {
-            const texts = (...children) => {
-                const node = m.html("p", {}, ...children);
-                const before = node.firstChild;
-                const steps = ["1.5", "1.5", "", "2"].map((text) => {
-                    m.writeText(node, text);
-                    return [node.textContent, node.childNodes.length, node.firstChild === before];
-                });
-                return steps;
-            };
-            return [texts("1"), texts(), texts(m.html("b", {}, "1")), texts("1", m.html("b", {}, "2"))];
-        }""",
-    )
-    assert written == [
-        [["1.5", 1, True], ["1.5", 1, True], ["", 0, False], ["2", 1, False]],
-        [["1.5", 1, False], ["1.5", 1, False], ["", 0, True], ["2", 1, False]],
-        [["1.5", 1, False], ["1.5", 1, False], ["", 0, False], ["2", 1, False]],
-        [["1.5", 1, False], ["1.5", 1, False], ["", 0, False], ["2", 1, False]],
-    ]

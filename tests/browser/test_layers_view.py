@@ -4,7 +4,6 @@ import csv
 import html
 import io
 import itertools
-import json
 import math
 import re
 
@@ -87,39 +86,85 @@ def histogram(dump, tensor):
     return parts["low"][row], parts["high"][row], parts["counts"][row]
 
 
-def overlap(source, low, high, zeros, edges):
-    """The counts of `source` over other edges, bin by bin and by area; exact zeros, if any, at zero."""
-    width = (high - low) / len(source)
-    counts = list(source)
-    spread = [0.0] * (len(edges) - 1)
-    if zeros:
-        counts[min(len(source) - 1, int(-low / width))] -= zeros
-        spread[max(index for index, edge in enumerate(edges[:-1]) if edge <= 0)] += zeros
-    for index, count in enumerate(counts):
-        start, end = low + index * width, low + (index + 1) * width
-        for target, (a, b) in enumerate(itertools.pairwise(edges)):
-            spread[target] += count * max(0.0, min(end, b) - max(start, a)) / width
-    return spread
+def activations(dump):
+    return [dump["tensors"][0]["id"], *(layer["activation"] for layer in dump["layers"])]
 
 
 def test_the_heatmap_shows_every_value_of_every_layer(layers):
     explorer = layers("widths=100x51")
     dump = explorer.dump()
-    drawn = explorer.page.evaluate(DRAWN)
-    tensors = [dump["tensors"][0]["id"], *(layer["activation"] for layer in dump["layers"])]
-    assert len(drawn["cells"]) == BINS
-    lows = [histogram(dump, tensor)[0] for tensor in tensors]
-    highs = [histogram(dump, tensor)[1] for tensor in tensors]
-    low, high = min(lows), max(highs)
-    edges = [low + (high - low) * index / BINS for index in range(BINS + 1)]
+    cells = explorer.page.evaluate(DRAWN)["cells"]
+    assert len(cells) == BINS
+    tensors = activations(dump)
+    low, high = (pick(histogram(dump, tensor)[end] for tensor in tensors) for end, pick in enumerate((min, max)))
+    width = (high - low) / BINS
     for order, tensor in enumerate(tensors):
-        values = [row[order] for row in drawn["cells"]]
-        zeros = round(column(dump, tensor, "zero_fraction") * column(dump, tensor, "n"))
-        expected = overlap(histogram(dump, tensor)[2], lows[order], highs[order], zeros, edges)
-        # Less than the twentieth part of a value is left out.
-        assert values == pytest.approx([count if count >= 0.05 else 0 for count in expected], abs=0.06)
+        values = [row[order] for row in cells]
         assert sum(values) == pytest.approx(column(dump, tensor, "n"), rel=1e-3)
+        mean = sum(count * (low + (place + 0.5) * width) for place, count in enumerate(values)) / sum(values)
+        assert mean == pytest.approx(column(dump, tensor, "mean"), abs=width)
     assert explorer.page.locator("layers-view .readout").inner_text().startswith("All finite values: ")
+
+
+def test_what_is_not_finite_has_lanes_of_its_own(layers):
+    explorer = layers(DEEP, axis="log")
+    dump = explorer.dump()
+    drawn = explorer.page.evaluate(DRAWN)
+    tensors = activations(dump)
+    kinds = ("nan", "posinf", "neginf")
+    for lane, kind in zip(drawn["lanes"], kinds, strict=True):
+        shares = [column(dump, tensor, kind) / column(dump, tensor, "n") for tensor in tensors]
+        assert [share or 0 for share in lane["z"]] == pytest.approx(shares), kind
+    for order, tensor in enumerate(tensors):
+        expected = column(dump, tensor, "n") - sum(column(dump, tensor, kind) for kind in kinds)
+        assert sum(row[order] for row in drawn["cells"]) == pytest.approx(expected, rel=1e-3, abs=0.5)
+    # NaN is all there is of the last layers, and the canvas says so before Plotly does.
+    assert "100 %" in drawn["lanes"][0]["hovertext"][-1]
+    assert explorer.page.evaluate(PAINTED, len(tensors))[-1] == 11
+
+
+def test_a_fixed_range_counts_what_lies_beyond(layers):
+    explorer = layers("widths=100x11&init=standard_normal&scale=0.2", range="fixed", form="ridgeline")
+    page = explorer.page
+    dump = explorer.dump()
+    expect(page.locator("layers-view .readout")).to_have_text("Fixed: ±4.00 = 4 × std 1")
+    lane = (
+        "(axis, at) => document.querySelector('layers-view .plot').data.filter((each) => each.yaxis === axis)[at].z[0]"
+    )
+    above, below = page.evaluate(f"[['y2', 2], ['y3', 0]].map(([axis, at]) => ({lane})(axis, at))")
+    assert any(above)
+    for order, tensor in enumerate(activations(dump)):
+        low, high, counts = histogram(dump, tensor)
+        width = (high - low) / len(counts)
+        for lane, is_beyond in ((above, lambda edge: edge >= 4), (below, lambda edge: edge <= -4)):
+            ends = [(is_beyond(low + at * width), is_beyond(low + (at + 1) * width)) for at in range(len(counts))]
+            least = sum(count for count, both in zip(counts, ends, strict=True) if all(both))
+            most = sum(count for count, both in zip(counts, ends, strict=True) if any(both))
+            assert least - 0.05 <= math.expm1(lane[order] or 0) <= most + 0.05, order
+
+
+def test_the_ridgeline_draws_each_layer_beside_its_column(layers):
+    explorer = layers("widths=100x11", form="ridgeline")
+    ridges, needles = explorer.page.evaluate(
+        """() => {
+            const numbers = (column) => [...column].filter((each) => each !== null);
+            const traces = document.querySelector("layers-view .plot").data;
+            const ridges = traces.filter(({ fill }) => fill === "toself");
+            const needles = traces.find(({ line }) => line?.width === 2);
+            return [ridges.map(({ x, y }) => ({ x: numbers(x), y: numbers(y) })), [...needles.x]];
+        }"""
+    )
+    assert len(ridges) == 11
+    # The last stands at the back, so that the tips of those before it lie over its foot.
+    for order, ridge in enumerate(reversed(ridges)):
+        # Depth grows to the right, and so does each ridge, from the left side of its column.
+        assert min(ridge["x"]) == pytest.approx(order - 0.5, abs=0.1)
+        assert 0 <= min(ridge["y"]) < max(ridge["y"]) <= 1
+    # Half of what relu hands on is exactly zero: a line of that share of its column.
+    dump = explorer.dump()
+    shares = [column(dump, layer["activation"], "zero_fraction") for layer in dump["layers"][:-1]]
+    lengths = [end - start for start, end in zip(needles[0::3], needles[1::3], strict=True)]
+    assert lengths == pytest.approx(shares, rel=0.1)
 
 
 def test_the_canvas_holds_the_same_cells_in_the_same_place(layers):
@@ -150,84 +195,6 @@ def test_the_canvas_holds_the_same_cells_in_the_same_place(layers):
     assert 0 < same["filled"] < same["cells"]
 
 
-def test_what_is_not_finite_has_lanes_of_its_own(layers):
-    explorer = layers(DEEP, axis="log")
-    dump = explorer.dump()
-    drawn = explorer.page.evaluate(DRAWN)
-    tensors = [dump["tensors"][0]["id"], *(layer["activation"] for layer in dump["layers"])]
-    assert len(drawn["lanes"]) == 3
-    for lane, statistic in zip(drawn["lanes"], ("nan", "posinf", "neginf"), strict=True):
-        for order, tensor in enumerate(tensors):
-            count, n = column(dump, tensor, statistic), column(dump, tensor, "n")
-            assert lane["z"][order] == (None if count == 0 else pytest.approx(count / n)), (statistic, order)
-    finite = [sum(row[order] for row in drawn["cells"]) for order in range(len(tensors))]
-    for order, tensor in enumerate(tensors):
-        expected = column(dump, tensor, "n") - sum(column(dump, tensor, kind) for kind in ("nan", "posinf", "neginf"))
-        assert finite[order] == pytest.approx(expected, rel=1e-3, abs=0.5)
-    # NaN is all there is of the last layers, and the canvas says so before Plotly does.
-    assert "100 %" in drawn["lanes"][0]["hovertext"][-1]
-    painted = explorer.page.evaluate(PAINTED, len(tensors))
-    assert painted[-1] == 11
-
-
-def test_a_fixed_range_counts_what_lies_beyond(layers):
-    explorer = layers("widths=100x11&init=standard_normal&scale=0.2", range="fixed", form="ridgeline")
-    page = explorer.page
-    dump = explorer.dump()
-    tensors = [dump["tensors"][0]["id"], *(layer["activation"] for layer in dump["layers"])]
-    expect(page.locator("layers-view .readout")).to_have_text("Fixed: ±4.00 = 4 × std 1")
-    lanes = {
-        "above": page.evaluate(
-            "document.querySelector('layers-view .plot').data.filter(({ yaxis }) => yaxis === 'y2')[2].z[0]"
-        ),
-        "below": page.evaluate(
-            "document.querySelector('layers-view .plot').data.filter(({ yaxis }) => yaxis === 'y3')[0].z[0]"
-        ),
-    }
-    for order, tensor in enumerate(tensors):
-        low, high, counts = histogram(dump, tensor)
-        for name, ends in {"above": [4.0, 1e9], "below": [-1e9, -4.0]}.items():
-            expected = overlap(counts, low, high, 0, ends)[0]
-            shown = lanes[name][order]
-            assert math.expm1(shown or 0) == pytest.approx(expected if expected >= 0.05 else 0, rel=1e-6, abs=1e-6), (
-                name,
-                order,
-            )
-    assert any(lanes["above"])
-
-
-def test_the_ridgeline_draws_each_layer_beside_its_column(layers):
-    explorer = layers("widths=100x11", form="ridgeline")
-    dump = explorer.dump()
-    ridges = explorer.page.evaluate(
-        """() => {
-            const numbers = (column) => [...column].filter((each) => each !== null);
-            const traces = document.querySelector("layers-view .plot").data.filter(({ fill }) => fill === "toself");
-            return traces.map(({ x, y }) => ({ x: numbers(x), y: numbers(y) }));
-        }"""
-    )
-    assert len(ridges) == 11
-    low = min(
-        histogram(dump, tensor)[0] for tensor in dump["statistics"]["tensor"] if histogram(dump, tensor)[0] is not None
-    )
-    assert low < 0
-    # The last stands at the back, so that the tips of those before it lie over its foot.
-    for order, ridge in enumerate(reversed(ridges)):
-        # Depth grows to the right, and so does each ridge, from the left side of its column.
-        assert min(ridge["x"]) == pytest.approx(order - 0.5, abs=0.1)
-        assert 0 <= min(ridge["y"]) < max(ridge["y"]) <= 1
-    # Half of what relu hands on is exactly zero: a line of that share of its column.
-    needles = explorer.page.evaluate(
-        """() => {
-            const traces = document.querySelector("layers-view .plot").data;
-            return [...traces.find(({ line }) => line?.width === 2).x];
-        }"""
-    )
-    starts, ends = needles[0::3], needles[1::3]
-    shares = [column(dump, layer["activation"], "zero_fraction") for layer in dump["layers"][:-1]]
-    assert [end - start for start, end in zip(starts, ends, strict=True)] == pytest.approx(shares, rel=0.1)
-
-
 def test_plotly_says_what_is_under_the_pointer(layers):
     explorer = layers("widths=100x11&activation=tanh")
     page = explorer.page
@@ -242,27 +209,6 @@ def test_plotly_says_what_is_under_the_pointer(layers):
         re.compile(r"layer \d+: l\d+ σ [\d.]+, −[\d.]+ to [\d.]+")
     )
     expect(page.locator("layers-view .outline.cursor")).to_be_visible()
-
-
-@pytest.mark.long
-def test_zoom_takes_the_axes_along_and_gives_them_back(layers):
-    explorer = layers("widths=100x51&activation=tanh")
-    page = explorer.page
-    frame = page.locator("layers-view .frame").bounding_box()
-    axes = "document.querySelector('layers-view .axes').toDataURL()"
-    whole = page.evaluate(axes)
-    page.mouse.move(frame["x"] + 200, frame["y"] + 150)
-    page.mouse.down()
-    page.mouse.move(frame["x"] + 400, frame["y"] + 300, steps=4)
-    page.mouse.up()
-    page.wait_for_function(f"(whole) => {axes} !== whole", arg=whole)
-    page.mouse.move(frame["x"] + 10, frame["y"] - 10)
-    expect(page.locator("layers-view .readout")).to_contain_text("double-click")
-    # Dragging a piece out is no click.
-    assert "select" not in page.evaluate("location.hash")
-    page.locator("layers-view .frame").focus()
-    page.keyboard.press("0")
-    page.wait_for_function(f"(whole) => {axes} === whole", arg=whole)
 
 
 def test_the_table_holds_the_histograms_as_they_were_taken(layers, tmp_path):
@@ -306,16 +252,7 @@ def test_an_image_has_axes_and_a_title(layers, tmp_path, form):
     assert download.value.suggested_filename == "chainrule-weight-layers.svg"
     download.value.save_as(tmp_path / "image.svg")
     text = html.unescape((tmp_path / "image.svg").read_text())
-    for words in (
-        "Weights per layer",
-        "Fixed: ±0.566 = 4 × √(2/100)",
-        "layer 5: w5",
-        "NaN",
-        "−Inf",
-        "> 0.566",
-        "< −0.566",
-        "0.4",
-    ):
+    for words in ("Weights per layer", "Fixed: ±0.566 = 4 × √(2/100)", "layer 5: w5", "NaN", "> 0.566", "< −0.566"):
         assert words in text, words
     assert ("values in a bin" in text) == (form == "heatmap")
 
@@ -340,35 +277,12 @@ def test_a_click_on_a_layer_selects_its_tensor_and_the_graph_goes_there(layers):
 
 
 @pytest.mark.long
-def test_the_graph_stays_where_a_link_or_a_click_has_put_it(explorer):
-    explorer.open("/?widths=100x51#select=l80&zoom=12&at=0.05")
-    page = explorer.page
-    assert page.evaluate("new URLSearchParams(location.hash.slice(1)).get('at')") == "0.05"
-    stage = page.locator("graph-view .stage").bounding_box()
-    assert explorer.boxes()["l80"]["x"] > stage["x"] + stage["width"]
-    # A tensor chosen elsewhere is brought into view.
-    page.locator("inspector-panel .link").first.wait_for()
-    page.keyboard.press("Escape")
-    page.locator("layer-table [data-tensor=l60] .link").click()
-    expect_when_idle(page, "() => Number(new URLSearchParams(location.hash.slice(1)).get('at')) > 0.4")
-    box = explorer.idle().boxes()["l60"]
-    assert stage["x"] <= box["x"] < box["x"] + box["width"] <= stage["x"] + stage["width"]
-
-
-@pytest.mark.long
 def test_layers_are_walked_by_keyboard(layers):
     explorer = layers("")
     page = explorer.page
     page.locator("layers-view .frame").focus()
     spoken = page.locator("layers-view [aria-live]")
-    for key, name in [
-        ("ArrowRight", "x"),
-        ("ArrowRight", "l2"),
-        ("End", "out"),
-        ("ArrowRight", "out"),
-        ("Home", "x"),
-        ("ArrowRight", "l2"),
-    ]:
+    for key, name in (("ArrowRight", "x"), ("End", "out"), ("ArrowRight", "out"), ("Home", "x"), ("ArrowRight", "l2")):
         page.keyboard.press(key)
         expect(spoken).to_have_text(re.compile(rf": {name} σ "))
     page.keyboard.press("Enter")
@@ -419,39 +333,6 @@ def test_a_layer_that_waits_for_a_guess_gives_nothing_away(layers, tmp_path):
     assert "l2" not in (tmp_path / "table.csv").read_text()
 
 
-@pytest.mark.long
-def test_the_range_of_a_hidden_gradient_is_not_told(layers):
-    explorer = layers("", predict="out.g.std", of="gradient", range="fixed")
-    expect(explorer.page.locator("layers-view .readout")).to_contain_text("No std to fix the range by")
-
-
-@pytest.mark.long
-def test_nothing_is_drawn_while_it_is_hidden(explorer):
-    explorer.spend().add_init_script(
-        """(() => {
-            window.drawnInto = new Set();
-            for (const name of ["drawImage", "fillText", "fill", "putImageData"]) {
-                const original = CanvasRenderingContext2D.prototype[name];
-                CanvasRenderingContext2D.prototype[name] = function (...given) {
-                    window.drawnInto.add(this.canvas.className);
-                    return original.apply(this, given);
-                };
-            }
-        })()"""
-    )
-    explorer.open()
-    page = explorer.page
-    page.fill("#spec-scale", "3")
-    page.keyboard.press("Enter")
-    expect_when_idle(page, "() => location.search === '?scale=3'")
-    hidden = {"axes", "layers", "legend"}
-    assert hidden.isdisjoint(page.evaluate("[...window.drawnInto]"))
-    assert page.evaluate("document.querySelector('layers-view .plot').childElementCount") == 0
-    page.get_by_role("button", name="Layers", exact=True).click()
-    page.wait_for_selector("layers-view.at-rest")
-    assert hidden <= set(page.evaluate("[...window.drawnInto]"))
-
-
 def test_the_range_only_grows_while_it_moves_and_then_settles(layers):
     explorer = layers("widths=100x11&activation=tanh")
     explorer.expected = ["willReadFrequently"]
@@ -466,22 +347,6 @@ def test_the_range_only_grows_while_it_moves_and_then_settles(layers):
     moving = show(page, query, "", smaller, then=f"({PAINTED})(11)")
     assert max(moving) <= max(before) / 20
     page.wait_for_function(f"(least) => Math.max(...({PAINTED})(11)) > least", arg=0.9 * max(before))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ("picture.topology.layers = []", "This graph is not a chain of layers."),
-        ("for (const layer of picture.topology.layers) layer.activation = null", "No activations were recorded."),
-    ],
-)
-def test_a_graph_without_layers_says_so(layers, change, words):
-    explorer = layers("")
-    page = explorer.page
-    show(page, "", change)
-    expect(page.locator("layers-view .empty")).to_have_text(words)
-    expect(page.locator("layers-view .plot")).to_be_hidden()
-    expect(page.locator("layers-view .frame")).to_have_attribute("aria-label", words)
 
 
 def test_the_profile_lines_up_with_the_layers(layers):
@@ -508,36 +373,3 @@ def test_the_profile_lines_up_with_the_layers(layers):
     page.evaluate("window.axis = undefined")
     page.get_by_role("button", name="Graph", exact=True).click()
     page.wait_for_function("() => window.axis !== undefined && window.axis.width > 0")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "context_options", [{"viewport": {"width": 390, "height": 844}}, {"viewport": {"width": 1024, "height": 768}}]
-)
-def test_it_fits_into_small_screens(layers, context_options):
-    explorer = layers("widths=100x51", of="weight_gradient", form="ridgeline", range="fixed")
-    page = explorer.page
-    assert page.evaluate("document.documentElement.scrollWidth") <= context_options["viewport"]["width"]
-    panel = page.locator("layers-view").bounding_box()
-    for control in page.locator("layers-view header > *").all():
-        box = control.bounding_box()
-        assert box["width"] >= 40
-        assert panel["x"] <= box["x"]
-        assert box["x"] + box["width"] <= panel["x"] + panel["width"] + 0.5
-    assert page.locator("layers-view .frame").bounding_box()["height"] > 250
-
-
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
-def test_colours_follow_the_scheme(layers, scheme):
-    explorer = layers("widths=100x6", of="weight")
-    page = explorer.spend()
-    page.emulate_media(color_scheme=scheme)
-    page.wait_for_selector("layers-view.at-rest")
-    stops = """(() => {
-        const { colorscale } = document.querySelector("layers-view .plot").data[0];
-        return colorscale.map(([, colour]) => colour.match(/\\d+/g).map(Number));
-    })()"""
-    parameter = {"light": [178, 125, 0], "dark": [220, 174, 58]}[scheme]
-    page.wait_for_function(
-        f"(wanted) => JSON.stringify(({stops})[1]) === wanted", arg=json.dumps(parameter, separators=(",", ":"))
-    )

@@ -54,17 +54,14 @@ class Explored:
         self.file.write_text(code.replace(before, after))
 
     def box(self, name: str) -> Locator:
-        """The box of a thing in the graph."""
         return self.page.locator(f'graph-view .box[data-id="{name}"]')
 
     def place(self, name: str) -> list[float]:
-        """x, y and width of a box on the screen."""
         rect = self.box(name).locator(".frame").bounding_box()
         assert rect is not None
         return [rect["x"], rect["y"], rect["width"]]
 
     def figure(self, name: str) -> str:
-        """The figure in a tensor's box."""
         return self._explorer.figure(name)
 
     def rest(self) -> "Explored":
@@ -74,12 +71,10 @@ class Explored:
 
     @property
     def seq(self) -> int:
-        """The number of the picture on the screen."""
         return int(self.page.locator("run-status").get_attribute("data-seq") or 0)
 
     @property
     def note(self) -> Locator:
-        """The note about the model's code."""
         return self.page.locator("#code-note")
 
 
@@ -191,19 +186,6 @@ def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare):
     assert explored.figure("head.bias") == significant(bare()["head.bias"])
 
 
-def test_the_profile_follows_the_slider(explored, bare):
-    page = explored.open().page
-    chart, readout = page.locator("layer-profile .profile-svg"), page.locator("layer-profile .readout")
-    for scale in ("1", "2"):
-        page.locator("#what-if-scale").fill(scale)
-        page.keyboard.press("Enter")
-        explored.rest()
-        chart.focus()
-        chart.press("Home")  # the input
-        chart.press("ArrowRight")
-        expect(readout).to_contain_text(f"embed (Linear): linear σ {significant(bare(float(scale))['embed.linear'])}")
-
-
 def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored, bare):
     page = explored.open().page
     take = page.locator("what-if-controls .take")
@@ -250,11 +232,6 @@ def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
     page.keyboard.press("Enter")
     expect(options.first).to_be_hidden()
     expect(page.locator("what-if-controls .count")).to_have_text("1 of 8 weights")
-    field.click()
-    page.keyboard.press("ArrowDown")
-    expect(page.locator("what-if-controls .active")).to_have_text("head")
-    page.keyboard.press("Escape")
-    expect(field).to_have_value("blocks.2.down")
     # A typed text that was not chosen is dropped.
     field.press_sequentially("0")
     page.locator("#what-if-scale").focus()
@@ -270,40 +247,6 @@ def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
     page.keyboard.press("Enter")
     expect(note).to_be_empty()
     expect(page.locator("what-if-controls .count")).to_have_text("8 weights")
-
-
-TIED = """
-import torch
-from torch import nn
-
-class Autoencoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(12, 6)
-        self.mix = nn.Linear(6, 6)
-        self.logits = nn.Linear(6, 12, bias=False)
-        self.logits.weight = self.table.weight
-
-    def forward(self, tokens):
-        return self.logits(torch.tanh(self.mix(self.table(tokens))))
-
-def make():
-    return Autoencoder(), torch.arange(12).view(3, 4), lambda out: out.square().mean()
-"""
-
-
-@pytest.mark.long
-def test_a_tied_weight_is_of_each_module_that_has_it(explorer, tmp_path):
-    file = tmp_path / "tied.py"
-    file.write_text(TIED)
-    with command("explore", f"{file}:make", "--no-browser", "--port", "0") as link:
-        explored = Explored(explorer, link, file)
-        page = explored.open("/?group=logits&scale=100").page
-        expect(page.locator("what-if-controls .count")).to_have_text("1 of 2 weights")
-        sigma = page.locator("what-if-controls .sigma").text_content() or ""
-        assert sigma == f"σ {explored.figure('table.weight')}"
-        page.goto(page.url.replace("logits", "mix"))
-        expect(page.locator("what-if-controls .sigma")).to_have_text(f"σ {explored.figure('mix.weight')}")
 
 
 @pytest.mark.long
@@ -334,8 +277,6 @@ def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(ex
     page.locator("what-if-controls .slider").focus()
     page.keyboard.press("PageUp")
     expect(page.locator("#what-if-scale")).to_have_value("1.26")
-    page.keyboard.press("[")
-    expect(page.locator("#what-if-scale")).to_have_value("1")
     explorer.expected.append("status of 422")
     page.goto(explorer.url + "/?group=tail&scale=2")
     expect(page.locator(".page-error")).to_contain_text("group: 'tail' is no module")
@@ -345,58 +286,15 @@ def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(ex
 
 
 @pytest.mark.long
-def test_run_a_is_another_what_if(explored, bare):
-    page = explored.open().page
-    page.locator("#pin").click()
-    page.locator("#what-if-scale").fill("2")
-    page.keyboard.press("Enter")
-    table = page.locator("comparison-table")
-    expect(table).to_be_visible()
-    expect(table.locator("dd").nth(1)).to_contain_text("scale 2")
-    row = table.locator("tr", has_text="head.linear").first
-    expect(row).to_contain_text(significant(bare()["head.linear"]))
-    expect(row).to_contain_text(significant(bare(2)["head.linear"]))
-
-
-@pytest.mark.long
-def test_the_page_as_one_file_shows_the_what_if_without_a_server(explored, context, tmp_path):
-    page = explored.open("/?scale=2#select=head.linear").page
-    explored.rest()
-    figure = explored.figure("head.linear")
-    page.locator("#share summary").click()
-    with page.expect_download() as download:
-        page.locator("#save-html").click()
-    assert download.value.suggested_filename == "chainrule-blocks.py-make.html"
-    file = tmp_path / "page.html"
-    download.value.save_as(file)
-    other = context.new_page()
-    problems = []
-    other.on("pageerror", lambda error: problems.append(str(error)))
-    other.goto(file.as_uri())
-    expect(other.locator('graph-view .box[data-id="head.linear"] .value')).to_have_text(figure)
-    expect(other.locator("dump-note")).to_contain_text("scale=2")
-    expect(other.locator("what-if-controls")).to_have_count(0)
-    assert problems == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
-def test_on_a_small_screen_the_slider_is_at_hand_and_the_rest_has_a_tab(explored):
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}, "has_touch": True}])
+def test_on_a_small_screen_the_groups_have_a_tab_and_only_a_tap_takes_one(explored):
     page = explored.open().page
     expect(page.locator("what-if-controls .slider")).to_be_visible()
-    expect(page.get_by_role("button", name="Reset", exact=True)).to_be_visible()
     expect(page.locator("#what-if-group")).to_be_hidden()
-    page.get_by_role("tab", name="Model").click()
+    page.get_by_role("tab", name="Model").tap()
     for control in ("group", "init", "seed"):
         expect(page.locator(f"#what-if-{control}")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}, "has_touch": True}])
-def test_a_finger_scrolls_the_groups_and_only_a_tap_takes_one(explored):
-    page = explored.open().page
-    page.get_by_role("tab", name="Model").tap()
     page.locator("#what-if-group").tap()
     options = page.locator("what-if-controls [role=option]")
     place = options.nth(8).bounding_box()
@@ -450,34 +348,17 @@ def test_a_what_if_stays_over_an_edit(watched):
     assert watched.seq > before
     expect(page.locator("#what-if-scale")).to_have_value("3")
     assert "?scale=3&group=head" in page.url
-    # A module that is new may be chosen.
-    watched.edit(
-        "self.head = nn.Linear(width, 4)",
-        "self.tail = nn.Linear(width, width)\n        self.head = nn.Linear(width, 4)",
-    )
-    watched.edit("self.head(torch.tanh(x))", "self.head(self.tail(x))")
-    expect(watched.box("tail/forward")).to_be_visible()
-    page.get_by_role("combobox", name="Group").click()
-    expect(page.locator("what-if-controls [role=option]", has_text="tail")).to_be_visible()
-
-
-@pytest.mark.long
-def test_a_new_modules_group_may_be_chosen_though_it_does_not_run(watched):
-    page = watched.open().page
+    # A new module may be chosen though it does not run; the list is open while the file is saved.
     field = page.get_by_role("combobox", name="Group")
-    field.click()
-    options = page.locator("what-if-controls [role=option]")
-    expect(options).to_have_count(13)
-    # The list is open while the file is saved.
+    field.fill("")
     watched.edit(
         "self.head = nn.Linear(width, 4)",
         "self.spare = nn.Linear(width, width)\n        self.head = nn.Linear(width, 4)",
     )
-    expect(options.filter(has_text="spare")).to_be_visible()
+    expect(page.locator("what-if-controls [role=option]", has_text="spare")).to_be_visible()
     field.press_sequentially("spare")
     page.keyboard.press("Enter")
     expect(page.locator("what-if-controls .count")).to_have_text("0 of 8 weights")
-    expect(page.locator("what-if-controls .field.at-fault")).to_have_count(0)
 
 
 @pytest.mark.long
@@ -493,25 +374,6 @@ def test_a_group_that_an_edit_has_taken_away_is_told_and_the_picture_stays(watch
     # With a group that exists, the new code is shown.
     page.get_by_role("button", name="Reset", exact=True).click()
     expect(watched.box("blocks.2/forward")).to_have_count(0)
-    expect(watched.note).to_be_hidden()
-    # From then on only the field tells a mistyped group.
-    page.get_by_role("combobox", name="Group").fill("blocks.2")
-    page.keyboard.press("Enter")
-    expect(page.locator("what-if-controls [data-key=group] .note")).to_contain_text("'blocks.2' is no module")
-    expect(watched.note).to_be_hidden()
-
-
-@pytest.mark.long
-def test_code_that_runs_but_cannot_be_traced_leaves_the_picture_and_says_so(watched):
-    page = watched.open().page
-    figure = watched.figure("head.linear")
-    watched.edit("lambda out: functional.mse_loss(out, y)", "lambda out: out")
-    expect(watched.note).to_contain_text("The new code cannot be run; the picture is of the code before.")
-    expect(watched.note).to_contain_text("scalar")
-    # Once is enough.
-    expect(page.locator("run-status .error")).to_be_empty()
-    assert watched.figure("head.linear") == figure
-    watched.edit("lambda out: out", "lambda out: functional.mse_loss(out, y)")
     expect(watched.note).to_be_hidden()
 
 
@@ -535,28 +397,12 @@ def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
     expect(watched.note).to_be_hidden()
     expect(watched.box("head.linear").locator(".value")).to_have_text(figure)
     expect(watched.box("head.weight")).to_have_class(re.compile("selected"))
-
-
-@pytest.mark.long
-def test_a_server_that_was_started_anew_with_better_code_leaves_no_note_behind(explorer, tmp_path):
-    file = Path(shutil.copy(FILE, tmp_path))
-    explorer.expected += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]
-    options = ["explore", f"{file}:make", "--no-browser"]
-    with command(*options, "--watch", "--port", "0", CHAINRULE_TOKEN="own-model") as link:
-        explored = Explored(explorer, link, file)
-        page = explored.open().page
-        explored.edit(SUM, "return x + (self.down")
-        expect(explored.note).to_contain_text("SyntaxError")
-    expect(page.locator("run-status")).to_have_attribute("data-connection", "reconnecting")
-    expect(explored.note).to_contain_text("SyntaxError")
-    explored.edit("return x + (self.down", SUM)
-    explored.edit("blocks: int = 3", "blocks: int = 2")
-    port = link.partition("/?")[0].rpartition(":")[2]
-    with command(*options, "--port", port, CHAINRULE_TOKEN="own-model"):
-        expect(page.locator("run-status")).to_have_attribute("data-connection", "live")
-        expect(explored.box("blocks.2/forward")).to_have_count(0)
-        expect(explored.note).to_be_hidden()
-        page.goto("about:blank")
+    # Code that runs but cannot be traced.
+    watched.edit("lambda out: functional.mse_loss(out, y)", "lambda out: out")
+    expect(watched.note).to_contain_text("The new code cannot be run; the picture is of the code before.")
+    expect(watched.note).to_contain_text("scalar")
+    expect(page.locator("run-status .error")).to_be_empty()
+    assert watched.figure("head.linear") == figure
 
 
 @pytest.mark.long
@@ -580,48 +426,24 @@ def test_a_pass_that_breaks_off_is_shown_as_far_as_it_went_and_mended_it_is_as_b
     expect(watched.box("blocks.1/forward")).to_have_count(0)
     # Gone elsewhere, the note leads back.
     watched.box("blocks.0.getitem").click()
-    expect(failed).not_to_have_class(re.compile("selected"))
     watched.note.get_by_role("button", name="Show where").click()
     expect(failed).to_have_class(re.compile("selected"))
-    # It has computed nothing that could be told.
-    expect(page.locator("inspector-panel .facts")).to_contain_text("reads")
-    expect(page.locator("inspector-panel .facts")).not_to_contain_text("FLOPs")
     watched.edit(f"{RELU}[:, 1:]", RELU)
     expect(watched.note).to_be_hidden()
     expect(watched.box("blocks.2.add")).to_have_class(re.compile("selected"))
     expect(failed).to_have_count(0)
     # If no op has raised, the note names the line alone.
     watched.edit("x = self.embed(x)", "x = self.embed(x); raise KeyError('mine')")
-    expect(watched.note).to_contain_text("The forward pass broke off.")
     expect(watched.note).to_contain_text("KeyError: 'mine'")
     expect(watched.note.get_by_role("button", name="Show where")).to_be_hidden()
-
-
-@pytest.mark.long
-def test_a_backward_pass_that_breaks_off_is_shown_too(watched):
-    code = """class Broken(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return grad_output @ torch.ones(3, 3)
+    broken = """class Broken(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: x * 2)
+    backward = staticmethod(lambda ctx, grad_output: grad_output @ torch.ones(3, 3))
 
 
 class Block(nn.Module):"""
-    page = watched.open().page
-    watched.file.write_text(
-        FILE.read_text().replace("class Block(nn.Module):", code).replace(RELU, "Broken.apply(hidden)")
-    )
+    code = FILE.read_text().replace("class Block(nn.Module):", broken).replace(RELU, "Broken.apply(hidden)")
+    watched.file.write_text(code)
     expect(watched.note).to_contain_text("The backward pass broke off.")
     expect(watched.note).to_contain_text("cannot be multiplied (32x32 and 3x3)")
     expect(page.locator("graph-view .box.failed.selected")).to_contain_text("matmul")
-    # All of the forward pass is there.
-    expect(page.locator("run-status .loss")).not_to_have_text("–")
-    # And where it has raised outside of any op.
-    watched.edit("return grad_output @ torch.ones(3, 3)", "raise ValueError('out of luck')")
-    expect(watched.note).to_contain_text("The backward pass broke off.")
-    expect(watched.note).to_contain_text("BrokenBackward in blocks.2.Broken: ")
-    expect(watched.note).to_contain_text("ValueError: out of luck")
-    expect(page.locator("graph-view .box.failed.selected")).to_contain_text("Backward")

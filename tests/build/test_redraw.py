@@ -25,9 +25,6 @@ TORCH = {
 @pytest.mark.parametrize("shape", [(5, 3), (16, 8, 3, 3), (4, 2, 7), (6, 5, 2, 2, 2)])
 def test_fans_are_those_of_torch(shape):
     assert fans(shape) == nn.init._calculate_fan_in_and_fan_out(torch.empty(shape))
-
-
-def test_a_vector_has_no_fans():
     with pytest.raises(ValueError, match=r"expected a shape with 2 or more dimensions, got \(3,\)"):
         fans((3,))
 

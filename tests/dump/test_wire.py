@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with_evil_names
+from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, bad, with_evil_names
 from torch import nn
 
 from chainrule.dump.wire import dump_json, dump_topology, dump_trace, frame, json_number, load, trace_schema
@@ -42,61 +42,25 @@ def validator():
     return jsonschema.Draft202012Validator(schema)
 
 
-def traces_of_all_kinds():
-    for style in ("functions", "classes", "layer_function", "autograd_function", "module"):
-        yield style, lambda style=style: trace_spec(spec(style=style))
-    yield "default", lambda: trace_spec(ModelSpec())
-    yield "cross entropy", lambda: trace_spec(spec(loss="cross_entropy"))
-    yield "exploding", lambda: trace_spec(ModelSpec.parse({"preset": "deep-exploding"}))
-    yield "model", lambda: trace_model(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), torch.randn(1, 1, 5, 5))
-    yield "failed", lambda: trace_model(nn.Linear(3, 2), torch.ones(1, 4))
-    yield "empty", lambda: record_nothing()
-    yield "differentiated twice", lambda: differentiate_twice()
-    yield "two losses", lambda: lose_twice()
-    yield "recurrent", lambda: trace_model(nn.LSTM(3, 4), torch.randn(5, 2, 3), loss=lambda out: out[0].sum())
-    yield "without statistics", lambda: trace_model(torch.add, torch.ones(2, dtype=torch.complex64), 1)
-    yield "empty tensor", lambda: trace_model(torch.relu, torch.ones(0, 3))
-
-
-class Squared(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (x,) = ctx.saved_tensors
-        return 2 * x * gradient
-
-
-def differentiate_twice():
-    x = torch.randn(4, requires_grad=True)
-    with record() as recording:
-        (gradient,) = torch.autograd.grad(Squared.apply(x).sum(), x, create_graph=True)
-        gradient.pow(2).sum().backward()
-    return recording.trace
-
-
-def lose_twice():
-    layer = nn.Linear(3, 2)
-    with record(layer) as recording:
-        for _ in range(2):
-            layer(torch.randn(4, 3)).sum().backward()
-    return recording.trace
-
-
 def record_nothing():
     with record() as recording:
         pass
     return recording.trace
 
 
-KINDS = list(traces_of_all_kinds())
+# tests/trace/test_values.py dumps and reads every kind of program.
+KINDS = {
+    "default": lambda: trace_spec(ModelSpec()),
+    "exploding": lambda: trace_spec(ModelSpec.parse({"preset": "deep-exploding"})),
+    "failed": lambda: trace_model(nn.Linear(3, 2), torch.ones(1, 4)),
+    "empty": record_nothing,
+    "without statistics": lambda: trace_model(torch.add, torch.ones(2, dtype=torch.complex64), 1),
+    "empty tensor": lambda: trace_model(torch.relu, torch.ones(0, 3)),
+}
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("make", [make for _, make in KINDS], ids=[name for name, _ in KINDS])
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_every_dump_follows_the_published_schema_and_comes_back(make):
     made = make()
     dumped = dump_trace(made)
@@ -109,28 +73,29 @@ def test_every_dump_follows_the_published_schema_and_comes_back(make):
     assert np.array_equal(again.statistics.counts, made.statistics.counts)
 
 
-def test_a_dump_from_before_there_were_sources_is_read(body):
-    del body["sources"]
+def test_a_dump_from_before_there_were_sources_and_faults_is_read(body):
+    del body["sources"], body["faults"]
     validator().validate(body)
-    assert load(json.dumps(body)).sources == {}
+    again = load(json.dumps(body))
+    assert (again.sources, again.faults) == ({}, ())
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "name",
     [
-        lambda body: body.pop("ops"),
-        lambda body: body.update(surplus=1),
-        lambda body: body["ops"][0].update(phase="sideways"),
-        lambda body: body["tensors"][0].update(role="villain"),
-        lambda body: body["statistics"]["n"].__setitem__(0, "many"),
-        lambda body: body["statistics"]["histogram"].update(bins=32),
-        lambda body: body.update(loss="nan"),
-        lambda body: body.update(schema="chainrule.trace/2"),
+        "a missing part",
+        "a surplus part",
+        "a wrong phase",
+        "an unknown role",
+        "a text in a column",
+        "other bins",
+        "a loss that is no number",
+        "another schema",
     ],
 )
-def test_the_schema_refuses_bad_dumps(spoil, body):
+def test_the_published_schema_refuses_bad_dumps(name, body):
     assert validator().is_valid(body)
-    spoil(body)
+    bad(name, body)
     assert not validator().is_valid(body)
 
 
@@ -147,25 +112,11 @@ def test_the_numbers_in_the_dump_are_the_tables(trace, body):
     assert all(isinstance(value, int) for value in columns["n"])
 
 
-def without_timing(made):
-    body = json.loads(dump_trace(made))
-    body.pop("timing")
-    return json.dumps(body)
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("style", ["layer_function", "autograd_function", "module"])
 def test_two_dumps_of_one_spec_differ_in_timing_alone(style):
     first, second = trace_spec(spec(style=style)), trace_spec(spec(style=style))
-    assert without_timing(first) == without_timing(second)
     assert dump_trace(dataclasses.replace(first, timing={})) == dump_trace(dataclasses.replace(second, timing={}))
-
-
-def test_another_seed_differs(trace):
-    other = trace_spec(spec(seed=7))
-    assert without_timing(other) != without_timing(trace)
-    assert dump_topology(other) | {"op_us": None} == dump_topology(trace) | {"op_us": None}
-    assert other.loss != trace.loss
 
 
 def test_the_topology_is_the_dump_without_its_numbers(trace, body):
@@ -177,6 +128,9 @@ def test_the_topology_is_the_dump_without_its_numbers(trace, body):
     assert topology["op_us"] == body["timing"]["op_us"]
     assert dump_topology(dataclasses.replace(trace, timing={}))["op_us"] is None
     assert topology["statistics"] == {"tensor": body["statistics"]["tensor"]}
+    other = trace_spec(spec(seed=7))
+    assert dump_topology(other) | {"op_us": None} == dump_topology(trace) | {"op_us": None}
+    assert other.loss != trace.loss
 
 
 @pytest.mark.parametrize(
@@ -191,19 +145,6 @@ def test_a_loss_that_is_no_json_number(trace, value, written):
     again = load(dumped).loss
     assert again == value or (math.isnan(value) and math.isnan(again))
     assert dump_trace(load(dumped)) == dumped
-
-
-def test_a_dump_holds_no_nan_literal():
-    dumped = dump_trace(trace_spec(ModelSpec.parse({"preset": "deep-exploding"})))
-
-    def refuse(constant):
-        pytest.fail(f"{constant} is not JSON")
-
-    body = json.loads(dumped, parse_constant=refuse)
-    assert body["loss"] == "NaN"
-    row = body["statistics"]["tensor"].index(next(t["id"] for t in body["tensors"] if t["name"] == "out"))
-    assert body["statistics"]["mean"][row] is None
-    assert body["statistics"]["nan"][row] == body["statistics"]["n"][row]
 
 
 def test_load_takes_bytes_text_and_a_file(trace, tmp_path):
@@ -227,32 +168,14 @@ def test_a_bad_dump_is_refused_and_the_place_named(name, body):
         assert "999" in error.value.message
 
 
-@pytest.mark.parametrize("where", TOO_LARGE)
-def test_a_number_that_no_float_holds_is_refused_and_the_place_named(where, body):
-    with pytest.raises(DumpError, match="the number is too large") as error:
-        load(too_large(where, body))
-    assert error.value.field == where
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        (
-            "another schema",
-            'schema: graph dumps of schema "chainrule.trace/1" are read here, but it is "chainrule.trace/2"',
-        ),
-        ("no schema", 'schema: graph dumps of schema "chainrule.trace/1" are read here, but there is none'),
-        ("a missing field", "ops[2].name: is missing"),
-        ("a surplus field", "modules[0].colour: is not a field of the schema"),
-        ("a list that is none", "ops: an object is not a list"),
-        ("an op that is none", "ops[1]: null is not an object"),
-        ("a wrong type", 'tensors[1].shape: "big" is not a list'),
-        ("a wrong type in a list", "tensors[1].shape[0]: 1.5 is not an integer"),
-        ("an input that is no text", "ops[0].inputs[0]: 7 is not text"),
-        ("a wrong phase", 'ops[0].phase: "up" is none of forward, backward'),
-        ("negative flops", "ops[0].flops: -1 is not an integer from 0 on"),
-        ("a loss that is no number", 'loss: "nan" is neither a number, "NaN", "Infinity", "-Infinity" nor null'),
-        ("a text in a column", 'statistics.n[0]: "many" is not an integer'),
+        ("another schema", "schema: Input should be 'chainrule.trace/1', not \"chainrule.trace/2\""),
+        ("a missing field", "ops[2].name: Field required"),
+        ("a wrong type", 'tensors[1].shape: Input should be a valid list, not "big"'),
+        ("negative flops", "ops[0].flops: Input should be greater than or equal to 0, not -1"),
+        ("a loss that is no number", 'loss: Input should be a valid number, not "nan"'),
     ],
 )
 def test_the_message_of_a_bad_dump(name, says, body):
@@ -263,20 +186,20 @@ def test_the_message_of_a_bad_dump(name, says, body):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("content", "says"),
     [
-        ("", "this is not JSON: .*: line 1 column 1 "),
-        ('{"loss": NaN}', "this is not JSON: .*: line 1 column 10 "),
-        ('{\n  "schema": 1,\n  "ops" [\n]}', "this is not JSON: .*: line 3 column 9 "),
-        ('{"a": 1,}', "this is not JSON: .*: line 1 column 8 "),
-        ("{} x", "this is not JSON: .*: line 1 column 4 "),
+        *((content, "") for content in NO_DUMPS),
         (b"\xff\xfe", "this is not JSON: .* UTF-8"),
-        ('{"spec":' + "[" * 200_000, "what stands here is more than 100 levels deep"),
+        ('{\n  "schema": 1,\n  "ops" [\n]}', "this is not JSON: .*: line 3 column 9 "),
+        ('{"loss": 1e400}', "this is not JSON: .*: line 1 column 10 "),
+        ('{"spec":' + "[" * 200_000, "this is not JSON: depth limit exceeded: line 1 "),
     ],
+    ids=lambda text: str(text)[:20],
 )
-def test_a_text_that_is_not_json_is_refused_with_its_place(text, says):
-    with pytest.raises(DumpError, match=rf"not a graph dump of schema chainrule\.trace/1: {says}"):
-        load(text)
+def test_a_text_that_is_no_dump_is_refused_with_its_place(content, says):
+    with pytest.raises(DumpError, match=rf"^not a graph dump of schema chainrule\.trace/1: .*{says}") as error:
+        load(content)
+    assert error.value.status == 422
 
 
 def test_a_cycle_is_listed_in_order(body):
@@ -286,19 +209,10 @@ def test_a_cycle_is_listed_in_order(body):
 
 
 def test_a_long_cycle_needs_no_recursion_and_names_a_few(body):
-    op, tensor = body["ops"][0], body["tensors"][0]
-    count = 3_000
-    body |= {
-        "ops": [op | {"id": f"n{i}", "inputs": [f"t{(i - 1) % count}"], "outputs": [f"t{i}"]} for i in range(count)],
-        "tensors": [tensor | {"id": f"t{i}", "producer": f"n{i}", "consumers": []} for i in range(count)],
-        "saved": [],
-        "layers": [],
-        "statistics": {name: [] for name in body["statistics"]}
-        | {"histogram": {"bins": 64, "low": [], "high": [], "counts": []}},
-    }
-    with pytest.raises(DumpError) as error:
+    module = body["modules"][0]
+    body["modules"] = [module | {"id": f"m{row}", "parent": f"m{(row + 1) % 3000}"} for row in range(3000)]
+    with pytest.raises(DumpError, match="3000 in all") as error:
         load(json.dumps(body))
-    assert "3000 in all" in error.value.message
     assert len(error.value.message) < 200
 
 
@@ -307,14 +221,6 @@ def test_hostile_names_are_names(body):
     again = load(json.dumps(body))
     assert [tensor.id for tensor in again.tensors[: len(EVIL_NAMES)]] == list(EVIL_NAMES)
     assert json.loads(dump_trace(again)) == body
-
-
-@pytest.mark.parametrize("content", [*NO_DUMPS, b"\xff\xfe", b"\x00"])
-def test_a_file_that_is_no_dump_is_refused(content):
-    with pytest.raises(DumpError) as error:
-        load(content)
-    assert "chainrule.trace/1" in error.value.message
-    assert error.value.status == 422
 
 
 def decode(encoded):
@@ -361,15 +267,9 @@ def test_the_flags_of_a_frame(trace):
     assert decode(frame(exploded, 1, 1, 0.0))[5] == 0
 
 
-def test_a_frame_of_an_empty_trace():
-    made = record_nothing()
-    *_, columns, histogram = decode(frame(made, 2**32 - 1, 1, 0.0))
-    assert len(columns["n"]) == 0
-    assert histogram.shape == (0, BINS)
-
-
-def test_float64_reaches_the_reader_whole():
-    """float32 would turn 1e50 into Inf."""
-    values = trace_model(torch.relu, torch.tensor([1e50, 2e50], dtype=torch.float64))
-    *_, columns, _ = decode(frame(values, 1, 1, 0.0))
-    assert columns["max"].max() == 2e50
+def test_frames_at_the_bounds():
+    *_, columns, histogram = decode(frame(record_nothing(), 2**32 - 1, 1, 0.0))
+    assert (len(columns["n"]), histogram.shape) == (0, (0, BINS))
+    # float32 would turn 1e50 into Inf.
+    *_, columns, _ = decode(frame(trace_model(torch.relu, torch.tensor([1e50], dtype=torch.float64)), 1, 1, 0.0))
+    assert columns["max"].max() == 1e50

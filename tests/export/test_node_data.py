@@ -3,8 +3,7 @@ import json
 
 import pytest
 
-from chainrule.export.model_explorer import to_model_explorer
-from chainrule.export.node_data import NODE_STATISTICS, to_node_data
+from chainrule.export.model_explorer import NODE_STATISTICS, to_model_explorer, to_node_data
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 

@@ -5,7 +5,6 @@ Each entry says how to spoil the body of a good dump of several layers, and the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -182,22 +181,6 @@ def bad(name: str, body: Body) -> str:
     where = where.format(**counts, last=len(body["ops"]) - 1, outputs=len(body["ops"][1]["outputs"]))
     spoil(body)
     return where
-
-
-TOO_LARGE = {
-    "loss": put("loss", to="@"),
-    "statistics.mean[1]": put("statistics", "mean", 1, to="@"),
-    "statistics.histogram.low[0]": put("statistics", "histogram", "low", 0, to="@"),
-    "environment.x.y[1]": put("environment", to={"x": {"y": [0, "@"]}}),
-    "ops[1].attributes.scale": put("ops", 1, "attributes", to={"scale": "@"}),
-}
-"""Place → how to put "@" there, for a number beyond float64's: JSON can have it, a float cannot."""
-
-
-def too_large(where: str, body: Body) -> str:
-    """The text of a dump with 1e400 at a place."""
-    TOO_LARGE[where](body)
-    return json.dumps(body).replace('"@"', "1e400")
 
 
 NO_DUMPS = [

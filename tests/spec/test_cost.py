@@ -98,9 +98,6 @@ def test_matrix_products_and_orthogonal_draws_are_counted_exactly():
     assert flops[2] - 2 * flops[1] + flops[0] == 2 * 100**2 * (6 * 1000 + 3 * FLOPS_PER_VALUE)
     spec = ModelSpec(widths=[500, 500])
     assert estimate_cost(spec.replace(init="orthogonal")).flops == estimate_cost(spec).flops + 4 * 500**3
-    spec = ModelSpec(widths="300x4", batch=500)
-    recorded = sum(op.flops for op in trace_spec(spec).ops)
-    assert recorded <= estimate_cost(spec).flops <= 1.1 * recorded
 
 
 @pytest.mark.parametrize("form", FORMATS)

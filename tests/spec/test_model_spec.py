@@ -11,7 +11,6 @@ from spec_strategies import specs
 from chainrule.errors import SpecError
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME, SPEC_KEYS
-from chainrule.spec.model_spec import read_query
 from chainrule.spec.programs import MAX_DEPTH
 from chainrule.spec.values import number_text, widths_text
 
@@ -24,6 +23,30 @@ def rejected(query: str) -> SpecError:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    ("query", "canonical"),
+    [
+        (
+            "seed=7&scale=1.50&activation=relu&widths=100,100,100,1&bias=false",
+            "widths=100x3,1&scale=1.5&bias=false&seed=7",
+        ),
+        (
+            "program=mlp&preset=deep-relu&scale=0.2&widths=100%2C1",
+            "widths=100,1&last_activation=true&init=standard_normal&scale=0.2&bias=false",
+        ),
+        (f"widths=1x{MAX_DEPTH + 1}", f"widths=1x{MAX_DEPTH + 1}"),
+        ("program=neuron&widths=3,1", "program=neuron"),
+        ("widths=2,1&seed=1&program=neuron", "program=neuron&widths=2,1&seed=1"),
+        ("program=matmul&rung=@&batch=200", "program=matmul&rung=@&batch=200"),
+        ("program=mul_constant&constant=-0.50", "program=mul_constant&constant=-0.5"),
+        ("program=exp&widths=100", "program=exp&widths=100"),
+    ],
+)
+def test_the_canonical_query_has_the_changed_keys_in_order(query, canonical):
+    assert ModelSpec.from_query(query).query() == canonical
+    assert ModelSpec.from_query(canonical) == ModelSpec.from_query(query)
+
+
 def test_the_default_is_the_chapter_s_model():
     spec = ModelSpec()
     assert spec.widths == (100, 50, 1)
@@ -31,6 +54,9 @@ def test_the_default_is_the_chapter_s_model():
     assert (spec.activation, spec.init, spec.loss, spec.batch) == ("relu", "kaiming_normal", "mse", 200)
     assert ModelSpec.from_query("") == spec
     assert spec.query() == ""
+    assert str(ModelSpec(bias_std="-0").bias_std) == "0.0"
+    with pytest.raises(ValueError, match="frozen"):
+        spec.seed = 1
 
 
 def test_the_table_and_the_model_have_the_same_keys_and_defaults():
@@ -55,52 +81,9 @@ def test_widths_are_read_with_repetitions(text, value):
     assert widths_text(value) == text.replace("3x1", "3")
 
 
-def test_texts_and_json_values_are_equal():
-    text = ModelSpec.from_query(
-        "widths=8,4x2,3&activation=tanh&last_activation=true&init=orthogonal&scale=1.5&bias=true&bias_std=0.25"
-        "&style=module&loss=cross_entropy&batch=16&seed=9223372036854775807&dtype=float64&device=cuda"
-    )
-    values = ModelSpec.parse(
-        {
-            "widths": [8, 4, 4, 3],
-            "activation": "tanh",
-            "last_activation": True,
-            "init": "orthogonal",
-            "scale": 1.5,
-            "bias": True,
-            "bias_std": 0.25,
-            "style": "module",
-            "loss": "cross_entropy",
-            "batch": 16,
-            "seed": 2**63 - 1,
-            "dtype": "float64",
-            "device": "cuda",
-        }
-    )
-    assert text == values
-    assert hash(text) == hash(values)
-
-
-def test_the_canonical_query_has_the_changed_keys_in_order():
-    spec = ModelSpec.from_query("seed=7&scale=1.50&activation=relu&widths=100,100,100,1&bias=false")
-    assert spec.query() == "widths=100x3,1&scale=1.5&bias=false&seed=7"
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (1.0, "1"),
-        (0.1, "0.1"),
-        (10000.0, "10000"),
-        (0.0001, "0.0001"),
-        (1.6667, "1.6667"),
-        (1e-5, "0.00001"),
-        (1e-6, "0.000001"),
-        (1e-7, "1e-7"),
-        (2.5e-9, "2.5e-9"),
-        (1e30, "1e+30"),
-        (12, "12"),
-    ],
+    [(1.0, "1"), (0.1, "0.1"), (1e-6, "0.000001"), (1e-7, "1e-7"), (2.5e-9, "2.5e-9"), (1e30, "1e+30"), (12, "12")],
 )
 def test_numbers_are_written_as_javascript_writes_them(value, text):
     assert number_text(value) == text
@@ -112,24 +95,6 @@ def test_as_dict_has_every_key_of_the_program():
     assert list(values) == [key.name for key in SPEC_KEYS if key.name not in ("rung", "constant")]
     assert values["widths"] == "100x51"
     assert ModelSpec.parse(values) == ModelSpec(widths="100x51")
-
-
-def test_replace_checks_its_values():
-    assert ModelSpec().replace(scale="2").scale == 2.0
-    with pytest.raises(SpecError, match="scale"):
-        ModelSpec().replace(scale=0)
-
-
-def test_a_spec_is_immutable():
-    with pytest.raises(ValueError, match="frozen"):
-        ModelSpec().seed = 1
-
-
-def test_a_preset_is_expanded_first_and_overridden():
-    spec = ModelSpec.from_query("seed=7&preset=deep-relu&scale=0.2")
-    assert spec.widths == (100,) * 51
-    assert (spec.last_activation, spec.bias, spec.scale, spec.seed) == (True, False, 0.2, 7)
-    assert "preset" not in spec.query()
 
 
 @settings(max_examples=200, deadline=None)
@@ -148,27 +113,19 @@ def test_every_spec_is_read_back_from_its_query_and_its_dict(spec, seed, scale, 
     ("query", "field", "parts"),
     [
         ("scale=abc", "scale", ["'abc'", "0.0001", "10000"]),
-        ("scale=0", "scale", ["'0'", "0.0001"]),
-        ("scale=nan", "scale", ["'nan'"]),
-        ("scale=inf", "scale", ["'inf'"]),
-        ("scale=1e999", "scale", ["'1e999'"]),
-        ("scale=1_0", "scale", ["'1_0'"]),
-        ("scale=", "scale", ["''"]),
+        *((f"scale={text}", "scale", [f"'{text}'"]) for text in ("0", "nan", "inf", "1e999", "1_0", "")),
         ("batch=1.5", "batch", ["'1.5'", "integer"]),
         ("batch=0", "batch", ["'0'", "from 1"]),
-        ("batch=-3", "batch", ["'-3'"]),
         ("batch=\N{ARABIC-INDIC DIGIT THREE}", "batch", ["integer"]),
         ("seed=-1", "seed", ["'-1'", "from 0"]),
         ("seed=9223372036854775808", "seed", ["9223372036854775808", "9223372036854775807"]),
         ("bias=yes", "bias", ["'yes'", "true or false"]),
-        ("activation=RELU", "activation", ["'RELU'", "gelu"]),
         ("init=kaimin_normal", "init", ["'kaimin_normal'", "did you mean 'kaiming_normal'?"]),
-        ("dtype=int8", "dtype", ["'int8'", "bfloat16"]),
         ("device=tpu", "device", ["'tpu'", "cpu, cuda"]),
         ("widths=100", "widths", ["'100'", "2 to"]),
-        ("widths=", "widths", ["''"]),
         ("widths=0,1", "widths", ["'0,1'", "0 is out of range"]),
         ("widths=100,,1", "widths", ["'100,,1'"]),
+        (f"widths=1x{MAX_DEPTH + 2}", "widths", ["10001 integers"]),
         ("widths=100x0,1,1", "widths", ["100x0"]),
         ("widths=100,1.5", "widths", ["'1.5'"]),
         ("widths=99999999999,1", "widths", ["99999999999"]),
@@ -179,6 +136,16 @@ def test_every_spec_is_read_back_from_its_query_and_its_dict(spec, seed, scale, 
         ("bias_std=0.1&init=torch_default", "bias_std", ["0.1", "torch_default"]),
         ("bias_std=10.5", "bias_std", ["'10.5'", "from 0 to 10"]),
         ("seed=1&seed=2", "seed", ["twice", "'1'", "'2'"]),
+        ("program=perceptron", "program", ["'perceptron'", "mlp, neuron, matmul"]),
+        ("program=exp&widths=5,5", "widths", ["'5,5'", "one integer from 1"]),
+        ("program=exp&widths=5x2", "widths", ["'5x2'", "one integer"]),
+        ("program=matmul&widths=3", "widths", ["'3'", "2 integers", "2 are needed"]),
+        ("program=neuron&widths=65,1", "widths", ["'65,1'", "from 1 to 64", "65 is out of range"]),
+        ("program=neuron&widths=3,2", "widths", ["'3,2'", "ends in 2", "last width is 1"]),
+        ("program=matmul&rung=loop", "rung", ["'loop'", "did you mean 'loops'?"]),
+        ("program=mul_constant&constant=nan", "constant", ["'nan'", "from -1000000 to 1000000"]),
+        ("program=neuron&init=torch_default&bias_std=0.1", "bias_std", ["torch_default"]),
+        ("program=exp&preset=deep-relu", "program", ["'exp'", "preset=deep-relu", "mlp"]),
     ],
 )
 def test_the_error_of_a_bad_value_names_key_value_and_allowed_values(query, field, parts):
@@ -197,42 +164,30 @@ def test_an_unknown_key_suggests_the_closest():
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("key", "value"),
     [
-        {"widths": [True, 1]},
-        {"widths": [2.0, 1]},
-        {"widths": ["3", "1"]},
-        {"widths": {"0": 1}},
-        {"widths": None},
-        {"scale": True},
-        {"scale": [1]},
-        {"scale": float("nan")},
-        {"scale": 10**400},
-        {"seed": 10**5000},
-        {"batch": 3.0},
-        {"batch": False},
-        {"bias": 1},
-        {"bias": "True"},
-        {"seed": None},
-        {"activation": ["relu"]},
-        {"preset": 3},
-        {"preset": ["randn"]},
+        *(("widths", value) for value in ([True, 1], [2.0, 1], None)),
+        *(("scale", value) for value in (True, float("nan"), 10**400)),
+        *(("bias", value) for value in (1, "True")),
+        ("seed", 10**5000),
+        ("batch", 3.0),
+        ("activation", ["relu"]),
+        ("preset", 3),
     ],
+    ids=lambda value: str(type(value)),
 )
-def test_json_values_of_the_wrong_type_are_refused(values):
+def test_json_values_of_the_wrong_type_are_refused(key, value):
     with pytest.raises(SpecError) as caught:
-        ModelSpec.parse(values)
-    assert caught.value.field == next(iter(values))
+        ModelSpec.parse({key: value})
+    assert caught.value.field == key
 
 
 @pytest.mark.parametrize(
     "query",
     [
         "widths=100x999999999",
-        "widths=" + ",".join(["1x9999"] * 50),
         "widths=" + "1," * 200_000,
         "scale=" + "9" * 100_000,
-        "seed=" + "9" * 100_000,
         "a" * 100_000 + "=1",
         "preset=" + "deep-" * 20_000,
         "&".join(f"k{i}=1" for i in range(5000)),
@@ -248,17 +203,3 @@ def test_the_error_of_a_huge_query_takes_little_memory(query):
     # A few copies of the query, but nothing is expanded.
     assert peak < 200_000 + 10 * len(query)
     assert len(error.message) < 600
-
-
-def test_the_deepest_spec():
-    assert ModelSpec(widths=f"1x{MAX_DEPTH + 1}").depth == MAX_DEPTH
-    assert rejected(f"widths=1x{MAX_DEPTH + 2}").field == "widths"
-
-
-def test_minus_zero_is_zero():
-    assert ModelSpec(bias_std=-0.0).query() == ""
-    assert str(ModelSpec(bias_std="-0").bias_std) == "0.0"
-
-
-def test_a_query_is_decoded_once():
-    assert read_query("widths=100%2C1&preset=") == {"widths": "100,1", "preset": ""}

@@ -13,24 +13,11 @@ EVERY = pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.nam
 
 @EVERY
 def test_a_preset_is_well_formed(preset):
-    assert PRESET_BY_NAME[preset.name] is preset
-    assert preset.title
-    assert preset.theory
-    assert preset.printed
-    assert preset.note.endswith(".")
     spec, default = ModelSpec.parse({"preset": preset.name}), ModelSpec()
     assert ModelSpec.from_query(spec.query()) == spec
-    assert {name for name in ModelSpec.model_fields if getattr(spec, name) != getattr(default, name)} == set(
-        preset.spec
-    )
-    assert (spec.batch, spec.dtype, spec.seed) == (200, "float32", 42)
-    if preset.name.startswith("deep-"):
-        assert (spec.widths, spec.bias, preset.focus) == ((100,) * 51, False, "out")
-    else:
-        assert preset.focus in ("l1", "l2")
+    changed = {name for name in ModelSpec.model_fields if getattr(spec, name) != getattr(default, name)}
+    assert changed == set(preset.spec)
     assert preset.statistic in {*preset.band, "nan"}
-    with pytest.raises(TypeError):
-        preset.spec["seed"] = "1"
 
 
 @cache
@@ -65,44 +52,6 @@ def test_twenty_seeds_are_about_the_band(preset):
         values = [figures[name] for figures in measured]
         assert low <= statistics.median(values) <= high, (name, values)
         assert sum(low <= value <= high for value in values) >= 0.8 * len(values), (name, values)
-
-
-# The figures of the chapter's table, repeated here so that a change of a preset's band fails.
-REFERENCE = {
-    "randn": {"std": (9.66, 10.34)},
-    "scaled": {"std": (0.966, 1.034)},
-    "scaled-relu": {"mean": (0.379, 0.419), "std": (0.562, 0.607)},
-    "kaiming-relu": {"mean": (0.536, 0.592), "std": (0.794, 0.859)},
-    "deep-exploding": {"first_inf_layer": (37, 39), "first_nan_layer": (38, 40)},
-    "deep-vanishing": {"zero_fraction": (1.0, 1.0), "std": (0.0, 0.0)},
-    "deep-linear": {"std": (0.56, 1.69)},
-    "deep-relu": {"std": (2.7e-9, 6.6e-8)},
-    "deep-kaiming": {"std": (0.089, 2.22)},
-}
-
-
-def test_the_bands_are_the_reference():
-    assert {preset.name: dict(preset.band) for preset in PRESETS} == REFERENCE
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "statistic", "median", "spread"),
-    [
-        ("randn", "std", 10.0, 1.01),
-        ("scaled-relu", "mean", 0.3989, 1.03),
-        ("scaled-relu", "std", 0.5838, 1.02),
-        ("kaiming-relu", "mean", 0.5642, 1.03),
-        ("kaiming-relu", "std", 0.8256, 1.02),
-        ("deep-linear", "std", 0.922, 1.35),
-        ("deep-kaiming", "std", 0.450, 1.9),
-        ("deep-relu", "std", 0.450 / 2**25, 1.9),
-    ],
-)
-def test_the_median_over_seeds_is_that_of_theory(name, statistic, median, spread):
-    """`spread` is three standard errors of the median of twenty, 1.25 σ/√20 each, as a factor."""
-    values = [measure(name, seed)[statistic] for seed in SEEDS]
-    assert median / spread <= statistics.median(values) <= median * spread
 
 
 @pytest.mark.parametrize(("scale", "expected"), [(0.09, 0.00515), (0.095, 0.0769), (0.105, 11.47), (0.11, 117.4)])

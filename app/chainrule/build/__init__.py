@@ -1,12 +1,4 @@
-"""spec → model: draws the tensors, assembles the program, names everything.
-
-draws.py     every tensor, each from its own generator
-model.py     `BuiltModel`: a model ready to run, and the names of its parts
-mlp.py       the net, in the chapter's five styles
-programs.py  every other program: one construct of the chapter each
-rescaled.py  a net that takes one scale after another, in the same memory
-redraw.py    parameters of a user's model, drawn again
-"""
+"""spec → model: draws the tensors, assembles the program, names everything."""
 
 from __future__ import annotations
 

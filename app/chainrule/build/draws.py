@@ -23,13 +23,17 @@ CACHED_DRAWS = 256
 BaseDraw = Callable[[tuple[int, ...], Generator], Tensor]
 
 
-def base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
-    """The draw of unit size behind the tensor `name`: float32, on the CPU; read-only, because it is shared."""
+def _base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
+    """The draw of unit size behind the tensor `name`: float32, on the CPU; read-only, because it may be cached."""
     stopping.check()  # a large draw takes as long as a layer of the pass, an orthogonal one longer
     return base(shape, generator_for(seed, name))
 
 
-_cached_base_draw = lru_cache(maxsize=CACHED_DRAWS)(base_draw)
+_cached_base_draw = lru_cache(maxsize=CACHED_DRAWS)(_base_draw)
+
+
+def _shared_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
+    return (_cached_base_draw if prod(shape) <= CACHED_ELEMENTS else _base_draw)(seed, name, base, shape)
 
 
 def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
@@ -59,11 +63,6 @@ def draw_leaf(spec: ModelSpec, name: str, base: BaseDraw, shape: tuple[int, ...]
     # Multiplied even by 1, which copies: the cached tensor must not leave this module.
     scaled = _shared_draw(spec.seed, name, base, shape) * factor
     return scaled.to(device=spec.device, dtype=getattr(torch, spec.dtype))
-
-
-def _shared_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
-    """The base draw, from the cache if it is small; read-only."""
-    return (_cached_base_draw if prod(shape) <= CACHED_ELEMENTS else base_draw)(seed, name, base, shape)
 
 
 def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:

@@ -73,21 +73,6 @@ def build_matmul(spec: ModelSpec) -> BuiltModel:
     return _built(product, leaves, {"matmul": "c", "loss": "loss"}, roles={"a": "input", "b": "input"})
 
 
-def build_exp(spec: ModelSpec) -> BuiltModel:
-    """The exponential of x (batch, n)."""
-    return _elementwise(spec, Exp)
-
-
-def build_mul_constant(spec: ModelSpec) -> BuiltModel:
-    """The product of x (batch, n) with the spec's constant."""
-    return _elementwise(spec, MulConstant, spec.constant)
-
-
-def build_my_relu(spec: ModelSpec) -> BuiltModel:
-    """The rectified linear unit of x (batch, n)."""
-    return _elementwise(spec, MyRelu)
-
-
 def build_two_outputs(spec: ModelSpec) -> BuiltModel:
     """Sine and cosine of x (batch, n), the two outputs of one Function."""
 
@@ -99,21 +84,6 @@ def build_two_outputs(spec: ModelSpec) -> BuiltModel:
 
     outputs = {"SinCos.sin": "sines", "SinCos.cos": "cosines", "loss": "loss"}
     return _built(sines_and_cosines, _input(spec), outputs)
-
-
-def build_linear_function(spec: ModelSpec) -> BuiltModel:
-    """A linear layer of x (batch, n_in) as a Function written in Python."""
-    return _linear(spec, LinearFunction)
-
-
-def build_linear_cpp(spec: ModelSpec) -> BuiltModel:
-    """A linear layer of x (batch, n_in) as a Function whose two passes are in C++.
-
-    Raises:
-        MissingExtraError: see `check_program`.
-    """
-    check_program(spec)
-    return _linear(spec, LinearCpp)
 
 
 def check_program(spec: ModelSpec) -> None:
@@ -141,12 +111,12 @@ def check_program(spec: ModelSpec) -> None:
 PROGRAM_BUILDERS: Mapping[str, Callable[[ModelSpec], BuiltModel]] = {
     "neuron": build_neuron,
     "matmul": build_matmul,
-    "exp": build_exp,
-    "mul_constant": build_mul_constant,
-    "my_relu": build_my_relu,
-    "linear_function": build_linear_function,
+    "exp": lambda spec: _elementwise(spec, Exp),
+    "mul_constant": lambda spec: _elementwise(spec, MulConstant, spec.constant),
+    "my_relu": lambda spec: _elementwise(spec, MyRelu),
+    "linear_function": lambda spec: _linear(spec, LinearFunction),
     "two_outputs": build_two_outputs,
-    "linear_cpp": build_linear_cpp,
+    "linear_cpp": lambda spec: _linear(spec, LinearCpp),
 }
 """Builds each program of a spec besides the net."""
 
@@ -162,6 +132,7 @@ def _elementwise(spec: ModelSpec, function: type[Function], *constants: float) -
 
 
 def _linear(spec: ModelSpec, function: type[Function]) -> BuiltModel:
+    check_program(spec)
     leaves = {**_input(spec), "w": draw_weight(spec, "w", spec.n_in, spec.n_out).t().contiguous()}
     if spec.bias:
         leaves["b"] = draw_bias(spec, "b", spec.n_in, spec.n_out)

@@ -7,11 +7,10 @@ one length. `tests/shared/bad_dumps.py` lists a bad dump for each check.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -39,13 +38,6 @@ REFERENCES: Mapping[str, Mapping[str, str]] = {
 """The fields that hold ids, part by part, and the kind of part that each refers to."""
 
 
-class Identified(Protocol):
-    """Any part with an id."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-
-
 def check_dump(dump: TraceDump) -> None:
     """Check what the schema leaves open.
 
@@ -64,13 +56,15 @@ def check_dump(dump: TraceDump) -> None:
     _check_statistics(dump.statistics, tensors)
 
     producers = [None if tensor.producer is None else ops[tensor.producer] for tensor in dump.tensors]
-    _check_circles("ops", dump.ops, "needs what it makes itself", lambda op: (producers[tensors[i]] for i in op.inputs))
+    makers = ([producers[tensors[name]] for name in op.inputs] for op in dump.ops)
+    _check_circles("ops", dump.ops, "needs what it makes itself", makers)
     for kind, name, index, says in (
         ("modules", "parent", modules, "stands inside itself"),
         ("ops", "twin", ops, "is its own twin"),
         ("tensors", "gradient_of", tensors, "is its own gradient"),
     ):
-        _check_circles(kind, getattr(dump, kind), says, _follow(name, index))
+        parts = getattr(dump, kind)
+        _check_circles(kind, parts, says, ([index.get(getattr(part, name))] for part in parts))
     _check_agreement(dump, ops, tensors)
 
 
@@ -83,17 +77,17 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
         for place, name in enumerate(op.outputs):
             where = f"ops[{row}].outputs[{place}]"
             if name in maker:
-                _fail(where, f"the tensor {_shown(name)} is an output of ops[{maker[name]}] already")
+                _fail(where, f"the tensor {shown_json(name)} is an output of ops[{maker[name]}] already")
             maker[name] = row
             producer = dump.tensors[tensors[name]].producer
             if producer != op.id:
-                names = "no producer" if producer is None else f"{_shown(producer)} as its producer"
-                _fail(where, f"the tensor {_shown(name)} names {names}")
+                names = "no producer" if producer is None else f"{shown_json(producer)} as its producer"
+                _fail(where, f"the tensor {shown_json(name)} names {names}")
         for place, name in enumerate(op.inputs):
             if op.id not in readers[tensors[name]]:
                 _fail(
                     f"ops[{row}].inputs[{place}]",
-                    f"the tensor {_shown(name)} does not name this op as one that reads it",
+                    f"the tensor {shown_json(name)} does not name this op as one that reads it",
                 )
         reads.append(set(op.inputs))
         # Code that is itself differentiated has backward ops whose twins are backward ops.
@@ -101,17 +95,21 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
             _fail(f"ops[{row}].twin", "only a backward op has a twin")
     for row, tensor in enumerate(dump.tensors):
         if tensor.producer is not None and tensor.id not in maker:
-            _fail(f"tensors[{row}].producer", f"the op {_shown(tensor.producer)} does not have it among its outputs")
+            _fail(
+                f"tensors[{row}].producer", f"the op {shown_json(tensor.producer)} does not have it among its outputs"
+            )
         for place, name in enumerate(tensor.consumers):
             if tensor.id not in reads[ops[name]]:
-                _fail(f"tensors[{row}].consumers[{place}]", f"the op {_shown(name)} does not have it among its inputs")
+                _fail(
+                    f"tensors[{row}].consumers[{place}]", f"the op {shown_json(name)} does not have it among its inputs"
+                )
 
 
-def _index(kind: str, parts: Sequence[Identified]) -> dict[str, int]:
+def _index(kind: str, parts: Sequence[Any]) -> dict[str, int]:
     index: dict[str, int] = {}
     for row, part in enumerate(parts):
         if part.id in index:
-            _fail(f"{kind}[{row}].id", f"the id {_shown(part.id)} is that of {kind}[{index[part.id]}] already")
+            _fail(f"{kind}[{row}].id", f"the id {shown_json(part.id)} is that of {kind}[{index[part.id]}] already")
         index[part.id] = row
     return index
 
@@ -120,24 +118,16 @@ def _check_ids(noun: str, known: Mapping[str, int], where: str, value: str | Seq
     """Check that an id, or each of a list of ids, exists."""
     if isinstance(value, str):
         if value not in known:
-            _fail(where, f"the {noun} {_shown(value)} does not exist")
+            _fail(where, f"the {noun} {shown_json(value)} does not exist")
     elif value is not None:
         for place, identifier in enumerate(value):
             if identifier not in known:
                 _check_ids(noun, known, f"{where}[{place}]", identifier)
 
 
-def _follow(name: str, index: Mapping[str, int]) -> Callable[[Any], Iterable[int | None]]:
-    """How to get from a part to the one that its field names."""
-    return lambda part: (index.get(getattr(part, name)),)
-
-
-def _check_circles(
-    kind: str, parts: Sequence[Identified], says: str, before: Callable[[Any], Iterable[int | None]]
-) -> None:
-    """Check that no part depends on itself; `before` gives the rows of the parts that one depends on."""
-    needs = ([each for each in before(part) if each is not None] for part in parts)
-    rows = {row: found for row, found in enumerate(needs) if found}
+def _check_circles(kind: str, parts: Sequence[Any], says: str, needs: Iterable[Iterable[int | None]]) -> None:
+    """Check that no part depends on itself; `needs` has for each part the rows of those before it."""
+    rows = {row: found for row, ids in enumerate(needs) if (found := [each for each in ids if each is not None])}
     try:
         TopologicalSorter(rows).prepare()
     except CycleError as error:
@@ -145,7 +135,7 @@ def _check_circles(
     else:
         return
     first = circle.index(min(circle))
-    names = [_shown(parts[row].id) for row in (circle[first:] + circle[:first])[:MAX_NAMED]]
+    names = [shown_json(parts[row].id) for row in (circle[first:] + circle[:first])[:MAX_NAMED]]
     more = f" → … ({len(circle)} in all)" if len(circle) > MAX_NAMED else ""
     path = f"a cycle: {' → '.join(names)}{more} → {names[0]}"
     _fail(f"{kind}[{circle[first]}]", path if len(circle) > 1 else f"{names[0]} {says}")
@@ -156,7 +146,7 @@ def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) ->
     for row, identifier in enumerate(statistics.tensor):
         _check_ids("tensor", tensors, f"statistics.tensor[{row}]", identifier)
         if identifier in seen:
-            _fail(f"statistics.tensor[{row}]", f"the tensor {_shown(identifier)} has two rows")
+            _fail(f"statistics.tensor[{row}]", f"the tensor {shown_json(identifier)} has two rows")
         seen.add(identifier)
     rows = len(statistics.tensor)
     histogram = statistics.histogram
@@ -170,7 +160,7 @@ def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) ->
             _fail(f"statistics.histogram.counts[{row}]", f"{len(counts)} bins, not {BINS}")
 
 
-def _shown(value: object) -> str:
+def shown_json(value: object) -> str:
     """A value as messages quote it, shortened."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
@@ -179,10 +169,7 @@ def _shown(value: object) -> str:
 
 
 def _fail(where: str, says: str) -> None:
-    raise DumpError(f"{where}: {says}" if where else says, field=where or None)
-
-
-# -------------------------------------------------------------------- text
+    raise DumpError(f"{where}: {says}", field=where)
 
 
 def read_json(content: bytes | str) -> Any:
@@ -194,86 +181,19 @@ def read_json(content: bytes | str) -> Any:
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        problem = str(error)
-    # orjson refuses numbers beyond float64's and deep nesting without a path: json reads them. `int` refuses NaN.
-    try:
-        _check_finite(json.loads(content, parse_constant=int))
-    except RecursionError:
-        _fail("", f"what stands here is more than {MAX_DEPTH} levels deep")
-    except ValueError:
-        pass
-    raise DumpError(f"this is not JSON: {problem}")
-
-
-def _check_finite(value: object) -> None:
-    pending: list[tuple[str, object]] = [("", value)]
-    while pending:
-        where, part = pending.pop()
-        if isinstance(part, float) and not math.isfinite(part):
-            _fail(where.lstrip("."), "the number is too large")
-        elif isinstance(part, dict):
-            pending += [(f"{where}.{key}", inner) for key, inner in part.items()]
-        elif isinstance(part, list):
-            pending += [(f"{where}[{place}]", inner) for place, inner in enumerate(part)]
-
-
-# -------------------------------------------------------------------- form
+        raise DumpError(f"this is not JSON: {error}") from None
 
 
 def _check_depth(dump: TraceDump) -> None:
-    places: list[tuple[str, object]] = [(name, getattr(dump, name)) for name in ("spec", "environment", "timing")]
-    places += [(f"ops[{row}].attributes", op.attributes) for row, op in enumerate(dump.ops)]
-    for where, free in places:
-        level, depth = [free], 0
-        while level := [
-            inner
-            for part in level
-            if isinstance(part, (dict, list))
-            for inner in (part.values() if isinstance(part, dict) else part)
-            if isinstance(inner, (dict, list))
-        ]:
-            depth += 1
-            if depth > MAX_DEPTH:
-                _fail(where, f"what stands here is more than {MAX_DEPTH} levels deep")
+    free = [(name, getattr(dump, name)) for name in ("spec", "environment", "timing")]
+    free += [(f"ops[{row}].attributes", op.attributes) for row, op in enumerate(dump.ops)]
+    for where, value in free:
+        if _is_deeper(value, MAX_DEPTH):
+            _fail(where, f"nested more than {MAX_DEPTH} levels deep")
 
 
-def fault_in_words(schema: str, place: str, kind: str, context: Mapping[str, Any], found: object) -> str:
-    """A pydantic error in plain words.
-
-    Args:
-        schema: the name of the schema.
-        place: path of the value, empty for the whole document.
-        kind: pydantic's `type` of the error.
-        context: pydantic's `ctx` of the error.
-        found: the value.
-    """
-    if not place:
-        return f"{_shown(found)} instead of an object"
-    if place == "schema":
-        there = "there is none" if kind == "missing" else f"it is {_shown(found)}"
-        return f'graph dumps of schema "{schema}" are read here, but {there}'
-    if place == "loss" and kind != "missing":
-        return f'{_shown(found)} is neither a number, "NaN", "Infinity", "-Infinity" nor null'
-    if kind == "missing":
-        return "is missing"
-    if kind == "extra_forbidden":
-        return "is not a field of the schema"
-    if kind == "literal_error":
-        return f"{_shown(found)} is none of {str(context.get('expected')).replace(' or ', ', ').replace(chr(39), '')}"
-    if kind == "greater_than_equal":
-        return f"{_shown(found)} is not an integer from {context.get('ge')} on"
-    if kind == "less_than":
-        return f"{_shown(found)} is not below {context.get('lt')}"
-    expected = next((words for start, words in _EXPECTED.items() if kind.startswith(start)), None)
-    return f"{_shown(found)} is not {expected}" if expected else f"{_shown(found)} does not fit: {kind}"
-
-
-_EXPECTED = {
-    "string": "text",
-    "int": "an integer",
-    "float": "a number",
-    "finite_number": "a finite number",
-    "list": "a list",
-    "dict": "an object",
-    "model": "an object",
-}
+def _is_deeper(value: object, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return levels < 0 or any(_is_deeper(part, levels - 1) for part in parts)

@@ -21,25 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from chainrule.diagnose.profile import LayerProfile, Profile, Theory
 from chainrule.diagnose.profile import LayerTheory as LayerVerdict
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
-from chainrule.dump.checks import check_dump, fault_in_words, read_json
+from chainrule.dump.checks import check_dump, read_json, shown_json
 from chainrule.dump.json_values import Number, json_number
 from chainrule.errors import DumpError
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
-from chainrule.trace.graph import (
-    Failure,
-    Fault,
-    FaultKind,
-    Layer,
-    Module,
-    Op,
-    Role,
-    Saved,
-    Snippet,
-    Source,
-    Tensor,
-    Trace,
-)
+from chainrule.trace import graph
+from chainrule.trace.graph import Fault, FaultKind, Role, Trace
 from chainrule.trace.records import Records
 
 SCHEMA = "chainrule.trace/1"
@@ -418,17 +406,15 @@ def parse_dump(content: bytes | str) -> TraceDump:
     # A byte order mark is what editors leave in front.
     content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
     try:
-        raw = read_json(content)
-        parsed = TraceDump.model_validate(raw)
+        parsed = TraceDump.model_validate(read_json(content))
     except DumpError as error:
         raise DumpError(f"not a graph dump of schema {SCHEMA}: {error.message}", field=error.field) from None
     except ValidationError as error:
         # Another schema explains everything else that is found.
-        found = error.errors(include_url=False, include_input=False)
+        found = error.errors(include_url=False)
         first = next((each for each in found if each["loc"] == ("schema",)), found[0])
-        loc = first["loc"][:1] if first["loc"][:1] == ("loss",) else first["loc"]
-        place = _path(loc)
-        says = fault_in_words(SCHEMA, place, first["type"], first.get("ctx", {}), _at(raw, loc))
+        place = "loss" if first["loc"][:1] == ("loss",) else _path(first["loc"])
+        says = first["msg"] if first["type"] == "missing" else f"{first['msg']}, not {shown_json(first['input'])}"
         raise DumpError(
             f"not a graph dump of schema {SCHEMA}: {place or 'the document'}: {says}", field=place or None
         ) from None
@@ -436,40 +422,18 @@ def parse_dump(content: bytes | str) -> TraceDump:
     return parsed
 
 
-def _at(value: Any, loc: tuple[int | str, ...]) -> object:
-    """The value at a place, or None."""
-    for part in loc:
-        try:
-            value = value[part]
-        except (LookupError, TypeError):
-            return None
-    return value
-
-
 def _path(loc: tuple[int | str, ...]) -> str:
     """A place as a path: `ops[12].inputs[0]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
-_CLASSES: Mapping[type[_Part], type] = {
-    SourceDump: Source,
-    SnippetDump: Snippet,
-    ModuleDump: Module,
-    OpDump: Op,
-    TensorDump: Tensor,
-    SavedDump: Saved,
-    LayerDump: Layer,
-    FailureDump: Failure,
-    FaultDump: Fault,
-}
-
-
 def _made(value: Any) -> Any:
-    """A part of a dump as the dataclass of the same fields, and lists as tuples."""
+    """A part of a dump as the dataclass of the same fields, an `OpDump` as an `Op`, and lists as tuples."""
     if isinstance(value, list):
         return tuple(map(_made, value)) if value and isinstance(value[0], _Part) else tuple(value)
     if isinstance(value, _Part):
-        return _CLASSES[type(value)](**{name: _made(field) for name, field in value.__dict__.items()})
+        made = getattr(graph, type(value).__name__.removesuffix("Dump"))
+        return made(**{name: _made(field) for name, field in value.__dict__.items()})
     return value
 
 

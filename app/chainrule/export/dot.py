@@ -20,13 +20,16 @@ LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 def to_dot(trace: Trace) -> str:
     """The graph in Graphviz' language, one statement per line."""
+    made = {output for op in trace.ops if op.phase == "backward" for output in op.outputs}
+    # The tensors that the backward pass makes, and its first gradient.
+    backward = made | {tensor.id for tensor in trace.tensors if tensor.role == "gradient"}
     lines = [
         "digraph trace {",
         "rankdir=LR;",
         'node [fontname="sans-serif", fontsize=10];',
         'edge [arrowsize=0.6, color="#555555"];',
-        *_clusters(trace),
-        *_edges(trace),
+        *_clusters(trace, backward),
+        *_edges(trace, backward),
         "}",
     ]
     return "\n".join(lines) + "\n"
@@ -42,7 +45,7 @@ def quote(text: str) -> str:
     return '"' + LINE_BREAK.sub(r"\\n", escaped) + '"'
 
 
-def _clusters(trace: Trace) -> Iterator[str]:
+def _clusters(trace: Trace, backward: set[str]) -> Iterator[str]:
     """Every node inside its module's cluster. Written without recursion: hierarchies may be deep."""
     children: defaultdict[str | None, list[Module]] = defaultdict(list)
     for module in trace.modules:
@@ -50,7 +53,6 @@ def _clusters(trace: Trace) -> Iterator[str]:
     nodes: defaultdict[str | None, list[str]] = defaultdict(list)
     for op in trace.ops:
         nodes[op.module if op.module in trace.module_by_id else None].append(_op_node(trace, op))
-    backward = _of_the_backward_pass(trace)
     for tensor in trace.tensors:
         color = PARAMETER if tensor.role == "parameter" else BACKWARD if tensor.id in backward else FORWARD
         node = _tensor_node(trace, tensor, color)
@@ -71,13 +73,12 @@ def _clusters(trace: Trace) -> Iterator[str]:
                 yield "}"
 
 
-def _edges(trace: Trace) -> Iterator[str]:
+def _edges(trace: Trace, backward: set[str]) -> Iterator[str]:
     """The edges of reads, writes and saved tensors.
 
     Edges of the backward pass are written in reverse, with the arrow at the tail: Graphviz then lays the pass out from
     right to left. Edges from the forward to the backward pass do not affect the layout.
     """
-    backward = _of_the_backward_pass(trace)
     for op in trace.ops:
         for tensor in op.inputs:
             if tensor not in trace.tensor_by_id:
@@ -101,12 +102,6 @@ def _edges(trace: Trace) -> Iterator[str]:
         reader = backward_of.get(saved.op, saved.op)
         if saved.tensor in trace.tensor_by_id and reader in ops:
             yield f'{quote(saved.tensor)} -> {quote(reader)} [style=dashed, color="{SAVED}", constraint=false];'
-
-
-def _of_the_backward_pass(trace: Trace) -> set[str]:
-    """Ids of the tensors that the backward pass makes, and of its first gradient."""
-    made = {output for op in trace.ops if op.phase == "backward" for output in op.outputs}
-    return made | {tensor.id for tensor in trace.tensors if tensor.role == "gradient"}
 
 
 def _op_node(trace: Trace, op: Op) -> str:

@@ -12,8 +12,7 @@ from chainrule.dump.wire import dump_trace
 from chainrule.errors import RequestError
 from chainrule.export.dot import to_dot
 from chainrule.export.html import to_html
-from chainrule.export.model_explorer import to_model_explorer
-from chainrule.export.node_data import NODE_STATISTICS, to_node_data
+from chainrule.export.model_explorer import NODE_STATISTICS, to_model_explorer, to_node_data
 from chainrule.export.options import invalid_parameter, option
 from chainrule.export.pytorch import pytorch_script
 from chainrule.export.svg import VIEW_OPTIONS, as_wishes, to_svg
@@ -118,7 +117,7 @@ FORMATS: Mapping[str, Format] = {
                 option(
                     "statistic",
                     "std",
-                    "; ".join(f"{name}: {each.doc[:-1]}" for name, each in NODE_STATISTICS.items()) + ".",
+                    "; ".join(f"{name}: {doc[:-1]}" for name, doc in NODE_STATISTICS.items()) + ".",
                     choices=tuple(NODE_STATISTICS),
                 ),
             ),

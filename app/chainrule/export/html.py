@@ -75,8 +75,7 @@ def _shell(*_: int) -> str:
 
 def _data(spec: ModelSpec, dump: dict[str, Any]) -> dict[str, Any]:
     # The defaults, not the environment's settings: the file is independent of its server.
-    settings = Settings.model_construct(**{name: field.default for name, field in Settings.model_fields.items()})
-    return page_data(spec, settings=settings, devices=available_devices(), dump=dump)
+    return page_data(spec, settings=Settings.model_construct(), devices=available_devices(), dump=dump)
 
 
 def _script(path: Path) -> str:

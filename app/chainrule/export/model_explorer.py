@@ -1,4 +1,4 @@
-"""A trace as a graph collection for Google's Model Explorer.
+"""A trace as a graph collection for Google's Model Explorer, and its statistics as node data, a number per node.
 
 Every node has a label and a namespace, a path of groups such as `a/b`; an edge names an output and an input by index,
 as strings. Model Explorer silently drops an edge from an unknown node.
@@ -10,6 +10,7 @@ groups, and the modules are nested groups within them.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from chainrule.trace.graph import Module, Op, Tensor, Trace
@@ -135,3 +136,55 @@ def _attributes(values: Json) -> list[dict[str, str]]:
 def _name(trace: Trace, tensor_id: str) -> str:
     tensor = trace.tensor_by_id.get(tensor_id)
     return tensor.name if tensor else tensor_id
+
+
+# -------------------------------------------------------------------- node data
+
+GRADIENT = ("#fdf7e6", "#f3c66b", "#d9822b", "#8a3ca5")
+"""From the least value to the greatest; the lightness is monotonic, so it is readable without hue."""
+
+NODE_STATISTICS: Mapping[str, str] = {
+    "std": "Standard deviation.",
+    "mean": "Mean.",
+    "norm": "L2 norm.",
+    "gradient_norm": "L2 norm of the gradient of the loss.",
+    "dead_fraction": "Share of units not above zero for the whole batch.",
+    "nan": "Values that are NaN.",
+    "time": "Duration in µs.",
+    "flops": "Floating point operations.",
+    "bytes": "Bytes read plus written.",
+}
+"""The statistics of nodes, each with its meaning."""
+
+
+def to_node_data(trace: Trace, statistic: str) -> Json:
+    """One of NODE_STATISTICS for every node of `to_model_explorer` that has it, as Model Explorer's node data.
+
+    An op has the statistic of its first output that has one.
+    """
+    values: dict[str, float | None]
+    if statistic == "time":
+        values = dict(zip((op.id for op in trace.ops), trace.timing.get("op_us") or (), strict=False))
+    elif statistic in ("flops", "bytes"):
+        values = {op.id: getattr(op, statistic) for op in trace.ops}
+    else:
+        made = {output for op in trace.ops for output in op.outputs}
+        tensors = _tensor_statistics(trace, statistic)
+        values = {tensor: value for tensor, value in tensors.items() if tensor not in made}
+        values |= {op.id: next((tensors[each] for each in op.outputs if each in tensors), None) for op in trace.ops}
+    stops = [{"stop": place / (len(GRADIENT) - 1), "bgColor": colour} for place, colour in enumerate(GRADIENT)]
+    results = {node: {"value": value} for node, value in values.items() if value is not None}
+    return {GRAPH: {"results": results, "gradient": stops}}
+
+
+def _tensor_statistics(trace: Trace, statistic: str) -> dict[str, float]:
+    """A statistic of the tensors that have it, by id; `gradient_norm` is the norm of a tensor's gradient."""
+    of = {tensor.id: tensor.id for tensor in trace.tensors}
+    if statistic == "gradient_norm":
+        # If a gradient was accumulated, the last tensor is the sum.
+        gradients = {tensor.gradient_of: tensor.id for tensor in trace.tensors if tensor.gradient_of is not None}
+        of = {each.id: each.id if each.role == "gradient" else gradients.get(each.id, "") for each in trace.tensors}
+        statistic = "norm"
+    rows = {tensor: trace.statistics[other] for tensor, other in of.items() if other in trace.statistics}
+    figures = {tensor: getattr(row, statistic) for tensor, row in rows.items()}
+    return {tensor: float(value) for tensor, value in figures.items() if value is not None}

@@ -83,10 +83,9 @@ def functions(spec: ModelSpec) -> str:
 
 
 class WeightDraw(NamedTuple):
-    """The lines that draw a weight and a bias, without their names."""
+    """The code that draws a weight and a bias, without their names, and the lines before it."""
 
-    comment: str
-    size: str | None
+    before: list[str]
     weight: str
     bias: str
 
@@ -103,8 +102,7 @@ def weight_draw(spec: ModelSpec, weight: str, bias: str) -> WeightDraw:
     else:
         drawn_bias = drawn(ZEROS, bias, "fan_out")
     return WeightDraw(
-        f"# {draw.comment}",
-        f"{size} = {draw.size}" if draw.size else None,
+        [f"# {draw.comment}", *([f"{size} = {draw.size}"] if draw.size else [])],
         # The factors are on the left: they are multiplied as numbers, so that the draw is rounded once.
         " * ".join([*factors, drawn(draw.base, weight, "fan_in, fan_out")]),
         drawn_bias,
@@ -162,3 +160,20 @@ def mean_and_std(tensor):
     values = values / largest
     mean = values.mean()
     return largest * mean.item(), largest * (values - mean).square().mean().sqrt().item()'''
+
+PRINT_LAYERS = """\
+print("layer  preactivation std  activation mean  activation std  gradient std")
+for layer, (z, a) in enumerate(layers, start=1):
+    _, z_std = mean_and_std(z)
+    a_mean, a_std = mean_and_std(a)
+    _, gradient_std = mean_and_std(a.grad)
+    print(f"{layer:5}  {z_std:17.6g}  {a_mean:15.6g}  {a_std:14.6g}  {gradient_std:12.6g}")
+print(f"loss {loss.item():.6g}")"""
+
+PRINT_TENSORS = """\
+print("tensor          mean           std  gradient mean  gradient std")
+for name, tensor in tensors.items():
+    mean, std = mean_and_std(tensor)
+    gradient_mean, gradient_std = mean_and_std(tensor.grad)
+    print(f"{name:7}  {mean:12.6g}  {std:12.6g}  {gradient_mean:13.6g}  {gradient_std:12.6g}")
+print(f"loss {loss.item():.6g}")"""

@@ -12,7 +12,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -156,7 +156,7 @@ class Engine:
             self.close()
             script = bundle(assets.static() / ENTRY)
             self._start()
-            self._context = context = self._wait(_make_context(racer))
+            self._context = context = self._wait(_in_loop(racer.MiniRacer))
             context.set_hard_memory_limit(MAX_MEMORY)
             self._wait(context.eval_cancelable(f"var chainrule = {script}; 0"))
             self._stamp = stamp
@@ -208,19 +208,14 @@ class Engine:
         if loop is None or thread is None:
             return
         if context is not None:
-            asyncio.run_coroutine_threadsafe(_close_context(context), loop).result()
+            asyncio.run_coroutine_threadsafe(_in_loop(context.close), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
 
-async def _make_context(racer: Any) -> MiniRacer:
-    context: MiniRacer = racer.MiniRacer()
-    return context
-
-
-async def _close_context(context: MiniRacer) -> None:
-    context.close()
+async def _in_loop(work: Callable[[], Any]) -> Any:
+    return work()
 
 
 _engine = Engine()

@@ -35,18 +35,6 @@ middle, and 70 to 220 for large matrices in a bad layout. Elementwise ops and st
 FLOPS_PER_VALUE = 11
 """Operations per value of a tensor: one to compute it, ten for its statistics."""
 
-BYTES_IN_PASSING = 4 + 2 * 8
-"""Temporary bytes per value of the largest tensor: a draw is float32 before its cast, statistics may be float64."""
-
-BYTES_OF_QR = 2 * 4
-"""Temporary bytes of a QR decomposition per value of the largest weight."""
-
-OBJECT_FACTOR = 6
-"""Bytes of a recording's Python objects and of its dump, per byte of the dump."""
-
-MEMORY_FLOOR = 4 << 20
-"""Bytes of the smallest pass: buffers of the matrix product, rounding by the allocator."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -157,12 +145,14 @@ def estimate_cost(spec: ModelSpec) -> Cost:
     """
     tally = count_graph(spec)
     flops = slowness(spec) * tally.product_flops + FLOPS_PER_VALUE * tally.values
-    memory = ITEM_SIZE[spec.dtype] * tally.held + BYTES_IN_PASSING * tally.largest
+    # The largest tensor once more: its draw is float32 before the cast, and its statistics may be float64.
+    memory = ITEM_SIZE[spec.dtype] * tally.held + (4 + 2 * 8) * tally.largest
     if "init" in spec.keys and spec.init == "orthogonal":
         flops += sum(4 * max(pair) * min(pair) ** 2 for pair in pairwise(spec.widths))
-        memory += BYTES_OF_QR * max(fan_in * fan_out for fan_in, fan_out in pairwise(spec.widths))
+        memory += 2 * 4 * max(fan_in * fan_out for fan_in, fan_out in pairwise(spec.widths))
     answer = _dump_bytes(tally, spec)
-    return Cost(flops, memory + OBJECT_FACTOR * answer + MEMORY_FLOOR, answer)
+    # The recording's objects with the dump, and the smallest pass: buffers of products, rounding by the allocator.
+    return Cost(flops, memory + 6 * answer + (4 << 20), answer)
 
 
 def slowness(spec: ModelSpec) -> int:
@@ -216,10 +206,6 @@ class Tally:
         held = part.tensors if part.held is None else part.held
         self.held += times * sum(count * sizes[shape] for shape, count in held.items())
 
-    def add_products(self, batch: int, fan_in: int, fan_out: int, times: int = 1) -> None:
-        """Add the operations of a matrix product and of its two gradients, so many times."""
-        self.product_flops += times * 6 * batch * fan_in * fan_out
-
 
 def count_graph(spec: ModelSpec) -> Tally:
     """The figures of the graph that a spec's recording has."""
@@ -239,7 +225,7 @@ def count_graph(spec: ModelSpec) -> Tally:
         tally.add(ELEMENTWISE[spec.program], *sizes)
         tally.activations += 1
         return tally
-    tally.add_products(*sizes)
+    tally.product_flops += 6 * math.prod(sizes)
     if spec.program != "matmul":
         tally.add(STYLES["autograd_function"].linear, *sizes)
         tally.add(STYLES["autograd_function"].ends, *sizes)
@@ -259,7 +245,7 @@ def _add_net(tally: Tally, spec: ModelSpec) -> None:
     # Layers of equal size are added at once: most nets have few sizes, and a slider asks many times a second.
     for (fan_in, fan_out), times in Counter(pairwise(spec.widths)).items():
         tally.add(linear, spec.batch, fan_in, fan_out, times)
-        tally.add_products(spec.batch, fan_in, fan_out, times)
+        tally.product_flops += times * 6 * spec.batch * fan_in * fan_out  # the product and its two gradients
     tally.modules += spec.depth
     if spec.activation != "linear":
         activated = spec.widths[1:] if spec.last_activation else spec.widths[1:-1]
@@ -282,36 +268,17 @@ def _row_bytes(size: int) -> float:
     return counts + moments + 4 * (len(str(size)) + 1)
 
 
-OP_BYTES = 330
-"""An op in the dump without its numbers: names, line of source, saved tensors, duration."""
-
-TENSOR_BYTES = 168
-"""A tensor in the dump without its numbers."""
-
-MODULE_BYTES = 75
-"""A module in the dump."""
-
-LAYER_BYTES = 155
-"""A layer in the dump without the numbers of its tensors."""
-
-FRACTION_BYTES = 2 * 20
-"""The fractions of dead and of saturated units."""
-
-FIXED_BYTES = 3072
-"""In every dump: the lines of source, the environment, the keys."""
-
-
 def _dump_bytes(tally: Tally, spec: ModelSpec) -> int:
     digits = len(str(tally.tensors))  # of the number in an id
     size_digits = len(str(2 * tally.largest))
     return (
-        FIXED_BYTES
+        3072  # the lines of source, the environment, the keys
         + len(orjson.dumps(spec.as_dict()))
-        + tally.ops * (OP_BYTES + 6 * digits + 2 * size_digits)
-        + tally.tensors * (TENSOR_BYTES + 5 * digits + 4)
-        + tally.modules * MODULE_BYTES
-        + tally.layers * (LAYER_BYTES + 7 * digits)
-        + tally.activations * FRACTION_BYTES
+        + tally.ops * (330 + 6 * digits + 2 * size_digits)  # names, line of source, saved tensors, duration
+        + tally.tensors * (172 + 5 * digits)
+        + tally.modules * 75
+        + tally.layers * (155 + 7 * digits)
+        + tally.activations * 2 * 20  # the fractions of dead and of saturated units
         + math.ceil(tally.row_bytes)
     )
 

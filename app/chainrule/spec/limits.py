@@ -47,18 +47,13 @@ def check_limits(spec: ModelSpec, settings: Settings, form: str = "json") -> Non
 
 def with_limits(error: SpecError, settings: Settings, *, layers: bool = True) -> SpecError:
     """The error with this server's limit, if that is lower; `layers` says whether widths are those of layers."""
-    if not isinstance(error.limit, dict) or error.limit.get("maximum") != MAX_SIZE:
+    limits = {"widths": settings.max_width, "batch": settings.max_batch}
+    if error.field not in limits or not isinstance(error.limit, dict) or error.limit.get("maximum") != MAX_SIZE:
         return error
-    if error.field == "widths":
-        most = f"{settings.max_depth} layers of {settings.max_width}" if layers else str(settings.max_width)
-        here = f"at most {most} are computed here"
-        limit = {**error.limit, "maximum": settings.max_width}
-    elif error.field == "batch":
-        here = f"at most {settings.max_batch} are computed here"
-        limit = {**error.limit, "maximum": settings.max_batch}
-    else:
-        return error
-    return SpecError(f"{error.message}; {here}", field=error.field, limit=limit)
+    most = limits[error.field]
+    here = f"{settings.max_depth} layers of {most}" if layers and error.field == "widths" else most
+    message = f"{error.message}; at most {here} are computed here"
+    return SpecError(message, field=error.field, limit={**error.limit, "maximum": most})
 
 
 def check_device(spec: ModelSpec, devices: Sequence[str]) -> None:

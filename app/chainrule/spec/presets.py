@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +28,6 @@ class Preset:
     printed: str
     band: Mapping[str, tuple[float, float]]
     note: str
-
-    def __post_init__(self) -> None:
-        # A preset is shared by every request: its mappings must not be writable either.
-        object.__setattr__(self, "spec", MappingProxyType(dict(self.spec)))
-        object.__setattr__(self, "band", MappingProxyType(dict(self.band)))
 
 
 # The chapter's loop: fifty times x @ w, w of (100, 100), no biases; relu, where there is one, follows every product.
@@ -132,7 +126,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         name="deep-kaiming",
         title="50 layers of Kaiming weights with relu",
-        spec=dict(_FIFTY_RELU),
+        spec=_FIFTY_RELU,
         focus="out",
         statistic="std",
         theory="std 0.8256",
@@ -143,4 +137,4 @@ PRESETS: tuple[Preset, ...] = (
 )
 """The chapter's nine experiments, in its order."""
 
-PRESET_BY_NAME: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in PRESETS})
+PRESET_BY_NAME: Mapping[str, Preset] = {preset.name: preset for preset in PRESETS}
