@@ -35,7 +35,7 @@ PYTHON = {
     "recording": "trace diagnose run export",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
         chapter export recording""",
-    "__main__": "errors settings spec dump user_model gradcheck chapter export web",
+    "__main__": "errors settings foundations spec dump user_model gradcheck export web",
 }
 
 # The folders of `static/`, likewise. `core` is the modules directly in core/.
