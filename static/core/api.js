@@ -19,11 +19,8 @@ const UNREADABLE = "unreadable";
 
 /** An error from the server or from the connection. */
 export class ApiError extends Error {
-  /**
-   * @param {ErrorBody} body
-   * @param {number} status 0 when no answer came
-   * @param {number | null} [retryAfter] seconds after which to ask again, where the answer says
-   */
+  /** @param {ErrorBody} body @param {number} status 0 when no answer came
+   * @param {number | null} [retryAfter] seconds after which to ask again, where the answer says */
   constructor(body, status, retryAfter = null) {
     super(body.message);
     this.body = body;
@@ -48,23 +45,15 @@ export function getText(path) {
   return during(get(path, "*/*").then((response) => response.text()));
 }
 
-/**
- * @param {string} path
- * @param {unknown} body as JSON
- * @param {AbortSignal} [signal]
- * @returns {Promise<any>} the JSON body of the answer
- * @throws {ApiError}
- */
+/** @param {string} path @param {unknown} body as JSON @param {AbortSignal} [signal]
+ * @returns {Promise<any>} the JSON body of the answer @throws {ApiError} */
 export function postJson(path, body, signal) {
   const headers = { "content-type": "application/json" };
   return during(json(path, signal, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
-/**
- * @param {string} path @param {AbortSignal} [signal]
- * @param {RequestInit} [more] of a request that is more than a path
- * @returns {Promise<any>} the JSON body
- */
+/** @param {string} path @param {AbortSignal} [signal] @param {RequestInit} [more] of a request that is more than a path
+ * @returns {Promise<any>} the JSON body */
 async function json(path, signal, more) {
   const response = await get(path, "application/json", signal, more);
   const body = await response.json().catch(() => null);
@@ -74,11 +63,8 @@ async function json(path, signal, more) {
   return body;
 }
 
-/**
- * @param {string} path @param {string} accept @param {AbortSignal} [signal]
- * @param {RequestInit} [more] of a request that is more than a path
- * @returns {Promise<Response>} one that went well
- */
+/** @param {string} path @param {string} accept @param {AbortSignal} [signal]
+ * @param {RequestInit} [more] of a request that is more than a path @returns {Promise<Response>} one that went well */
 async function get(path, accept, signal, more = {}) {
   let response;
   try {

@@ -3,11 +3,8 @@
 import { nonFinite } from "./picture.js";
 import { isHidden, percent, shape, significant, valueAt } from "./format.js";
 
-/**
- * The figure shown in a tensor's box.
- * @param {Picture} picture @param {Tensor} tensor @param {Statistic} statistic
- * @returns {{text: string, short: string, isWarning: boolean}} short: for a narrow box
- */
+/** The figure shown in a tensor's box. @param {Picture} picture @param {Tensor} tensor @param {Statistic} statistic
+ * @returns {{text: string, short: string, isWarning: boolean}} short: for a narrow box */
 export function figure(picture, tensor, statistic) {
   const row = picture.rows.get(tensor.id);
   if (row === undefined) return { text: "–", short: "–", isWarning: false };
@@ -30,11 +27,8 @@ export function figure(picture, tensor, statistic) {
   return { text, short: text, isWarning: false };
 }
 
-/**
- * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. A label with spaces breaks at a
- * space.
- * @param {string} label
- */
+/** A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. A label with spaces breaks at
+ * a space. @param {string} label */
 export function labelLines(label) {
   if (label.length > 10 && label.includes(" ")) return spacedLines(label);
   const words = label.match(/[A-Z]+(?![a-z])|[A-Z]?[^A-Z]+/g) ?? [label];

@@ -1,31 +1,24 @@
-/**
- * The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One request
- * is in flight; if its answer takes long and a newer spec waits, that is sent after it, and the server gives the older
- * one up.
- *
+/** The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One
+ * request is in flight; if its answer takes long and a newer spec waits, that is sent after it, and the server gives
+ * the older one up.
  * The socket comes back by itself and asks for the last spec again. If a server answers but gives no socket, the spec
- * is fetched as a dump. No request is dropped before its answer.
- */
+ * is fetched as a dump. No request is dropped before its answer. */
 
 import { begin } from "./activity.js";
 import { ApiError, getJson, isReachable, liveUrl, profilePath, tracePath } from "./api.js";
 import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js";
 
-/**
- * @typedef {object} Listener
+/** @typedef {object} Listener
  * @property {(picture: Picture) => void} picture
  * @property {(theory: Theory, spec: Spec) => void} theory comes after its picture, or after a later one, or not at all
  * @property {(error: ErrorBody, spec: Spec) => void} error
  * @property {(state: ConnectionState) => void} state
- * @property {(news: ModelNews) => void} [model] the model's code was read again
- */
+ * @property {(news: ModelNews) => void} [model] the model's code was read again */
 
 /** @typedef {{seq: number, spec: Spec, at: number}} Asked */
 
-/**
- * After this long without an answer a newer spec is sent. The server uses the same figure: it does not give up younger
- * requests.
- */
+/** After this long without an answer a newer spec is sent. The server uses the same figure: it does not give up younger
+ * requests. */
 const OVERTAKE_MS = 250;
 /** Longer, since a newer fetch ends the connection of the older. */
 const OVERTAKE_FETCH_MS = 1000;
@@ -71,10 +64,8 @@ const TOPOLOGIES_KEPT = 8;
 const THEORY_MS = 10_000;
 
 export class Live {
-  /**
-   * @param {Listener} listener
-   * @param {(spec: Spec) => string} query the canonical query of a spec, for the way without a socket
-   */
+  /** @param {Listener} listener
+   * @param {(spec: Spec) => string} query the canonical query of a spec, for the way without a socket */
   constructor(listener, query) {
     this.listener = listener;
     this.query = query;
@@ -167,10 +158,8 @@ export class Live {
     }
   }
 
-  /**
-   * Waits for a server. Sockets that fail are no way to find out: browsers hold back the next ones.
-   * @param {() => boolean} isOver whether nobody waits any more
-   */
+  /** Waits for a server. Sockets that fail are no way to find out: browsers hold back the next ones.
+   * @param {() => boolean} isOver whether nobody waits any more */
   async #until(isOver) {
     do {
       this.canFetch = false;
@@ -437,11 +426,8 @@ export class Live {
     if (this.waiting === null && this.asked.length === 0) this.endAsking();
   }
 
-  /**
-   * Numbers are answered in their order: what was asked before is overtaken, and no answer to it will come.
-   * @param {number} seq
-   * @returns {Asked | null} what was asked with this number, unless that has been answered
-   */
+  /** Numbers are answered in their order: what was asked before is overtaken, and no answer to it will come.
+   * @param {number} seq @returns {Asked | null} what was asked with this number, unless that has been answered */
   #answer(seq) {
     const at = this.asked.findIndex((each) => each.seq === seq);
     if (at < 0) return null;

@@ -11,25 +11,19 @@ const COUNT_COLUMNS = ["n", "nan", "posinf", "neginf"];
 const LOSS_IS_NULL = 1;
 const HAS_ERROR = 2;
 
-/**
- * Reads who a frame answers and which topology it belongs to.
- * @param {ArrayBuffer} buffer
- * @throws {RangeError} when the bytes are not a frame
- */
+/** Reads who a frame answers and which topology it belongs to.
+ * @param {ArrayBuffer} buffer @throws {RangeError} when the bytes are not a frame */
 export function frameHeader(buffer) {
   const view = new DataView(buffer);
   if (buffer.byteLength < HEADER_BYTES || view.getUint32(0, true) !== MAGIC) throw new RangeError("not a live frame");
   return { seq: view.getUint32(4, true), topology: view.getUint32(8, true) };
 }
 
-/**
- * Decodes a live frame: a 48-byte header, then float64 columns, uint32 columns and histogram counts, little endian.
+/** Decodes a live frame: a 48-byte header, then float64 columns, uint32 columns and histogram counts, little endian.
  * @param {ArrayBuffer} buffer
  * @param {{key: string, topology: Topology, rows: ReadonlyMap<string, number>}} shape of the topology it belongs to
- * @param {Spec} spec
- * @returns {Picture}
- * @throws {RangeError} when the length is not what the header says, or the rows are not the topology's
- */
+ * @param {Spec} spec @returns {Picture}
+ * @throws {RangeError} when the length is not what the header says, or the rows are not the topology's */
 export function decodeFrame(buffer, shape, spec) {
   const { seq } = frameHeader(buffer);
   const view = new DataView(buffer);
@@ -84,11 +78,8 @@ function fromJsonNumber(value) {
   return value === null ? null : Number(value);
 }
 
-/**
- * A dump as a Picture: one that was opened, or one fetched where no socket can be had.
- * @param {Dump} dump @param {number} seq @param {string} key
- * @returns {Picture}
- */
+/** A dump as a Picture: one that was opened, or one fetched where no socket can be had.
+ * @param {Dump} dump @param {number} seq @param {string} key @returns {Picture} */
 export function pictureOfDump(dump, seq, key) {
   const { statistics } = dump;
   const { bins } = statistics.histogram;
@@ -130,11 +121,8 @@ export function pictureOfDump(dump, seq, key) {
   };
 }
 
-/**
- * The worst kind of non-finite value in a tensor, and its share; null if all are finite.
- * @param {Picture} picture @param {number} row
- * @returns {{word: "NaN" | "Inf", share: number} | null}
- */
+/** The worst kind of non-finite value in a tensor, and its share; null if all are finite.
+ * @param {Picture} picture @param {number} row @returns {{word: "NaN" | "Inf", share: number} | null} */
 export function nonFinite(picture, row) {
   const n = picture.integers.n[row];
   if (n === 0) return null;

@@ -3,11 +3,9 @@
 /** Decades per travel around ×1, against an even spread: slower there, where the experiments happen. */
 const CENTRE = 0.45;
 
-/**
- * A slider over the decades from `minimum` to `maximum`, stretched around ×1. Positions run from −1 to 1; ×1 is 0 where
- * the range is symmetric. Values are rounded to three significant digits, so that links stay short.
- * @param {number} minimum @param {number} maximum
- */
+/** A slider over the decades from `minimum` to `maximum`, stretched around ×1. Positions run from −1 to 1; ×1 is 0
+ * where the range is symmetric. Values are rounded to three significant digits, so that links stay short.
+ * @param {number} minimum @param {number} maximum */
 export function sliderScale(minimum, maximum) {
   const low = Math.log10(minimum);
   const high = Math.log10(maximum);
@@ -38,11 +36,8 @@ export function sliderScale(minimum, maximum) {
   };
 }
 
-/**
- * Whole decades that hold all finite positive values, at least two.
- * @param {Iterable<number | null>} values
- * @returns {[number, number]} exponents
- */
+/** Whole decades that hold all finite positive values, at least two.
+ * @param {Iterable<number | null>} values @returns {[number, number]} exponents */
 export function decadeRange(values) {
   let low = Infinity;
   let high = -Infinity;
@@ -58,10 +53,8 @@ export function decadeRange(values) {
   return last - first < 2 ? [first, first + 2] : [first, last];
 }
 
-/**
- * Exponents to label on an axis of `length` px, at least `spacing` px apart: every 1, 2, 5, 10, 20 … decades.
- * @param {number} low @param {number} high @param {number} length @param {number} spacing
- */
+/** Exponents to label on an axis of `length` px, at least `spacing` px apart: every 1, 2, 5, 10, 20 … decades.
+ * @param {number} low @param {number} high @param {number} length @param {number} spacing */
 export function decadeTicks(low, high, length, spacing) {
   const fits = Math.max(1, Math.floor(length / spacing));
   let step = 1;
@@ -82,10 +75,8 @@ export function decadeLabel(exponent) {
   return `10${exponent < 0 ? "⁻" : ""}${raised}`;
 }
 
-/**
- * Which of the layers 1…count to label where each may take `spacing` px of `length`: always the first and the last.
- * @param {number} count @param {number} length @param {number} spacing
- */
+/** Which of the layers 1…count to label where each may take `spacing` px of `length`: always the first and the last.
+ * @param {number} count @param {number} length @param {number} spacing */
 export function layerTicks(count, length, spacing) {
   const fits = Math.max(2, Math.floor(length / spacing));
   let step = 1;

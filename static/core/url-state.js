@@ -1,7 +1,5 @@
-/**
- * The address is the state. The query string is the spec and nothing else; the fragment is the view. One table each:
- * the spec's comes with the page data, the view's stands here.
- */
+/** The address is the state. The query string is the spec and nothing else; the fragment is the view. One table each:
+ * the spec's comes with the page data, the view's stands here. */
 
 import { cancel, later } from "./activity.js";
 
@@ -16,11 +14,8 @@ export class AddressBar {
   #written = 0;
   #later = 0;
 
-  /**
-   * @param {string} next
-   * @param {boolean} push whether it makes a history entry, which is done at once
-   * @param {number} [delay] ms that it may wait: it takes the browser a millisecond or two
-   */
+  /** @param {string} next @param {boolean} push whether it makes a history entry, which is done at once
+   * @param {number} [delay] ms that it may wait: it takes the browser a millisecond or two */
   write(next, push, delay = 0) {
     cancel(this.#later);
     const wait = Math.max(delay, this.#written + EVERY_MS - performance.now());
@@ -47,14 +42,12 @@ export class AddressBar {
   }
 }
 
-/**
- * @typedef {object} ViewKey
+/** @typedef {object} ViewKey
  * @property {keyof View} name
  * @property {string | number} initial
  * @property {readonly string[] | null} choices
  * @property {number} [most] that a number may be
- * @property {boolean} push whether a change makes a history entry
- */
+ * @property {boolean} push whether a change makes a history entry */
 
 /** Which groups are open: all but the innermost, all, or those less deep than a number. */
 export const LEVELS = ["layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
@@ -103,22 +96,17 @@ function pairs(text) {
   return new Map(new URLSearchParams(text));
 }
 
-/**
- * The default spec of a program.
- * @param {SpecTable} table
+/** The default spec of a program. @param {SpecTable} table
  * @param {Spec[string] | undefined} program its name; undefined for the first, which goes without saying
- * @returns {Spec} of one that is not known, the first one's: the server says what is wrong
- */
+ * @returns {Spec} of one that is not known, the first one's: the server says what is wrong */
 function programDefaults({ programs }, program) {
   const [first] = programs;
   const known = programs.find(({ name }) => name === (program ?? first?.name));
   return known?.defaults ?? { ...first?.defaults, program: program ?? "" };
 }
 
-/**
- * The canonical query string of a spec: the program, and the keys that differ from its defaults, in the table's order.
- * @param {SpecTable} table @param {Spec} spec
- */
+/** The canonical query string of a spec: the program, and the keys that differ from its defaults, in the table's order.
+ * @param {SpecTable} table @param {Spec} spec */
 export function specQuery(table, spec) {
   /** @type {Record<string, Spec[string] | undefined>} */
   const defaults = { ...programDefaults(table, spec["program"]), program: table.programs[0]?.name };
@@ -131,11 +119,9 @@ export function specQuery(table, spec) {
   return parts.join("&");
 }
 
-/**
- * The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and keys that the
+/** The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and keys that the
  * program does not use stay there; the server says what is wrong with them.
- * @param {SpecTable} table @param {string} query
- */
+ * @param {SpecTable} table @param {string} query */
 export function parseSpec(table, query) {
   const given = pairs(query);
   /** @type {Spec} */
@@ -152,12 +138,8 @@ export function parseSpec(table, query) {
   return spec;
 }
 
-/**
- * The spec of another program. Keys that both use with the same default keep their values, such as the seed, but not
- * the widths.
- * @param {SpecTable} table @param {Spec} spec @param {string} program
- * @returns {Spec}
- */
+/** The spec of another program. Keys that both use with the same default keep their values, such as the seed, but not
+ * the widths. @param {SpecTable} table @param {Spec} spec @param {string} program @returns {Spec} */
 export function withProgram(table, spec, program) {
   const [before, after] = [programDefaults(table, spec["program"]), programDefaults(table, program)];
   const kept = Object.keys(after).filter((name) => name !== "program" && name in spec && before[name] === after[name]);
@@ -174,10 +156,8 @@ export function viewFragment(view) {
   return parts.join("&");
 }
 
-/**
- * @param {string} fragment with or without the #
- * @returns {View} what it does not say, or says wrongly, is as initially
- */
+/** @param {string} fragment with or without the #
+ * @returns {View} what it does not say, or says wrongly, is as initially */
 export function parseView(fragment) {
   /** @type {Record<string, string | number>} */
   const view = {};

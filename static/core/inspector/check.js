@@ -1,7 +1,5 @@
-/**
- * The inspector's gradient check of a custom Function, at the arguments that this op's call of it was given: on demand,
- * for it takes two runs of the Function per element of them.
- */
+/** The inspector's gradient check of a custom Function, at the arguments that this op's call of it was given: on
+ * demand, for it takes two runs of the Function per element of them. */
 
 import { html, writeText } from "../dom.js";
 import { count, significant } from "../format.js";
@@ -10,8 +8,7 @@ import { count, significant } from "../format.js";
 /** @typedef {{output_index: number[], input_index: number[], analytic: Cell, numeric: Cell}} Worst */
 /** @typedef {{output: string, input: string, size: [number, number], passed: boolean, max_difference: Cell, outside:
  * number, worst: Worst | null}} Comparison */
-/**
- * @typedef {object} Check
+/** @typedef {object} Check
  * @property {boolean} passed
  * @property {Cell} max_difference
  * @property {boolean} zero_for_zero
@@ -21,22 +18,17 @@ import { count, significant } from "../format.js";
  * @property {Comparison[]} comparisons
  * @property {{passed: boolean, finds_fault: boolean, message: string}} torch
  * @property {{agrees: boolean, max_difference: Cell, holds: boolean}} [analytic] of another dtype: whether backward
- *   says what it says in float64
- */
-/**
- * @typedef {object} Report what the server says of a Function
+ * says what it says in float64 */
+/** @typedef {object} Report what the server says of a Function
  * @property {string} name
  * @property {string} file
  * @property {boolean} passed
  * @property {Record<string, Check | {error: string}>} checks by dtype
- * @property {{columns: [number, number], rows: [number, number]} | null} sampled checked, of how many
- */
+ * @property {{columns: [number, number], rows: [number, number]} | null} sampled checked, of how many */
 /** @typedef {(op: string) => Promise<Report>} Checker */
 
-/**
- * Further properties of a backward, and the message where one fails.
- * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]}
- */
+/** Further properties of a backward, and the message where one fails.
+ * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
 const ELSE = [
   ["zero_for_zero", "A gradient of 0 coming in does not give 0."],
   ["takes_undefined", "It does not take an output that the loss makes no use of."],
@@ -44,12 +36,8 @@ const ELSE = [
   ["backward_repeatable", "Its backward gives other values when it is run again."],
 ];
 
-/**
- * @param {Graph} graph
- * @param {number} op
- * @returns {boolean} whether it is an op of a custom Function, as far as a recording tells: its backward is one too, by
- *   its name or by its line
- */
+/** @param {Graph} graph @param {number} op @returns {boolean} whether it is an op of a custom Function, as far as a
+ * recording tells: its backward is one too, by its name or by its line */
 export function isOfFunction({ topology }, op) {
   const { module: id, source } = topology.ops[op] ?? {};
   const module = topology.modules.find((each) => each.id === id);

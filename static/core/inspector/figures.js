@@ -6,8 +6,7 @@ import { count, figureAt, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
 
-/**
- * @typedef {object} Comparison a figure beside its expectation, as written
+/** @typedef {object} Comparison a figure beside its expectation, as written
  * @property {string} key
  * @property {string} label
  * @property {string} measured
@@ -15,8 +14,7 @@ import { isNumbered } from "../lab/profile-series.js";
  * @property {string} band "" for none
  * @property {boolean | null} isIn
  * @property {string} says rule, and who found it
- * @property {string} source in full
- */
+ * @property {string} source in full */
 /** @typedef {{elements: HTMLElement[], fill: (now: Comparison, isPaired: boolean) => void}} ComparisonRow */
 
 /** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}}
@@ -60,11 +58,8 @@ function optional(fraction) {
   return fraction === null ? null : percent(fraction);
 }
 
-/**
- * Its histogram, or a veil over it while it waits for a guess.
- * @param {Inspection} inspection @param {number} row @param {string} colour @param {string} name
- * @returns {Node[]}
- */
+/** Its histogram, or a veil over it while it waits for a guess.
+ * @param {Inspection} inspection @param {number} row @param {string} colour @param {string} name @returns {Node[]} */
 export function histogram({ updates }, row, colour, name) {
   const chart = /** @type {HistogramChart} */ (document.createElement("histogram-chart"));
   const veil = html("p", { class: "veil" }, html("b", {}, "?"), "Its figures show once you have guessed.");
@@ -101,12 +96,9 @@ export function guessFirst({ host, updates }, name, row) {
   return button;
 }
 
-/**
- * Measured and expected figures of a tensor, and the health of its layer. Measured figures follow every picture, the
+/** Measured and expected figures of a tensor, and the health of its layer. Measured figures follow every picture, the
  * others wait for the theory of that picture.
- * @param {Inspection} inspection @param {Layer} layer
- * @param {string} tensor id
- */
+ * @param {Inspection} inspection @param {Layer} layer @param {string} tensor id */
 export function comparison({ expectations, rules }, layer, tensor) {
   const health = html("span", { class: "health" });
   const body = html("tbody");
@@ -163,12 +155,8 @@ function silenceText(layer, tensor, reason) {
   return `${reason ?? "There is no theory of this tensor"}.`;
 }
 
-/**
- * @param {Picture} picture @param {Theory} theory @param {Layer} layer
- * @param {string} tensor of that layer
- * @param {Rules | null} rules
- * @returns {Comparison[]}
- */
+/** @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {string} tensor of that layer
+ * @param {Rules | null} rules @returns {Comparison[]} */
 function comparisons(picture, theory, layer, tensor, rules) {
   if (tensor === layer.weight) {
     if (theory.layers[layer.index - 1]?.weight_std == null) return [];

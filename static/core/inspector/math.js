@@ -21,12 +21,8 @@ const byId = memo((/** @type {Graph} */ { topology: { tensors, ops } }) => ({
   ops: new Map(ops.map((op) => [op.id, op])),
 }));
 
-/**
- * The formulas of some ops, once with the tensors' names, once with their sizes; scalars show their value.
- * @param {Inspection} inspection
- * @param {readonly Op[]} ops in order of execution
- * @returns {Node[]}
- */
+/** The formulas of some ops, once with the tensors' names, once with their sizes; scalars show their value.
+ * @param {Inspection} inspection @param {readonly Op[]} ops in order of execution @returns {Node[]} */
 export function formulas(inspection, ops) {
   if (ops.length > MAX_OPS) return [];
   const { tensors, ops: allOps } = byId(inspection.graph);
@@ -90,23 +86,15 @@ function keptBy(ops, tensors, allOps) {
   };
 }
 
-/**
- * A rule for one call: the tensors that stand for its letters.
- *
- * @typedef {object} Applied
+/** A rule for one call: the tensors that stand for its letters. @typedef {object} Applied
  * @property {GradientRule} rule
  * @property {(string | undefined)[]} operands tensor ids, as far as they are known
  * @property {string | undefined} output
- * @property {Op} op whose attributes count
- */
+ * @property {Op} op whose attributes count */
 
-/**
- * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
+/** How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
  * the backward pass meets them.
- * @param {Inspection} inspection
- * @param {readonly number[]} ops forward or backward
- * @returns {Node[]}
- */
+ * @param {Inspection} inspection @param {readonly number[]} ops forward or backward @returns {Node[]} */
 export function gradientRules(inspection, ops) {
   const { twin, backward } = wiringOf(inspection.graph);
   const { topology, arrays } = inspection.graph;

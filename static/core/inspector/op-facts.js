@@ -12,11 +12,8 @@ const ELEMENTWISE_COST =
   /** @type {Record<string, number>} */ ({ mse_loss: 3, cross_entropy: 4, batch_norm: 5, layer_norm: 5, softmax: 3 });
 const REDUCTIONS = new Set(["sum", "mean", "norm", ...Object.keys(ELEMENTWISE_COST)]);
 
-/**
- * How the FLOPs of an op come about: 2·200·100·50 = 2,000,000. The number alone where no product of its sizes gives it.
- * @param {Op} op @param {(id: string) => Tensor | undefined} tensor
- * @param {Op | null} twin of a backward op
- */
+/** How the FLOPs of an op come about: 2·200·100·50 = 2,000,000. The number alone where no product of its sizes gives
+ * it. @param {Op} op @param {(id: string) => Tensor | undefined} tensor @param {Op | null} twin of a backward op */
 export function flopsText(op, tensor, twin = null) {
   const total = count(op.flops);
   if (op.flops === 0) return "0: it computes nothing";
@@ -60,15 +57,12 @@ const COMPOSITES = [
   ["neg log_softmax gather mean", "cross_entropy"],
 ];
 
-/**
- * The rule that a few forward ops follow together, if they are one function: matmul and add are a linear layer.
- *
+/** The rule that a few forward ops follow together, if they are one function: matmul and add are a linear layer.
  * @param {readonly Op[]} ops forward, in order of execution
  * @param {boolean} isByHand whether their backward pass is written by hand
  * @param {(id: string) => readonly number[]} shapeOf
  * @returns {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined} | null} op:
- *   whose attributes count; operands: tensor ids, undefined where unknown
- */
+ * whose attributes count; operands: tensor ids, undefined where unknown */
 export function compositeRule(ops, isByHand, shapeOf) {
   const working = ops.filter(({ name }) => !PREPARING.has(name));
   const sequence = working.map(({ name }) => name).join(" ");

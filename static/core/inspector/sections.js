@@ -14,10 +14,8 @@ const WAYS = [
 ];
 const HOPS = [1, 2, 3, 5, 10, 20, Infinity];
 
-/**
- * @param {HTMLElement} host that events start from
- * @returns {{element: HTMLElement, fill: (reach: string) => void}} fill: with "up2", "down", "both1" or ""
- */
+/** @param {HTMLElement} host that events start from
+ * @returns {{element: HTMLElement, fill: (reach: string) => void}} fill: with "up2", "down", "both1" or "" */
 export function reachControls(host) {
   let [direction, hops] = ["", 1];
   const tell = () => emit(host, "reach-change", { direction, hops });
@@ -114,10 +112,8 @@ export class Inspection {
   /** @type {((picture: Picture, theory: Theory | null) => void)[]} */
   expectations = [];
 
-  /**
-   * @param {HTMLElement} host that events start from
-   * @param {Picture} picture @param {Graph} graph @param {Rules | null} rules
-   */
+  /** @param {HTMLElement} host that events start from @param {Picture} picture @param {Graph} graph
+   * @param {Rules | null} rules */
   constructor(host, picture, graph, rules) {
     this.host = host;
     this.picture = picture;
@@ -178,11 +174,8 @@ function inline(items, made) {
   return line;
 }
 
-/**
- * @param {Inspection} inspection @param {string} name @param {string} kind
- * @param {string} colour class of the chip
- * @param {readonly Node[]} [beside] before the button that closes
- */
+/** @param {Inspection} inspection @param {string} name @param {string} kind @param {string} colour class of the chip
+ * @param {readonly Node[]} [beside] before the button that closes */
 export function heading({ host }, name, kind, colour, beside = []) {
   const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview",
     title: "Back to the overview (Esc)" }, "✕");

@@ -17,10 +17,8 @@ const SECRET = { value: null, text: "?", isWarning: false };
 const DOUBLING = Math.log10(2);
 const TENTH = 0.1;
 
-/**
- * @param {ProfileStatistic} statistic
- * @returns {boolean} whether B ÷ A is what tells two of its figures apart; else it is B − A
- */
+/** @param {ProfileStatistic} statistic
+ * @returns {boolean} whether B ÷ A is what tells two of its figures apart; else it is B − A */
 export function isRatio(statistic) {
   return statistic === "std" || statistic === "ratio";
 }
@@ -42,13 +40,9 @@ function settingText(key, value) {
   return typeof value === "number" ? setting(value) : String(value);
 }
 
-/**
- * A statistic layer by layer, matched by index: a layer that one run lacks has blank figures there.
- * @param {Picture} picture B
- * @param {ProfileDump} profile A
- * @param {ProfileStatistic} statistic
- * @returns {ComparedLayer[]}
- */
+/** A statistic layer by layer, matched by index: a layer that one run lacks has blank figures there.
+ * @param {Picture} picture B @param {ProfileDump} profile A @param {ProfileStatistic} statistic
+ * @returns {ComparedLayer[]} */
 export function compareLayers(picture, profile, statistic) {
   const { layers } = picture.topology;
   const names = new Map(picture.topology.tensors.map(({ id, name }) => [id, name]));
@@ -75,23 +69,16 @@ export function compareLayers(picture, profile, statistic) {
   });
 }
 
-/**
- * The losses of both.
- * @param {Picture} picture @param {ProfileDump} profile
- * @returns {Pick<ComparedPair, "a" | "b" | "contrast">}
- */
+/** The losses of both.
+ * @param {Picture} picture @param {ProfileDump} profile @returns {Pick<ComparedPair, "a" | "b" | "contrast">} */
 export function compareLoss(picture, profile) {
   if (picture.hidden?.loss === true) return { a: SECRET, b: SECRET, contrast: { text: "?", size: null } };
   const [a, b] = [numberFigure(profile.loss === null ? null : Number(profile.loss)), numberFigure(picture.loss)];
   return { a, b, contrast: contrastOf(a, b, "std") };
 }
 
-/**
- * The size that a whole bar stands for: the greatest of all, but not less than what counts as a difference.
- * @param {readonly ComparedPair[]} pairs of one kind
- * @param {ProfileStatistic} statistic
- * @returns {number} above 0
- */
+/** The size that a whole bar stands for: the greatest of all, but not less than what counts as a difference.
+ * @param {readonly ComparedPair[]} pairs of one kind @param {ProfileStatistic} statistic @returns {number} above 0 */
 export function reach(pairs, statistic) {
   let most = isRatio(statistic) ? DOUBLING : statistic === "mean" ? Number.MIN_VALUE : TENTH;
   for (const { a, b, contrast } of pairs) {
@@ -102,11 +89,8 @@ export function reach(pairs, statistic) {
   return most;
 }
 
-/**
- * @param {Picture} picture @param {Layer | undefined} layer @param {"activation" | "gradient"} kind
- * @param {ProfileStatistic} statistic
- * @returns {ComparedFigure}
- */
+/** @param {Picture} picture @param {Layer | undefined} layer @param {"activation" | "gradient"} kind
+ * @param {ProfileStatistic} statistic @returns {ComparedFigure} */
 function figureOfPicture(picture, layer, kind, statistic) {
   if (layer === undefined) return BLANK;
   if (statistic === "ratio") return ratioOfPicture(picture, layer);
@@ -130,10 +114,8 @@ function ratioOfPicture(picture, { weight, weight_gradient }) {
   return written(above / below, "ratio");
 }
 
-/**
- * @param {LayerProfile | undefined} layer @param {"activation" | "gradient"} kind @param {ProfileStatistic} statistic
- * @returns {ComparedFigure}
- */
+/** @param {LayerProfile | undefined} layer @param {"activation" | "gradient"} kind @param {ProfileStatistic} statistic
+ * @returns {ComparedFigure} */
 function figureOfRun(layer, kind, statistic) {
   if (layer === undefined) return BLANK;
   if (statistic === "ratio") return written(layer.gradient_to_weight_ratio, statistic);
@@ -156,10 +138,8 @@ function numberFigure(value) {
   return { value: null, text: Number.isNaN(value) ? "NaN" : significant(value), isWarning: true };
 }
 
-/**
- * @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic
- * @returns {ComparedContrast}
- */
+/** @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic
+ * @returns {ComparedContrast} */
 function contrastOf(a, b, statistic) {
   if (a === BLANK || b === BLANK) return { text: "", size: null };
   if (a.value === null || b.value === null) return { text: "–", size: null };

@@ -2,10 +2,8 @@
 
 const REVOKE_MS = 10_000;
 
-/**
- * @param {readonly (readonly (string | number)[])[]} table
- * @returns {string} numbers with as many digits as read back as the same number
- */
+/** @param {readonly (readonly (string | number)[])[]} table
+ * @returns {string} numbers with as many digits as read back as the same number */
 export function csv(table) {
   return table.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
 }

@@ -3,13 +3,11 @@
 import { percent, significant, valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
 
-/**
- * @typedef {object} Measure where a quantity is read
+/** @typedef {object} Measure where a quantity is read
  * @property {"preactivation" | "activation" | "gradient"} part
  * @property {FloatColumn} column
  * @property {string} label
- * @property {boolean} isShare written in percent
- */
+ * @property {boolean} isShare written in percent */
 
 /** @type {Record<Quantity, Measure>} */
 export const MEASURES = {
@@ -26,10 +24,8 @@ const QUANTITIES = /** @type {Quantity[]} */ (Object.keys(MEASURES));
 /** Worst first: what comes later in a net that overflows is a consequence. @type {readonly Health[]} */
 export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "saturated"];
 
-/**
- * Theory's figures of one tensor; none if no layer owns it.
- * @param {Picture} picture @param {Theory} theory @param {string} tensor
- */
+/** Theory's figures of one tensor; none if no layer owns it.
+ * @param {Picture} picture @param {Theory} theory @param {string} tensor */
 export function figuresOf(picture, theory, tensor) {
   const figures = [];
   const names = new Set();
@@ -47,10 +43,8 @@ export function figuresOf(picture, theory, tensor) {
   return figures;
 }
 
-/**
- * @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {Quantity} quantity
- * @returns {DiagnosedFigure | null} null where the layer has no such tensor
- */
+/** @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {Quantity} quantity
+ * @returns {DiagnosedFigure | null} null where the layer has no such tensor */
 function figureOf(picture, theory, layer, quantity) {
   const { part, column } = MEASURES[quantity];
   const tensor = layer[part];
@@ -59,20 +53,16 @@ function figureOf(picture, theory, layer, quantity) {
   return { layer, quantity, tensor, measured, expected: theory.layers[layer.index - 1]?.expected[quantity] ?? null };
 }
 
-/**
- * @param {DiagnosedFigure} figure
- * @returns {boolean | null} whether it lies in its band; null where there is nothing to compare
- */
+/** @param {DiagnosedFigure} figure
+ * @returns {boolean | null} whether it lies in its band; null where there is nothing to compare */
 export function isWithin({ measured, expected }) {
   if (measured === null || expected === null) return null;
   const [low, high] = expected.band;
   return low <= measured && measured <= high;
 }
 
-/**
- * Kept, since several elements ask for the same picture.
- * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}}
- */
+/** Kept, since several elements ask for the same picture.
+ * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
 const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
 
 /** @param {Picture} picture @param {Theory} theory of this picture @returns {Diagnosis} */
@@ -181,10 +171,8 @@ export function expectedText(quantity, { value, band: [low, high] }) {
   return figureText(quantity, Math.abs(value) < NOTHING * (high - low) ? 0 : value);
 }
 
-/**
- * @param {Quantity} quantity @param {readonly [number, number]} band
- * @returns {string} 0.966–1.03; "exactly" where it has no width
- */
+/** @param {Quantity} quantity @param {readonly [number, number]} band
+ * @returns {string} 0.966–1.03; "exactly" where it has no width */
 export function bandText(quantity, [low, high]) {
   const [from, to] = [figureText(quantity, low), figureText(quantity, high)];
   if (from === to) return "exactly";

@@ -6,11 +6,8 @@ import { matchGraphs } from "./match.js";
 
 // Distances of two pictures, tensor by tensor.
 
-/**
- * @param {Picture} picture B
- * @param {ComparisonReference} reference A
- * @returns {Float64Array} by tensor of B, see `relativeDifference`; NaN where there is no partner, or no statistics
- */
+/** @param {Picture} picture B @param {ComparisonReference} reference A
+ * @returns {Float64Array} by tensor of B, see `relativeDifference`; NaN where there is no partner, or no statistics */
 export function differences(picture, { picture: other, match }) {
   return Float64Array.from(picture.topology.tensors, ({ id }, tensor) => {
     const [row, there] = [picture.rows.get(id),
@@ -20,12 +17,9 @@ export function differences(picture, { picture: other, match }) {
   });
 }
 
-/**
- * The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest
- * value as shares of the greatest magnitude in both.
- * @param {Picture} a @param {number} rowA @param {Picture} b @param {number} rowB
- * @returns {number} 0: alike, up to 2; Infinity where one has more NaN or Inf than the other
- */
+/** The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest
+ * value as shares of the greatest magnitude in both. @param {Picture} a @param {number} rowA @param {Picture} b
+ * @param {number} rowB @returns {number} 0: alike, up to 2; Infinity where one has more NaN or Inf than the other */
 function relativeDifference(a, rowA, b, rowB) {
   if (badShare(a, rowA) !== badShare(b, rowB)) return Infinity;
   const of = (/** @type {"std" | "min" | "max"} */ name) => [a.floats[name][rowA] ?? NaN, b.floats[name][rowB] ?? NaN];
@@ -55,14 +49,9 @@ export function runOfDump({ index, name, dump, picture }) {
     dump: { index, name, dump, picture, shown: null, match: null } };
 }
 
-/**
- * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
- * figures.
- * @param {PinnedRun} run
- * @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
- * @param {Picture} picture of B
- * @returns {PinnedRun} the same one where it is no dump
- */
+/** Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
+ * figures. @param {PinnedRun} run @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
+ * @param {Picture} picture of B @returns {PinnedRun} the same one where it is no dump */
 export function matchedRun(run, shown, picture) {
   if (run.dump === undefined) return run;
   const a = run.dump.picture;
@@ -145,15 +134,9 @@ function summaryOf(picture, tensor) {
 /** @typedef {{tensor: string, name: string, a: string, b: string, difference: number}} TensorPair tensor: its id in B;
  * a, b: its std, of one value that value itself; difference: Infinity where NaN or Inf came or went */
 
-/**
- * Where two dumps differ most.
- *
- * @param {Picture} picture B
- * @param {PinnedRun} run A, matched
- * @param {number} most
- * @returns {{pairs: TensorPair[], alike: number, compared: number}} pairs: the greatest differences first; alike: how
- *   many tensors differ in nothing
- */
+/** Where two dumps differ most.
+ * @param {Picture} picture B @param {PinnedRun} run A, matched @param {number} most @returns {{pairs: TensorPair[],
+ * alike: number, compared: number}} pairs: the greatest differences first; alike: how many tensors differ in nothing */
 export function greatestDifferences(picture, { dump }, most) {
   const match = dump?.match;
   if (dump === undefined || match == null) return { pairs: [], alike: 0, compared: 0 };
@@ -178,11 +161,8 @@ function figureOf(picture, tensor) {
   return significant(valueAt(isSingle ? picture.floats.mean : picture.floats.std, row));
 }
 
-/**
- * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
- * numbers.
- * @param {Dump} a @param {Dump} b
- */
+/** In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
+ * numbers. @param {Dump} a @param {Dump} b */
 export function dumpDifferences(a, b) {
   const [one, other] = [factsOf(a), factsOf(b)];
   return [...new Set([...Object.keys(one), ...Object.keys(other)])].flatMap((key) => {

@@ -37,11 +37,9 @@ export function faultIcon(kind) {
     "aria-hidden": "true" }, svg("path", { d: KINDS[kind].shape }));
 }
 
-/**
- * A picture's faults: a dump has its own, those of a live picture come with its theory.
+/** A picture's faults: a dump has its own, those of a live picture come with its theory.
  * @param {Picture | null} picture @param {Theory | null} theory
- * @returns {readonly Fault[] | null} null: not told yet
- */
+ * @returns {readonly Fault[] | null} null: not told yet */
 export function faultsOf(picture, theory) {
   // A fault would give away what is to be guessed.
   if (picture === null || picture.hidden !== null) return [];
@@ -55,10 +53,8 @@ export function isNote({ kind, op, message }) {
   return kind === "no_gradient" && op === null && message.endsWith("requires_grad=False");
 }
 
-/**
- * @param {Fault} fault @param {Topology} topology
- * @returns {string} its place, as in addresses; "" for one that is not in the graph
- */
+/** @param {Fault} fault @param {Topology} topology
+ * @returns {string} its place, as in addresses; "" for one that is not in the graph */
 export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
   const [first, second] = OF_TENSORS.has(kind) ? [tensor, op] : [op, tensor];
   const id = first ?? second;
@@ -75,12 +71,10 @@ export function faultsText(faults) {
   return parts.flatMap(([word, count]) => count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`]).join(", ");
 }
 
-/**
- * Where things go wrong first: the first tensor in order of execution that is not finite, else that of the worst layer.
- * @param {Graph} graph @param {Picture} picture
- * @param {Theory | null} theory of that picture, or of one shortly before
- * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess
- */
+/** Where things go wrong first: the first tensor in order of execution that is not finite, else that of the worst
+ * layer.
+ * @param {Graph} graph @param {Picture} picture @param {Theory | null} theory of that picture, or of one shortly before
+ * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess */
 export function firstBad(graph, picture, theory) {
   if (picture.hidden !== null) return null;
   const { tensorIndex } = graph;
@@ -96,12 +90,8 @@ export function firstBad(graph, picture, theory) {
     : { tensor, why: `${worst.health} in ${layersText(worst.layers)}` };
 }
 
-/**
- * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
- * or is a mask itself, is made.
- * @param {Graph} graph @param {Picture} picture
- * @returns {number} -1: none
- */
+/** The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
+ * or is a mask itself, is made. @param {Graph} graph @param {Picture} picture @returns {number} -1: none */
 function firstNonFinite(graph, picture) {
   const { nan, posinf, neginf } = picture.integers;
   if (![nan, posinf, neginf].some((counts) => counts.some((n) => n > 0))) return -1;

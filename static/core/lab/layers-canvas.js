@@ -1,7 +1,5 @@
-/**
- * All layers on a canvas: cells of a heatmap from one image, or outlines of a ridgeline; axes on a canvas of their own,
- * which stays when Plotly takes the place of the first.
- */
+/** All layers on a canvas: cells of a heatmap from one image, or outlines of a ridgeline; axes on a canvas of their
+ * own, which stays when Plotly takes the place of the first. */
 
 import { percent } from "../format.js";
 import { columnX, countTicks, LABELS, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill,
@@ -119,12 +117,9 @@ export class LayersPainter {
   }
 }
 
-/**
- * The axes: labels, thin lines behind the layers, and a question mark for a layer that waits for a guess.
+/** The axes: labels, thin lines behind the layers, and a question mark for a layer that waits for a guess.
  * @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms
- * @param {LayersSection} section @param {LayersPaint} paint
- * @param {string} family of the font
- */
+ * @param {LayersSection} section @param {LayersPaint} paint @param {string} family of the font */
 export function drawAxes(context, plan, histograms, section, paint, family) {
   const { main, lanes } = plan;
   const { axis } = histograms;
@@ -163,12 +158,9 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
   context.fillText("?", columnX(plan, section, histograms.hidden), main.y + main.h / 2);
 }
 
-/**
- * The legend of the shades or the ridges.
+/** The legend of the shades or the ridges.
  * @param {CanvasRenderingContext2D} context @param {number} width @param {LayersPlan} plan
- * @param {LayerHistograms} histograms @param {LayersPaint} paint
- * @param {string} family of the font
- */
+ * @param {LayerHistograms} histograms @param {LayersPaint} paint @param {string} family of the font */
 export function drawLegend(context, width, plan, histograms, paint, family) {
   context.clearRect(0, 0, width, 24);
   context.font = `10px ${family}`;

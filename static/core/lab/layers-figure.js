@@ -1,7 +1,5 @@
-/**
- * The same picture for Plotly, once it rests: hover, zoom and export. It draws layers only, over the axes that stand on
- * the canvas; an exported image brings its own. No DOM.
- */
+/** The same picture for Plotly, once it rests: hover, zoom and export. It draws layers only, over the axes that stand
+ * on the canvas; an exported image brings its own. No DOM. */
 
 import { count, percent, significant } from "../format.js";
 import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
@@ -14,11 +12,8 @@ import { BINS } from "./value-axis.js";
 const PLAIN_AXIS = { showgrid: false, zeroline: false, showline: false, showticklabels: false, ticks: "" };
 const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
 
-/**
- * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
- * @param {string} family of the font
- * @returns {Figure}
- */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
+ * @param {string} family of the font @returns {Figure} */
 export function layersFigure(histograms, plan, paint, family) {
   const { main, lanes, width, height } = plan;
   const [upper, lower] = [lanes.filter(({ y }) => y < main.y), lanes.filter(({ y }) => y > main.y)];
@@ -59,13 +54,9 @@ export function layersFigure(histograms, plan, paint, family) {
   };
 }
 
-/**
- * An image to keep: with axes, title and scale, on paper.
+/** An image to keep: with axes, title and scale, on paper.
  * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
- * @param {string} family of the font
- * @param {string} title @param {string} subtitle
- * @returns {Figure}
- */
+ * @param {string} family of the font @param {string} title @param {string} subtitle @returns {Figure} */
 export function exportedFigure(histograms, plan, paint, family, title, subtitle) {
   const { data, layout } = layersFigure(histograms, plan, paint, family);
   const { axis } = histograms;
@@ -200,12 +191,8 @@ function shades(histograms, { paper, hue, ink }) {
   };
 }
 
-/**
- * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @param {Lane} lane
- * @param {string} yaxis
- * @param {number} order of the lane on its axis
- * @returns {object}
- */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @param {Lane} lane
+ * @param {string} yaxis @param {number} order of the lane on its axis @returns {object} */
 function laneCells(histograms, plan, paint, { kind }, yaxis, order) {
   const { columns, sizes } = histograms;
   const counts = columns.map((_, column) => histograms[kind][column] ?? 0);

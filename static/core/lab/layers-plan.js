@@ -1,7 +1,5 @@
-/**
- * Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. No
- * DOM.
- */
+/** Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. No
+ * DOM. */
 
 import { significant } from "../format.js";
 import { colourOf, css, depth, MIN_COUNT, mix, rampStops } from "../colours.js";
@@ -21,11 +19,8 @@ const CROWDED_PITCH = 14;
 /** Thickness of a line that stands for equal values, px. */
 export const NEEDLE = 2;
 
-/**
- * @param {LayersForm} form @param {number} width @param {number} height @param {number} layers
- * @param {boolean} isCut whether values may lie beyond the axis
- * @returns {LayersPlan}
- */
+/** @param {LayersForm} form @param {number} width @param {number} height @param {number} layers
+ * @param {boolean} isCut whether values may lie beyond the axis @returns {LayersPlan} */
 export function planOf(form, width, height, layers, isCut) {
   const upper = /** @type {LaneKind[]} */ (isCut ? ["nan", "posinf", "above"] : ["nan", "posinf"]);
   const lower = /** @type {LaneKind[]} */ (isCut ? ["below", "neginf"] : ["neginf"]);
@@ -68,11 +63,8 @@ export function mostOf({ counts, below, above }) {
   return most;
 }
 
-/**
- * A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no
- * width for all other values.
- * @param {LayerHistograms} histograms @param {number} order @param {number} bin
- */
+/** A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no
+ * width for all other values. @param {LayerHistograms} histograms @param {number} order @param {number} bin */
 function smoothCount({ counts, spikes, spikeBins }, order, bin) {
   return counts[order * BINS + bin] - (bin === spikeBins[order] ? spikes[order] : 0);
 }
@@ -91,13 +83,9 @@ export function peakShare(histograms) {
 /** @typedef {{places: number[], heights: number[]}} Run along the axis, 0 to 1, and away from it, as shares of the
  * reach */
 
-/**
- * The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars
- * do, so that tails stay visible.
- * @param {LayerHistograms} histograms @param {number} order
- * @param {number} peak see peakShare
- * @returns {Run[]} each begins and ends at height 0
- */
+/** The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars
+ * do, so that tails stay visible. @param {LayerHistograms} histograms @param {number} order
+ * @param {number} peak see peakShare @returns {Run[]} each begins and ends at height 0 */
 export function ridgeOf(histograms, order, peak) {
   const size = histograms.sizes[order] || 1;
   /** @type {Run[]} */
@@ -156,10 +144,8 @@ export function laneText(kind, { low, high }) {
   return { nan: "NaN", posinf: "+Inf", neginf: "−Inf" }[kind];
 }
 
-/**
- * Labels of layers, as many as fit.
- * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section
- */
+/** Labels of layers, as many as fit.
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section */
 export function layerLabels({ columns }, { main }, { x: [from, to] }) {
   const pitch = main.w / (to - from);
   const hasInput = columns[0]?.index === 0;

@@ -1,7 +1,5 @@
-/**
- * Where ±Inf and NaN begin, and the arithmetic that made them, in words: the first tensor of a pass that holds one is
- * followed back to the op that wrote it, and the figures of that op's operands say what happened. No DOM.
- */
+/** Where ±Inf and NaN begin, and the arithmetic that made them, in words: the first tensor of a pass that holds one is
+ * followed back to the op that wrote it, and the figures of that op's operands say what happened. No DOM. */
 
 import { count, significant, valueAt } from "../format.js";
 import { memo } from "../memo.js";
@@ -31,22 +29,16 @@ const SLOPES = /^(Relu|LeakyRelu|Tanh|Sigmoid|Gelu|Silu|Elu|Selu)Backward0$/;
 const GATES = new Set(["gelu", "silu", "mish"]);
 const LONGEST_LABEL = 40;
 
-/**
- * The part that depends on the topology alone.
- * @typedef {object} Plan
+/** The part that depends on the topology alone. @typedef {object} Plan
  * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in
- *   order of execution
+ * order of execution
  * @property {ReadonlyMap<string, Op>} ops
  * @property {ReadonlyMap<string, Tensor>} tensors
- * @property {(tensor: Tensor) => number | null} layerOf
- */
+ * @property {(tensor: Tensor) => number | null} layerOf */
 
-/**
- * The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
- * forward pass is finite.
- * @param {Picture} picture
- * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden
- */
+/** The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
+ * forward pass is finite. @param {Picture} picture
+ * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden */
 export function firstNonFinite(picture) {
   const { topology, integers } = picture;
   if (picture.hidden !== null) return { inf: null, nan: null };
@@ -97,11 +89,8 @@ function isNamed({ role, gradient_of }, tensors) {
   return role !== "intermediate" && (gradient_of === null || tensors.get(gradient_of)?.role !== "intermediate");
 }
 
-/**
- * @param {Picture} picture @param {Plan} plan @param {NonFiniteKind} kind
- * @param {{tensor: Tensor, isBackward: boolean}} first
- * @returns {NonFiniteCause}
- */
+/** @param {Picture} picture @param {Plan} plan @param {NonFiniteKind} kind
+ * @param {{tensor: Tensor, isBackward: boolean}} first @returns {NonFiniteCause} */
 function explain(picture, plan, kind, { tensor, isBackward }) {
   const writer = new Account(picture, plan);
   const layer = plan.layerOf(tensor);
@@ -147,10 +136,8 @@ class Account {
     return operand !== null && (kind === "Inf" ? operand.inf : operand.nan) > 0;
   }
 
-  /**
-   * The ids of an op's operands. A node of autograd records only its gradient: the others are inputs of the forward op.
-   * @param {Op} op @param {Tensor} output
-   */
+  /** The ids of an op's operands. A node of autograd records only its gradient: the others are inputs of the forward
+   * op. @param {Op} op @param {Tensor} output */
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);
     if (forward === null) return op.inputs;
@@ -266,10 +253,7 @@ class Account {
   }
 }
 
-/**
- * The figures of an op that wrote the first ±Inf or NaN.
- *
- * @typedef {object} Step
+/** The figures of an op that wrote the first ±Inf or NaN. @typedef {object} Step
  * @property {string} name of the op; of a node of autograd the forward op's
  * @property {string} expression
  * @property {readonly Operand[]} operands
@@ -279,8 +263,7 @@ class Account {
  * @property {number} largest number of the dtype
  * @property {string} limit the same in words
  * @property {number} nan how many NaN there are in the output
- * @property {string} share of the output that was struck
- */
+ * @property {string} share of the output that was struck */
 
 /** @param {Step} step @returns {string} how finite numbers became ±Inf */
 function overflow({ name, expression, operands, sum, exponent, largest, limit, share }) {

@@ -1,7 +1,5 @@
-/**
- * The value behind an overlay for every op, tensor and group of a graph. NaN: no value; Infinity: the tensor is not
- * finite. No DOM, no recursion.
- */
+/** The value behind an overlay for every op, tensor and group of a graph. NaN: no value; Infinity: the tensor is not
+ * finite. No DOM, no recursion. */
 
 import { WORST_FIRST } from "./diagnosis.js";
 import { differences } from "./dump-run.js";
@@ -10,24 +8,19 @@ import { itemSize } from "../graph/steps.js";
 import { outputsOf } from "../graph/wiring.js";
 import { memo } from "../memo.js";
 
-/**
- * @typedef {object} OverlayValues
+/** @typedef {object} OverlayValues
  * @property {(kind: Item["kind"], index: number, half: Phase) => number} of for health: position in the list of what
- *   can be wrong, NaN for healthy
+ * can be wrong, NaN for healthy
  * @property {() => [number, number]} range of all finite ones; of positive ones where that spans decades
- * @property {boolean} hasInfinite
- */
+ * @property {boolean} hasInfinite */
 
-/**
- * Index arrays of a graph, the same for every picture.
- * @typedef {object} Plan
+/** Index arrays of a graph, the same for every picture. @typedef {object} Plan
  * @property {Int32Array} rows tensor → row of the statistics, -1 for none
  * @property {Int32Array} gradients tensor → its gradient; a gradient's is itself
  * @property {Int32Array} results op → the output that its std is of
  * @property {Int32Array} groups innermost last, so that what is inside comes first
  * @property {[Int32Array, Int32Array]} groupResults group → the tensor that its half puts out
- * @property {Map<OverlayKind, OverlayValues>} constant overlays that pictures do not change
- */
+ * @property {Map<OverlayKind, OverlayValues>} constant overlays that pictures do not change */
 
 const planOf = memo(build);
 
@@ -50,11 +43,8 @@ function build(graph) {
   return { rows, gradients, results, groups, groupResults: resultsOfGroups(graph, results), constant: new Map() };
 }
 
-/**
- * The tensor that leaves each group: forward the output of its last op, backward the gradient of its input.
- * @param {Graph} graph @param {Int32Array} results
- * @returns {[Int32Array, Int32Array]}
- */
+/** The tensor that leaves each group: forward the output of its last op, backward the gradient of its input.
+ * @param {Graph} graph @param {Int32Array} results @returns {[Int32Array, Int32Array]} */
 function resultsOfGroups({ arrays, topology }, results) {
   const forward = new Int32Array(arrays.groups).fill(-1);
   const backward = new Int32Array(arrays.groups).fill(-1);
@@ -80,10 +70,8 @@ function resultsOfGroups({ arrays, topology }, results) {
   return [forward, backward];
 }
 
-/**
- * @param {OverlayKind} kind @param {Graph} graph @param {Picture} picture @param {Theory | null} theory
- * @param {ComparisonReference | null} [reference] a dump that it is compared to
- */
+/** @param {OverlayKind} kind @param {Graph} graph @param {Picture} picture @param {Theory | null} theory
+ * @param {ComparisonReference | null} [reference] a dump that it is compared to */
 export function overlayValues(kind, graph, picture, theory, reference = null) {
   const plan = planOf(graph);
   const known = plan.constant.get(kind);
@@ -148,16 +136,10 @@ function spread({ arrays }, tensors, ops, join) {
   }
 }
 
-/**
- * @param {Graph} graph
- * @param {Plan} plan
- * @param {Float64Array} tensors
- * @param {Float64Array} ops
- * @param {((a: number, b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of
- *   its result
+/** @param {Graph} graph @param {Plan} plan @param {Float64Array} tensors @param {Float64Array} ops @param {((a: number,
+ * b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of its result
  * @param {Float64Array | null} results of tensors, for groups that have that of their result
- * @returns {OverlayValues}
- */
+ * @returns {OverlayValues} */
 function assembled({ arrays }, plan, tensors, ops, join, results) {
   const halves = [new Float64Array(arrays.groups).fill(NaN), new Float64Array(arrays.groups).fill(NaN)];
   if (join === null) {
@@ -204,11 +186,9 @@ function rangeOf(columns) {
 /** Above this share of saturated units a tensor counts as saturated where theory does not say. */
 const SATURATED = 0.5;
 
-/**
- * The health of each tensor as a position in WORST_FIRST: by its own numbers, else by its layer's verdict.
+/** The health of each tensor as a position in WORST_FIRST: by its own numbers, else by its layer's verdict.
  * @param {Graph} graph @param {Plan} plan @param {Picture} picture @param {Theory | null} theory
- * @param {Float64Array} into NaN: nothing is wrong
- */
+ * @param {Float64Array} into NaN: nothing is wrong */
 function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {
   const { nan, posinf, neginf } = picture.integers;
   const hidden = picture.hidden?.rows;

@@ -1,7 +1,5 @@
-/**
- * A field for the path of a module: it offers those that there are, narrowed down by what is typed. Words of it may
- * stand anywhere in a path. Arrow keys walk the offers, Enter takes one, Escape leaves the field as it was.
- */
+/** A field for the path of a module: it offers those that there are, narrowed down by what is typed. Words of it may
+ * stand anywhere in a path. Arrow keys walk the offers, Enter takes one, Escape leaves the field as it was. */
 
 import { html } from "../dom.js";
 
@@ -22,10 +20,8 @@ export class PathBox {
   /** The offer that Enter takes; -1: the typed text. */
   #at = -1;
 
-  /**
-   * @param {{id: string, label: string, all: string}} names all: what no path at all stands for
-   * @param {(path: string) => void} change
-   */
+  /** @param {{id: string, label: string, all: string}} names all: what no path at all stands for
+   * @param {(path: string) => void} change */
   constructor({ id, label, all }, change) {
     this.#all = all;
     this.#change = change;

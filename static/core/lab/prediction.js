@@ -24,11 +24,8 @@ const SAME = 1e-6;
 const ACTIVATION_QUANTITY = { mean: "activation_mean", std: "activation_std", dead_fraction: "dead_fraction",
   saturation: "saturation" };
 
-/**
- * @param {string} figure such as l2.std or w1.g.norm
- * @param {string} guess "" for none yet
- * @returns {Prediction | null} null where nothing is to be guessed
- */
+/** @param {string} figure such as l2.std or w1.g.norm @param {string} guess "" for none yet
+ * @returns {Prediction | null} null where nothing is to be guessed */
 export function parsePrediction(figure, guess) {
   if (figure === "") return null;
   const dot = figure.lastIndexOf(".");
@@ -43,10 +40,8 @@ export function readGuess(text) {
   return Number.isFinite(number) ? number : null;
 }
 
-/**
- * @param {Picture} picture @param {Prediction} prediction
- * @returns {string | null} why this graph has no such figure; null where it has
- */
+/** @param {Picture} picture @param {Prediction} prediction
+ * @returns {string | null} why this graph has no such figure; null where it has */
 export function problemOf(picture, prediction) {
   const { figure, tensor, statistic } = prediction;
   const statistics = `Statistics: ${STATISTICS.join(", ")}.`;
@@ -66,12 +61,9 @@ export function problemOf(picture, prediction) {
   return null;
 }
 
-/**
- * The picture without what would give the figure away: the tensor's whole row, since a norm or a histogram says as much
- * as a standard deviation, and every other row that holds the same number.
- * @param {Picture} picture @param {Prediction | null} prediction
- * @returns {Picture} the same one where there is nothing to hide
- */
+/** The picture without what would give the figure away: the tensor's whole row, since a norm or a histogram says as
+ * much as a standard deviation, and every other row that holds the same number. @param {Picture} picture
+ * @param {Prediction | null} prediction @returns {Picture} the same one where there is nothing to hide */
 export function hide(picture, prediction) {
   const secret = secretOf(picture, prediction);
   if (secret === null) return picture;
@@ -97,13 +89,9 @@ export function hide(picture, prediction) {
     hidden: { row, rows, loss, tensor, statistic } };
 }
 
-/**
- * A pinned run without what would give the figure away. It may well be the run on the screen.
- * @param {PinnedRun} run
- * @param {Picture} picture with nothing hidden
- * @param {Prediction | null} prediction
- * @returns {PinnedRun} the same one where there is nothing to hide
- */
+/** A pinned run without what would give the figure away. It may well be the run on the screen.
+ * @param {PinnedRun} run @param {Picture} picture with nothing hidden @param {Prediction | null} prediction
+ * @returns {PinnedRun} the same one where there is nothing to hide */
 export function hideInRun(run, picture, prediction) {
   const secret = secretOf(picture, prediction);
   if (secret === null) return run;
@@ -137,19 +125,14 @@ export function hideInRun(run, picture, prediction) {
   return { ...run, profile: { ...run.profile, loss, layers } };
 }
 
-/**
- * @param {Picture} picture with nothing hidden
- * @param {Prediction} prediction
- * @returns {number | null} what was measured; null where there is no finite value
- */
+/** @param {Picture} picture with nothing hidden @param {Prediction} prediction
+ * @returns {number | null} what was measured; null where there is no finite value */
 export function measured(picture, { tensor, statistic }) {
   return statistic === null ? null : valueAt(picture.floats[statistic], rowOf(picture, tensor));
 }
 
-/**
- * @param {Picture} picture @param {Theory | null} theory @param {Prediction} prediction
- * @returns {{value: number, band: [number, number] | null} | null} null where theory says nothing of the figure
- */
+/** @param {Picture} picture @param {Theory | null} theory @param {Prediction} prediction
+ * @returns {{value: number, band: [number, number] | null} | null} null where theory says nothing of the figure */
 export function expected(picture, theory, { tensor, statistic }) {
   const id = idOf(picture, tensor);
   if (theory === null || statistic === null || id === undefined) return null;
@@ -178,10 +161,8 @@ function secretOf(picture, prediction) {
   return { id, row, statistic: prediction.statistic, value: picture.floats[prediction.statistic][row] ?? NaN };
 }
 
-/**
- * Whether one figure tells another. Shares of nothing and of all tell nothing: any tensor may have them.
- * @param {number | undefined} other @param {number} secret
- */
+/** Whether one figure tells another. Shares of nothing and of all tell nothing: any tensor may have them.
+ * @param {number | undefined} other @param {number} secret */
 function tells(other, secret) {
   if (other === undefined || secret === 0 || secret === 1) return false;
   return Math.abs(other - secret) <= SAME * Math.abs(secret);
@@ -197,10 +178,8 @@ function rowOf(picture, tensor) {
   return picture.rows.get(idOf(picture, tensor) ?? "");
 }
 
-/**
- * The tensors that have a name of their own, numbered ones as ranges: x, w1–w50, l1–l99, out.
- * @param {Picture} picture
- */
+/** The tensors that have a name of their own, numbered ones as ranges: x, w1–w50, l1–l99, out.
+ * @param {Picture} picture */
 function tensorNames({ topology, rows }) {
   /** @type {Map<string, {stem: string, numbers: number[]}>} */
   const families = new Map();

@@ -2,16 +2,14 @@
 
 import { decadeRange } from "../scales.js";
 
-/**
- * @typedef {object} Form how a statistic is shown
+/** @typedef {object} Form how a statistic is shown
  * @property {string} title
  * @property {string} button
  * @property {string} help
  * @property {string} symbol
  * @property {"log" | "linear"} axis linear: a share, 0 to 1
  * @property {boolean} isMirrored whether the gradient's is shown beneath
- * @property {string} label of the axis above
- */
+ * @property {string} label of the axis above */
 
 /** @type {Record<ProfileStatistic, Form>} */
 export const FORMS = {
@@ -35,10 +33,8 @@ export const FORMS = {
 /** Above it, an update of SGD at learning rate 1 changes the weights by more than a thousandth. */
 export const USUAL_RATIO = 1e-3;
 
-/**
- * @param {Topology} topology @param {ProfileStatistic} statistic
- * @returns {ProfilePoint[]} in order of depth; none where there are no layers
- */
+/** @param {Topology} topology @param {ProfileStatistic} statistic
+ * @returns {ProfilePoint[]} in order of depth; none where there are no layers */
 export function pointsOf({ tensors, layers, modules }, statistic) {
   if (layers.length === 0) return [];
   const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => gradient_of === null ? [] : [[gradient_of, id]]));
@@ -70,10 +66,8 @@ export function pointsOf({ tensors, layers, modules }, statistic) {
   return points;
 }
 
-/**
- * @param {readonly Tensor[]} tensors
- * @returns {Tensor | undefined} what the signal starts from: the first input of floats, not token ids
- */
+/** @param {readonly Tensor[]} tensors
+ * @returns {Tensor | undefined} what the signal starts from: the first input of floats, not token ids */
 export function inputOf(tensors) {
   return tensors.find(({ role, dtype }) => role === "input" && !/^(u?int|bool)/.test(dtype ?? ""));
 }
@@ -88,11 +82,8 @@ export function pathOf(name) {
   return name.replace(/ \(\d+\)$/, "");
 }
 
-/**
- * @param {string} name of a tensor
- * @param {string} path of its layer, "" for none
- * @returns {string} the name as it reads beside the path: less that, or less what the two stand in
- */
+/** @param {string} name of a tensor @param {string} path of its layer, "" for none
+ * @returns {string} the name as it reads beside the path: less that, or less what the two stand in */
 export function labelOf(name, path) {
   const around = path.slice(0, Math.max(0, path.lastIndexOf(".")));
   const known = [path, around].find((each) => each !== "" && name.startsWith(`${each}.`));
@@ -104,11 +95,9 @@ export function titleOf(index, name, type = "") {
   return isNumbered(index, name) || type === "" || type === pathOf(name) ? name : `${name} (${type})`;
 }
 
-/**
- * The measured figure of a point.
+/** The measured figure of a point.
  * @param {Picture} picture @param {ProfileStatistic} statistic @param {ProfilePoint} point @param {ProfileSide} side
- * @returns {ProfileReading | null} null where there is nothing to read
- */
+ * @returns {ProfileReading | null} null where there is nothing to read */
 export function measured(picture, statistic, { tensor, gradient }, side) {
   const { rows, floats } = picture;
   if (statistic === "ratio") {
@@ -132,12 +121,9 @@ function flags({ integers, hidden }, row) {
   return { hasInf: !isHidden && infinite > 0, hasNan: !isHidden && integers.nan[row] > 0, isHidden };
 }
 
-/**
- * The figure of a point in another run's profile; layers match by number.
+/** The figure of a point in another run's profile; layers match by number.
  * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {ProfileSide} side
- * @returns {ProfileReading | null}
- */
+ * @param {ProfileSide} side @returns {ProfileReading | null} */
 function ofRun({ input, layers }, statistic, { layer, series }, side) {
   const there = layers[layer - 1];
   if (statistic === "ratio") {
@@ -156,10 +142,8 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
     isHidden: false };
 }
 
-/**
- * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {ProfileSide} side
- */
+/** @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
+ * @param {ProfileSide} side */
 export function expectedOf(layer, statistic, { series }, side) {
   const quantity = quantityOf(statistic, series, side);
   const expected = quantity === null ? undefined : layer?.expected[quantity];
@@ -170,12 +154,8 @@ export function expectedOf(layer, statistic, { series }, side) {
   return isZero ? { value: 0, band } : expected;
 }
 
-/**
- * Why theory says nothing of a point.
- * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {ProfileSide} side
- * @returns {string | null} null where it speaks, or never does
- */
+/** Why theory says nothing of a point. @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic
+ * @param {ProfilePoint} point @param {ProfileSide} side @returns {string | null} null where it speaks, or never does */
 function reasonOf(layer, statistic, point, side) {
   if (side === "backward" || quantityOf(statistic, point.series, side) === null) return null;
   return expectedOf(layer, statistic, point, side) === null ? (layer?.reason ?? null) : null;
@@ -204,11 +184,8 @@ export function isOutside(expected, reading) {
   return reading.value < expected.band[0] || reading.value > expected.band[1];
 }
 
-/**
- * @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
- * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources
- * @returns {ProfileFigures}
- */
+/** @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
+ * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources @returns {ProfileFigures} */
 export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
   return {
     measured: points.map((point) => measured(picture, statistic, point, side)),
@@ -220,11 +197,8 @@ export function figuresOf(points, statistic, side, { picture, theory, pinned }) 
   };
 }
 
-/**
- * Decades that hold all of it.
- * @param {ProfileFigures} figures @param {ProfileStatistic} statistic
- * @returns {[number, number]} exponents
- */
+/** Decades that hold all of it.
+ * @param {ProfileFigures} figures @param {ProfileStatistic} statistic @returns {[number, number]} exponents */
 export function decadesOf({ measured: own, expected, run }, statistic) {
   const values = statistic === "ratio" ? [USUAL_RATIO] : [];
   for (const reading of [...own, ...run]) values.push(Math.abs(reading?.value ?? 0));

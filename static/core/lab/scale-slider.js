@@ -1,20 +1,16 @@
-/**
- * A slider over decades, with ticks that the pointer snaps to and [ and ] go to. The arrow keys go by hundredths of a
- * decade, with Shift, PageUp and PageDown by tenths.
- */
+/** A slider over decades, with ticks that the pointer snaps to and [ and ] go to. The arrow keys go by hundredths of a
+ * decade, with Shift, PageUp and PageDown by tenths. */
 
 import { html } from "../dom.js";
 import { decadeLabel, sliderScale } from "../scales.js";
 
-/**
- * @typedef {object} Tick
+/** @typedef {object} Tick
  * @property {string} label
  * @property {string} formula of the weights' std
  * @property {number} std
  * @property {number} scale with which the weights have it, four significant digits
  * @property {"start" | "middle" | "end"} anchor which end of the label stands at the tick
- * @property {number} rank which labels to keep where not all fit: small ones first
- */
+ * @property {number} rank which labels to keep where not all fit: small ones first */
 
 /** @type {readonly (Pick<Tick, "label" | "formula" | "anchor" | "rank"> & {std: (n: number) => number})[]} */
 const WORTH_HITTING = [
@@ -28,12 +24,9 @@ const WORTH_HITTING = [
 /** Share of the way to a neighbouring tick that snaps, so that values between close ticks can be chosen. */
 const SHARED = 1 / 3;
 
-/**
- * @param {number} unit std of the weights at scale 1
- * @param {number} n inputs of the layer
- * @param {number} minimum @param {number} maximum
- * @returns {Tick[]} those within reach, by rising scale; none where the weights have no scale
- */
+/** @param {number} unit std of the weights at scale 1 @param {number} n inputs of the layer @param {number} minimum
+ * @param {number} maximum
+ * @returns {Tick[]} those within reach, by rising scale; none where the weights have no scale */
 export function snapTicks(unit, n, minimum, maximum) {
   if (!(unit > 0) || !Number.isFinite(unit)) return [];
   return WORTH_HITTING.map(({ std, ...tick }) => ({ ...tick, std: std(n),
@@ -41,12 +34,9 @@ export function snapTicks(unit, n, minimum, maximum) {
   ).filter(({ scale }) => scale >= minimum && scale <= maximum).sort((a, b) => a.scale - b.scale);
 }
 
-/**
- * Which of some rising places the pointer's place snaps to: one no more than `reach` away, and less than a third of the
- * way from it to its neighbour on that side.
- * @param {number} at @param {readonly number[]} places @param {number} reach
- * @returns {number | null} its index
- */
+/** Which of some rising places the pointer's place snaps to: one no more than `reach` away, and less than a third of
+ * the way from it to its neighbour on that side.
+ * @param {number} at @param {readonly number[]} places @param {number} reach @returns {number | null} its index */
 export function snap(at, places, reach) {
   let nearest = null;
   let least = Infinity;
@@ -60,24 +50,17 @@ export function snap(at, places, reach) {
   return nearest;
 }
 
-/**
- * @param {readonly Pick<Tick, "scale">[]} ticks by rising scale
- * @param {number} scale @param {1 | -1} direction
- * @returns {number | null} the scale of the next tick that way
- */
+/** @param {readonly Pick<Tick, "scale">[]} ticks by rising scale @param {number} scale @param {1 | -1} direction
+ * @returns {number | null} the scale of the next tick that way */
 export function nextTick(ticks, scale, direction) {
   // Half a unit of the fourth digit, so that the current tick is not the next one.
   const ahead = ticks.filter((tick) => direction * (tick.scale / scale - 1) > 5e-4);
   return (direction > 0 ? ahead[0] : ahead.at(-1))?.scale ?? null;
 }
 
-/**
- * Which labels of a row can be written: in the order of their rank, each where it overlaps none before it and lies
- * inside.
- * @param {readonly {left: number, width: number, rank: number}[]} labels
- * @param {number} length of the row
- * @param {number} gap
- */
+/** Which labels of a row can be written: in the order of their rank, each where it overlaps none before it and lies
+ * inside. @param {readonly {left: number, width: number, rank: number}[]} labels @param {number} length of the row
+ * @param {number} gap */
 export function fitLabels(labels, length, gap) {
   const fits = labels.map(() => false);
   /** @type {{left: number, width: number}[]} */
@@ -94,14 +77,12 @@ export function fitLabels(labels, length, gap) {
   return fits;
 }
 
-/**
- * @typedef {object} SliderTick
+/** @typedef {object} SliderTick
  * @property {string} label
  * @property {number} scale
  * @property {string} says of it, in full
  * @property {"start" | "middle" | "end"} anchor which end of the label stands at the tick
- * @property {number} rank which labels to keep where not all fit: small ones first
- */
+ * @property {number} rank which labels to keep where not all fit: small ones first */
 
 const FINE_STEP = 1;
 const COARSE_STEP = 10;
@@ -134,10 +115,8 @@ export class ScaleSlider {
   #travel = 0;
   #isAltDown = false;
 
-  /**
-   * @param {string} label
-   * @param {(scale: number, moving: boolean) => void} change moving: the slider is still on its way
-   */
+  /** @param {string} label
+   * @param {(scale: number, moving: boolean) => void} change moving: the slider is still on its way */
   constructor(label, change) {
     const { input } = this;
     this.#change = change;

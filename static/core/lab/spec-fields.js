@@ -6,11 +6,8 @@ import { setting } from "../format.js";
 /** A seed of the dice has so many digits at most. */
 const SEEDS = 10_000;
 
-/**
- * Text rather than number fields: what does not read as a number goes to the server too, which says what is allowed.
- * @param {SpecKey["kind"]} kind
- * @returns {HTMLInputElement}
- */
+/** Text rather than number fields: what does not read as a number goes to the server too, which says what is allowed.
+ * @param {SpecKey["kind"]} kind @returns {HTMLInputElement} */
 export function textInput(kind) {
   const inputmode = kind === "int" ? "numeric" : kind === "float" ? "decimal" : "text";
   return html("input", { type: "text", inputmode, autocomplete: "off", spellcheck: "false" });

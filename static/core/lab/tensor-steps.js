@@ -1,7 +1,5 @@
-/**
- * One tensor's histograms at all steps on a canvas, the first step at the top: ridges one beneath the other, or shades
- * where there are too many to be told apart.
- */
+/** One tensor's histograms at all steps on a canvas, the first step at the top: ridges one beneath the other, or shades
+ * where there are too many to be told apart. */
 
 import { valueAt } from "../format.js";
 import { adaptiveRange, layerHistograms } from "./layer-histograms.js";
@@ -9,15 +7,10 @@ import { matchGraphs } from "./match.js";
 import { BINS, ValueAxis } from "./value-axis.js";
 import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 
-/**
- * @param {readonly (StepFigures | null)[]} steps
- * @param {ReadonlyMap<string, GraphStructure>} graphs by structure
- * @param {MatchableThings} shown the graph that the tensor is of
- * @param {string} structure of that graph
- * @param {number} tensor its place there
- * @param {"linear" | "log"} kind of the axis
- * @returns {TensorSteps} of steps with another graph, the tensor's partner there
- */
+/** @param {readonly (StepFigures | null)[]} steps @param {ReadonlyMap<string, GraphStructure>} graphs by structure
+ * @param {MatchableThings} shown the graph that the tensor is of @param {string} structure of that graph
+ * @param {number} tensor its place there @param {"linear" | "log"} kind of the axis
+ * @returns {TensorSteps} of steps with another graph, the tensor's partner there */
 export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
   const name = shown.tensors[tensor]?.name ?? "";
   const rowOf = rowFinder(graphs, shown, structure, tensor);
@@ -40,11 +33,9 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
     waiting: found.filter((row) => row === -2).length, histograms };
 }
 
-/**
- * @param {ReadonlyMap<string, GraphStructure>} graphs @param {MatchableThings} shown @param {string} structure
+/** @param {ReadonlyMap<string, GraphStructure>} graphs @param {MatchableThings} shown @param {string} structure
  * @param {number} tensor
- * @returns {(of: string) => number} from a structure to the row of the tensor's statistics there, -1 for none
- */
+ * @returns {(of: string) => number} from a structure to the row of the tensor's statistics there, -1 for none */
 function rowFinder(graphs, shown, structure, tensor) {
   /** @type {Map<string, number>} */
   const known = new Map();
@@ -61,11 +52,8 @@ function rowFinder(graphs, shown, structure, tensor) {
   };
 }
 
-/**
- * A picture of that tensor alone, with a row per step.
- * @param {readonly (StepFigures | null)[]} steps
- * @param {readonly number[]} found row in each step, below 0 for none
- */
+/** A picture of that tensor alone, with a row per step.
+ * @param {readonly (StepFigures | null)[]} steps @param {readonly number[]} found row in each step, below 0 for none */
 function pictureOfSteps(steps, found) {
   const bins = steps.find((step) => step !== null)?.bins ?? 1;
   const counts = new Uint32Array(steps.length * bins);
@@ -118,15 +106,9 @@ export function planTensorSteps({ rows }, labels, width) {
   };
 }
 
-/**
- * @param {CanvasRenderingContext2D} context
- * @param {StepsPlan} plan
- * @param {TensorSteps} steps
- * @param {{labels: readonly string[], index: number, pinned: number}} marks index: the step on the screen; pinned: A,
- *   or -1
- * @param {LayersPaint} paint
- * @param {string} family of the font
- */
+/** @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {TensorSteps} steps @param {{labels:
+ * readonly string[], index: number, pinned: number}} marks index: the step on the screen; pinned: A, or -1
+ * @param {LayersPaint} paint @param {string} family of the font */
 export function drawTensorSteps(context, plan, { rows, histograms }, { labels, index, pinned }, paint, family) {
   const { left, width, top, pitch, height } = plan;
   const ground = (/** @type {number} */ order) => top + (order + 1) * pitch;
@@ -201,11 +183,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
   context.fillText("NaN, Inf", left + width + 4 + LANE, top - 4);
 }
 
-/**
- * A row of cells per step, the deeper the more values.
- * @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {LayerHistograms} histograms
- * @param {LayersPaint} paint
- */
+/** A row of cells per step, the deeper the more values. @param {CanvasRenderingContext2D} context
+ * @param {StepsPlan} plan @param {LayerHistograms} histograms @param {LayersPaint} paint */
 function drawShades(context, { left, width, top, pitch }, { columns, counts, sizes }, { hue }) {
   let peak = 0;
   columns.forEach((_, order) => {
@@ -226,10 +205,8 @@ function drawShades(context, { left, width, top, pitch }, { columns, counts, siz
   context.globalAlpha = 1;
 }
 
-/**
- * @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {ValueAxis} axis @param {LayersPaint} paint
- * @param {string} family
- */
+/** @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {ValueAxis} axis @param {LayersPaint} paint
+ * @param {string} family */
 function drawValues(context, { left, width, top, height }, axis, paint, family) {
   context.font = `10px ${family}`;
   context.textBaseline = "alphabetic";

@@ -3,10 +3,8 @@
 import { nonFinite } from "../picture.js";
 import { significant, valueAt } from "../format.js";
 
-/**
- * @param {Picture} picture @param {(row: number) => boolean} holds
- * @returns {number | null} the first layer with a forward tensor for which it holds
- */
+/** @param {Picture} picture @param {(row: number) => boolean} holds
+ * @returns {number | null} the first layer with a forward tensor for which it holds */
 function firstLayer({ topology, rows }, holds) {
   for (const { index, preactivation, activation } of topology.layers) {
     for (const tensor of [preactivation, activation]) {

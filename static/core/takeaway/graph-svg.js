@@ -10,8 +10,7 @@ import { GraphFacts } from "../view/facts.js";
 import { FRAME, GROUP, OP, REUSE, TENSOR } from "../layout/sizes.js";
 import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
 
-/**
- * @typedef {object} Shown
+/** @typedef {object} Shown
  * @property {Graph} graph
  * @property {Drawing} drawing
  * @property {Picture | null} [picture] null: only the structure, without figures, histograms and durations
@@ -19,8 +18,8 @@ import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, stripSvg, tag 
  * @property {Paintwork | null} [paintwork]
  * @property {string} [selection] id of the selected item
  * @property {"light" | "dark"} [scheme]
- * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] the part of the drawing that is shown; null: all
- */
+ * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] the part of the drawing that is
+ * shown; null: all */
 
 /** @typedef {Required<Shown> & {colours: ColourScheme, facts: GraphFacts, index: DrawingIndex, selected: number,
  * isVertical: boolean}} Scene */
