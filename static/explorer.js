@@ -5,7 +5,7 @@
 
 import { cancel, later } from "./core/activity.js";
 import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "./core/url-state.js";
-import { checkPath, postJson, useBase } from "./core/api.js";
+import { apiPath, postJson, useBase } from "./core/api.js";
 import { find as findItem } from "./core/graph/graph.js";
 import { Live } from "./core/live.js";
 import { matchedRun } from "./core/lab/dump-run.js";
@@ -236,7 +236,7 @@ const own = page.model == null ? null
 elements.presets.presets = page.presets;
 // With the spec of the picture shown: the inspector shows its ops.
 if (page.model != null)
-  elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
+  elements.inspector.check = (/** @type {string} */ op) => postJson(apiPath("gradcheck", queryOf(specShown())), { op });
 
 spec.subscribe((value) => {
   elements.controls.spec = value;

@@ -59,7 +59,7 @@ async function json(path, signal, more) {
   const body = await response.json().catch(() => null);
   // Given up on while the body was on its way.
   signal?.throwIfAborted();
-  if (body === null) throw unreadable(response);
+  if (body === null) throw errorOf(response, null);
   return body;
 }
 
@@ -76,22 +76,15 @@ async function get(path, accept, signal, more = {}) {
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   signal?.throwIfAborted();
-  throw body?.error === undefined ? unreadable(response)
-    : new ApiError(body.error, response.status, retryAfter(response));
+  throw errorOf(response, body);
 }
 
-/** @param {Response} response @returns {ApiError} */
-function unreadable(response) {
-  const { status } = response;
-  return new ApiError({ code: UNREADABLE, message: `The server answered ${status} without saying why.` }, status,
-    retryAfter(response));
-}
-
-/** @param {Response} response @returns {number | null} in seconds; a proxy may write a date, which is as good as
- * nothing */
-function retryAfter({ headers }) {
-  const text = headers.get("retry-after") ?? "";
-  return /^\d+$/.test(text) ? Number(text) : null;
+/** @param {Response} response @param {{error?: ErrorBody} | null} body null: no JSON @returns {ApiError} */
+function errorOf({ status, headers }, body) {
+  const unreadable = { code: UNREADABLE, message: `The server answered ${status} without saying why.` };
+  // A proxy may write a date in place of seconds.
+  const seconds = /^\d+$/.exec(headers.get("retry-after") ?? "");
+  return new ApiError(body?.error ?? unreadable, status, seconds && Number(seconds[0]));
 }
 
 /** @returns {Promise<boolean>} whether there is a server, however busy its devices are */
@@ -103,31 +96,11 @@ export async function isReachable() {
   }
 }
 
-/** @param {string} kind json, dot, model-explorer.json or py @param {string} query @returns {string} */
-export function tracePath(kind, query) {
-  return `${base}/trace.${kind}${query && `?${query}`}`;
-}
-
-/** @param {string} statistic @param {string} query @returns {string} */
-export function nodeDataPath(statistic, query) {
-  return `${base}/node-data.json?statistic=${statistic}${query && `&${query}`}`;
-}
-
-/** @param {string} query @returns {string} */
-export function profilePath(query) {
-  return `${base}/profile.json${query && `?${query}`}`;
+/** @param {string} name trace.json, profile.json, tensor.json … @param {string} query @returns {string} */
+export function apiPath(name, query) {
+  return `${base}/${name}${query && `?${query}`}`;
 }
 
 export function liveUrl() {
   return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${base}/live`;
-}
-
-/** @param {string} query @returns {string} where the gradients of an own model's Function are checked */
-export function checkPath(query) {
-  return `${base}/gradcheck${query && `?${query}`}`;
-}
-
-/** @param {string} query with the tensor's name in it @returns {string} */
-export function tensorPath(query) {
-  return `${base}/tensor.json?${query}`;
 }

@@ -9,17 +9,9 @@ const DARK = "(prefers-color-scheme: dark)";
 export function readPalette() {
   const style = getComputedStyle(document.documentElement);
   const token = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
-  return {
-    forward: token("--forward"),
-    backward: token("--backward"),
-    parameter: token("--parameter"),
-    neutral: token("--neutral"),
-    ink: token("--ink"),
-    muted: token("--ink-muted"),
-    line: token("--line"),
-    warning: token("--warning"),
-    paper: token("--paper"),
-  };
+  const names = ["forward", "backward", "parameter", "neutral", "ink", "line", "warning", "paper"];
+  const colours = Object.fromEntries(names.map((name) => [name, token(`--${name}`)]));
+  return /** @type {Palette} */ ({ ...colours, muted: token("--ink-muted") });
 }
 
 /** Calls back when the colour scheme changes. @param {() => void} listener */
@@ -39,9 +31,7 @@ export function hue(half, role) {
   return role === "target" || role === "buffer" || role === "constant" ? "neutral" : "forward";
 }
 
-// Colours by lightness, chroma and hue, so that equal steps look equal (B.
-
-/** @typedef {[number, number, number]} Triple */
+// Colours by lightness, chroma and hue, so that equal steps look equal (B. Ottosson, Oklab, 2020).
 
 /** @param {number} linear @returns {number} 0 to 255 */
 function encoded(linear) {
@@ -50,7 +40,7 @@ function encoded(linear) {
 }
 
 /** @param {number} lightness 0 to 1 @param {number} chroma 0 for grey; what the screen cannot show is cut off
- * @param {number} hue degrees @returns {Triple} red, green, blue, 0 to 255 */
+ * @param {number} hue degrees @returns {RgbColour} */
 export function oklch(lightness, chroma, hue) {
   const [a, b] = [chroma * Math.cos((hue * Math.PI) / 180), chroma * Math.sin((hue * Math.PI) / 180)];
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
@@ -63,7 +53,7 @@ export function oklch(lightness, chroma, hue) {
   ];
 }
 
-/** @param {Triple} colour @returns {string} #rrggbb */
+/** @param {RgbColour} colour @returns {string} #rrggbb */
 export function hex([red, green, blue]) {
   return `#${[red, green, blue].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }

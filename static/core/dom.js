@@ -23,6 +23,11 @@ export function buttonOf(attributes, press, ...children) {
   return button;
 }
 
+/** @param {readonly string[]} names @returns {HTMLTableRowElement} the headings of a table's columns */
+export function headings(names) {
+  return html("tr", {}, ...names.map((name) => html("th", { scope: "col" }, name)));
+}
+
 /** @template {keyof SVGElementTagNameMap} K @param {K} tag @param {Record<string, string | number>} [attributes]
  * @param {(Node | string)[]} children */
 export function svg(tag, attributes = {}, ...children) {

@@ -5,7 +5,7 @@
  * is fetched as a dump. No request is dropped before its answer. */
 
 import { begin } from "./activity.js";
-import { ApiError, getJson, isReachable, liveUrl, profilePath, tracePath } from "./api.js";
+import { ApiError, apiPath, getJson, isReachable, liveUrl } from "./api.js";
 import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js";
 
 /** @typedef {object} Listener
@@ -479,7 +479,7 @@ export class Live {
     }, FETCH_QUIET_MS);
     signal.addEventListener("abort", () => clearInterval(watch));
     try {
-      const dump = await getJson(tracePath("json", query), signal);
+      const dump = await getJson(apiPath("trace.json", query), signal);
       clearInterval(watch);
       fetching.hasPicture = true;
       this.isBusy = false;
@@ -505,7 +505,7 @@ export class Live {
   async #fetchTheory(query, seq, spec, signal) {
     for (;;) {
       try {
-        const theory = await getJson(profilePath(query), signal);
+        const theory = await getJson(apiPath("profile.json", query), signal);
         this.listener.theory({ ...theory, seq }, spec);
         return;
       } catch (error) {

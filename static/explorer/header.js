@@ -1,6 +1,6 @@
 /** The header: menus, views, tabs, copying, and the list of keys. */
 
-import { getText, tracePath } from "../core/api.js";
+import { apiPath, getText } from "../core/api.js";
 import { address, viewFragment } from "../core/url-state.js";
 
 const COPIED_MS = 1500;
@@ -34,8 +34,8 @@ export function connectHeader({ view, setView, query, needsToken }) {
   const copies = {
     // The browser's own address may lag behind.
     "#copy-link": () => new URL(address(query(), viewFragment(view.value)), location.href).href,
-    "#copy-pytorch": () => getText(tracePath("py", query())),
-    "#copy-curl": () => curl(new URL(tracePath("json", query()), location.href).href, needsToken),
+    "#copy-pytorch": () => getText(apiPath("trace.py", query())),
+    "#copy-curl": () => curl(new URL(apiPath("trace.json", query()), location.href).href, needsToken),
   };
   for (const [selector, text] of Object.entries(copies)) {
     const button = /** @type {HTMLButtonElement | null} */ (document.querySelector(selector));

@@ -1,6 +1,6 @@
 /** Run A, the pinned one: an open dump, or a run that the server computes, asked again while the server is busy. */
 
-import { ApiError, getJson, profilePath } from "../core/api.js";
+import { ApiError, apiPath, getJson } from "../core/api.js";
 import { runOfDump } from "../core/lab/dump-run.js";
 import { pinnedOf } from "./dump.js";
 
@@ -50,7 +50,7 @@ export function connectPin(pinned, problem, take, release, specOf) {
   /** @param {string} query @returns {Promise<PinnedRun>} */
   async function runOf(query) {
     /** @type {ProfileDump} */
-    const profile = await getJson(profilePath(query));
+    const profile = await getJson(apiPath("profile.json", query));
     // A user's own model answers no spec: the query is its what-if.
     return { query, profile: { ...profile, spec: profile.spec ?? specOf(query) } };
   }

@@ -1,6 +1,6 @@
 /** Which part of a tensor's values is asked for, and how it lies on the screen: rows by columns. No DOM. */
 
-import { tensorPath } from "../api.js";
+import { apiPath } from "../api.js";
 
 /** As many rows and columns as the server gives at once. */
 export const MAX_VALUES = 64;
@@ -29,7 +29,7 @@ export function valuesPath(spec, name, { rows, cols }) {
   query.set("name", name);
   query.set("rows", rows.join(":"));
   query.set("cols", cols.join(":"));
-  return tensorPath(query.toString());
+  return apiPath("tensor.json", query.toString());
 }
 
 /** Values as they are laid out: the last dimension runs along a row, all others down the rows.

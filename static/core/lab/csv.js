@@ -14,9 +14,9 @@ function cell(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** @param {string} name @param {string} text @param {string} type */
-export function saveFile(name, text, type) {
-  const address = URL.createObjectURL(new Blob([text], { type }));
+/** @param {string} name @param {string | Blob} content @param {string} type */
+export function saveFile(name, content, type) {
+  const address = URL.createObjectURL(new Blob([content], { type }));
   const link = document.createElement("a");
   link.href = address;
   link.download = name;

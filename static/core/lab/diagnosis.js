@@ -61,19 +61,8 @@ export function isWithin({ measured, expected }) {
   return low <= measured && measured <= high;
 }
 
-/** Kept, since several elements ask for the same picture.
- * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
-const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
-
 /** @param {Picture} picture @param {Theory} theory of this picture @returns {Diagnosis} */
 export function diagnose(picture, theory) {
-  if (last.picture !== picture || last.theory !== theory)
-    Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
-  return last.diagnosis;
-}
-
-/** @param {Picture} picture @param {Theory} theory @returns {Diagnosis} */
-function diagnosisOf(picture, theory) {
   const { layers } = picture.topology;
   let [within, figures] = [0, 0];
   for (const layer of layers) {

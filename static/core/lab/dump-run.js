@@ -1,7 +1,7 @@
 /** A dump as run A, what B is compared to: its layers in the places of B's, and its tensors beside B's. No DOM. */
 
 import { significant, valueAt } from "../format.js";
-import { nonFinite } from "../picture.js";
+import { FLOAT_COLUMNS, nonFinite } from "../picture.js";
 import { matchGraphs } from "./match.js";
 
 // Distances of two pictures, tensor by tensor.
@@ -38,9 +38,6 @@ function badShare({ integers }, row) {
 function share(difference, of) {
   return difference === 0 ? 0 : Math.abs(difference) / of;
 }
-
-/** @type {readonly FloatColumn[]} */
-const FLOATS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 
 /** @param {OpenedDump} taken @returns {PinnedRun} not matched with anything yet */
 export function runOfDump({ index, name, dump, picture }) {
@@ -81,9 +78,8 @@ function isPartner(layer, sought) {
 /** @param {Picture} picture */
 function profileHead(picture) {
   const input = picture.topology.tensors.find(({ role }) => role === "input")?.id ?? null;
-  const loss = picture.loss === null || Number.isFinite(picture.loss) ? picture.loss
-    : Number.isNaN(picture.loss) ? /** @type {const} */ ("NaN")
-    : picture.loss > 0 ? /** @type {const} */ ("Infinity") : /** @type {const} */ ("-Infinity");
+  const { loss: own } = picture;
+  const loss = /** @type {JsonNumber} */ (own === null || Number.isFinite(own) ? own : String(own));
   return { spec: picture.spec ?? {}, loss, first_inf_layer: null, first_nan_layer: null, advice: null,
     input: summaryOf(picture, input) };
 }
@@ -123,7 +119,7 @@ function blank({ name }, index) {
 function summaryOf(picture, tensor) {
   const row = picture.rows.get(tensor ?? "");
   if (row === undefined) return null;
-  const floats = Object.fromEntries(FLOATS.map((name) => [name, valueAt(picture.floats[name], row)]));
+  const floats = Object.fromEntries(FLOAT_COLUMNS.map((name) => [name, valueAt(picture.floats[name], row)]));
   const { n, nan, posinf, neginf } = picture.integers;
   const counts = { n: n[row], nan: nan[row], posinf: posinf[row], neginf: neginf[row] };
   return /** @type {SummaryDump} */ ({ ...floats, ...counts });

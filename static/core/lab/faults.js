@@ -1,9 +1,8 @@
-/** Faults of a pass in words and as icons, and their places in the graph. No DOM but the icon. */
+/** Faults of a pass in words and as icons, and their places in the graph. */
 
-import { svg } from "../dom.js";
 import { percent } from "../format.js";
 import { inputsOf, outputsOf, readersOf } from "../graph/wiring.js";
-import { HEALTH_SHAPES } from "../health.js";
+import { HEALTH_SHAPES, iconOf } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
 
@@ -33,8 +32,7 @@ export function faultWord(kind) {
 
 /** @param {FaultKind} kind @returns {SVGSVGElement} */
 export function faultIcon(kind) {
-  return svg("svg", { class: `health-icon ${kind}`, viewBox: "0 0 16 16", width: 14, height: 14,
-    "aria-hidden": "true" }, svg("path", { d: KINDS[kind].shape }));
+  return iconOf(kind, KINDS[kind].shape);
 }
 
 /** A picture's faults: a dump has its own, those of a live picture come with its theory.

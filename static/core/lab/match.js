@@ -3,17 +3,13 @@
  * Things without a partner are listed. No DOM, no recursion. */
 
 import { structureOf } from "../dump/structure.js";
+import { memo } from "../memo.js";
 
-/** @type {WeakMap<object, WeakMap<object, GraphMatch>>} */
-const known = new WeakMap();
+const matchesWith = memo((/** @type {MatchableThings} */ a) => memo((/** @type {MatchableThings} */ b) => made(a, b)));
 
 /** @param {MatchableThings} a @param {MatchableThings} b @returns {GraphMatch} kept as long as the two are */
 export function matchGraphs(a, b) {
-  let ofA = known.get(a.tensors);
-  if (ofA === undefined) known.set(a.tensors, ofA = new WeakMap());
-  let match = ofA.get(b.tensors);
-  if (match === undefined) ofA.set(b.tensors, match = made(a, b));
-  return match;
+  return matchesWith(a)(b);
 }
 
 /** @param {MatchableThings} a @param {MatchableThings} b @returns {GraphMatch} */
