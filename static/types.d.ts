@@ -981,6 +981,7 @@ type ValueAxis = import("./core/lab/value-axis.js").ValueAxis;
 
 type FormulaTerm = { text: string; binds: number }; // binds: how tightly, so that brackets stand only where needed
 type BackwardChecker = import("./core/inspector/check.js").Checker;
+type AppliedRule = import("./core/inspector/op-facts.js").AppliedRule;
 type Inspection = import("./core/inspector/sections.js").Inspection;
 type ValueWindow = { rows: [number, number]; cols: [number, number] }; // along the first two dimensions, ends excluded
 

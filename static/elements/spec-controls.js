@@ -7,8 +7,8 @@
 
 import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
-import { ScaleSlider, snapTicks, TICK_HELP } from "../core/lab/scale-slider.js";
-import { dice, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
+import { ScaleSlider, snapTicks } from "../core/lab/scale-slider.js";
+import { dice, fieldOf, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
@@ -48,7 +48,6 @@ class SpecControls extends HTMLElement {
   #fields = /** @type {Map<string, SpecField>} */ (new Map());
   #steppers = /** @type {Stepper[]} */ ([]);
   #spec = /** @type {Spec} */ ({});
-  #range = { minimum: 1e-4, maximum: 1e4 };
   #slider = new ScaleSlider("Init scale", (scale, moving) => this.#change("scale", scale, moving));
   #drawn = html("span", { class: "drawn" });
   #where = html("span", { class: "where" });
@@ -92,18 +91,14 @@ class SpecControls extends HTMLElement {
     if (key === undefined) return undefined;
     const { name } = key;
     const control = this.#control(key, devices);
-    control.id = `spec-${name}`;
-    control.title = key.doc;
-    const note = html("p", { class: "note", id: `spec-${name}-note` });
-    control.setAttribute("aria-describedby", note.id);
-    const label = html("label", { for: control.id, title: key.doc }, LABELS[name] ?? name);
-    const root = html("div", { class: `field ${key.kind}`, "data-key": name }, label, control);
-    if (name === "seed") root.append(dice((seed) => this.#change("seed", seed)));
-    if (name === "scale" && control instanceof HTMLInputElement) this.#wireScale(key, root, control);
-    root.append(note);
-    this.#fields.set(name, { key, root, control, note });
+    const { input, marks } = this.#slider;
+    const beside = name === "seed" ? [dice((seed) => this.#change("seed", seed))]
+      : name === "scale" ? [this.#drawn, input, marks, html("p", { class: "unit" }, this.#where, this.#measured)] : [];
+    const field = fieldOf(key, `spec-${name}`, LABELS[name] ?? name, control, [control, ...beside]);
+    if (name === "scale") this.#slider.configure(key, control);
+    this.#fields.set(name, field);
     control.addEventListener("change", () => this.#change(name, readControl(key, control)));
-    return root;
+    return field.root;
   }
 
   /** @param {SpecKey} key @param {readonly string[]} devices @returns {SpecControl} */
@@ -174,17 +169,6 @@ class SpecControls extends HTMLElement {
     const root = html("div", { class: "stepper" }, html("label", { for: typed.id, title: help }, label),
       html("span", {}, less, typed, more));
     return { root, show };
-  }
-
-  /** @param {SpecKey} key @param {HTMLElement} root @param {HTMLInputElement} typed */
-  #wireScale(key, root, typed) {
-    const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
-    this.#range = { minimum, maximum };
-    this.#slider.reach(minimum, maximum);
-    this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
-    typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
-    root.append(this.#drawn, this.#slider.input, this.#slider.marks,
-      html("p", { class: "unit" }, this.#where, this.#measured));
   }
 
   /** @param {string} name @param {string | number | boolean} value @param {boolean} [moving] */
@@ -329,7 +313,7 @@ class SpecControls extends HTMLElement {
 
   #drawTicks() {
     const { unit, n, weight } = this.#unit ?? { unit: NaN, n: 0, weight: "" };
-    const { minimum, maximum } = this.#range;
+    const { minimum, maximum } = this.#slider.range;
     // The position of the ticks would reveal the std.
     const ticks = this.#unit === null || this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
     this.#slider.ticks = ticks.map(({ formula, std, scale, ...tick }) => {

@@ -1,7 +1,7 @@
 /** The inspector's figures of a tensor: what was measured, and beside it what theory expects. */
 
 import { bandText, expectedText, figuresOf, figureText, isWithin, MEASURES } from "../lab/diagnosis.js";
-import { emit, html, writeText } from "../dom.js";
+import { buttonOf, emit, headings, html, writeText } from "../dom.js";
 import { count, figureAt, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
@@ -27,10 +27,10 @@ const FIGURES = [
   ["min", (picture, row) => figureAt(picture, picture.floats.min, row)],
   ["max", (picture, row) => figureAt(picture, picture.floats.max, row)],
   ["L2 norm", (picture, row) => figureAt(picture, picture.floats.norm, row)],
-  ["zeros", (picture, row) => unlessHidden(picture, row, percent(valueAt(picture.floats.zero_fraction, row)))],
-  ["NaN", (picture, row) => unlessHidden(picture, row, count(picture.integers.nan[row]))],
-  ["+Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.posinf[row]))],
-  ["−Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.neginf[row]))],
+  ["zeros", ({ floats }, row) => percent(valueAt(floats.zero_fraction, row))],
+  ["NaN", ({ integers }, row) => count(integers.nan[row])],
+  ["+Inf", ({ integers }, row) => count(integers.posinf[row])],
+  ["−Inf", ({ integers }, row) => count(integers.neginf[row])],
   ["dead units", ({ floats }, row) => optional(valueAt(floats.dead_fraction, row))],
   ["saturated", ({ floats }, row) => optional(valueAt(floats.saturation, row))],
 ];
@@ -42,11 +42,6 @@ const FIGURE_HELP = {
   "dead units": "at most 0 for every input of the batch",
   saturated: "in the flat ends of the activation",
 };
-
-/** @param {Picture} picture @param {number} row @param {string} text @returns {string} */
-function unlessHidden(picture, row, text) {
-  return isHidden(picture, row) ? "?" : text;
-}
 
 /** @param {Picture} picture @param {number} row @returns {boolean} whether its figures wait for a guess */
 function isHidden(picture, row) {
@@ -78,9 +73,10 @@ export function figures({ updates }, row) {
     const line = html("div", { "data-figure": name, title: FIGURE_HELP[name] ?? "" }, html("dt", {}, name), value);
     updates.push((picture) => {
       const text = read(picture, row);
+      const isSecret = isHidden(picture, row);
       line.hidden = text === null;
-      writeText(value, text ?? "");
-      line.classList.toggle("warning", /NaN|Inf/.test(name) && text !== "0" && text !== "?");
+      writeText(value, isSecret ? "?" : (text ?? ""));
+      line.classList.toggle("warning", /NaN|Inf/.test(name) && text !== "0" && !isSecret);
     });
     return line;
   });
@@ -89,9 +85,9 @@ export function figures({ updates }, row) {
 
 /** @param {Inspection} inspection @param {string} name @param {number} row @returns {HTMLElement} */
 export function guessFirst({ host, updates }, name, row) {
-  const button = html("button", { type: "button", class: "guess",
-    title: `Hide the figures of ${name} until you have said what its std is` }, "Guess first");
-  button.addEventListener("click", () => emit(host, "prediction-start", { figure: `${name}.std` }));
+  const title = `Hide the figures of ${name} until you have said what its std is`;
+  const button = buttonOf({ class: "guess", title }, () => emit(host, "prediction-start", { figure: `${name}.std` }),
+    "Guess first");
   updates.push((picture) => (button.disabled = isHidden(picture, row)));
   return button;
 }
@@ -104,9 +100,8 @@ export function comparison({ expectations, rules }, layer, tensor) {
   const body = html("tbody");
   const band = html("p");
   const fold = html("details", { class: "band-rule" }, html("summary", {}, "What the band is"), band);
-  const columns = ["", "measured", "expected"].map((text) => html("th", { scope: "col" }, text));
-  const head = html("tr", {}, ...columns,
-    html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
+  const head = headings(["", "measured", "expected"]);
+  head.append(html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
   const none = html("p", { class: "hint" });
   const title = html("h3", {},
     isNumbered(layer.index, layer.name) ? `Layer ${layer.index}` : `Layer ${layer.index}: ${layer.name}`, health);

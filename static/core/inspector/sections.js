@@ -1,6 +1,6 @@
 /** Parts of the inspector's sections: headings, lists of facts, links. */
 
-import { emit, html } from "../dom.js";
+import { buttonOf, emit, html } from "../dom.js";
 import { idOf } from "../graph/graph.js";
 
 // Controls to highlight what lies upstream or downstream of the selection.
@@ -20,12 +20,11 @@ export function reachControls(host) {
   let [direction, hops] = ["", 1];
   const tell = () => emit(host, "reach-change", { direction, hops });
   const buttons = WAYS.map(([way, text, title]) => {
-    const button = html("button", { type: "button", title, "aria-pressed": "false" }, text);
-    button.addEventListener("click", () => {
+    const choose = () => {
       direction = way;
       tell();
-    });
-    return { way, button };
+    };
+    return { way, button: buttonOf({ title, "aria-pressed": "false" }, choose, text) };
   });
   const select = html("select", { "aria-label": "Ops away" },
     ...HOPS.map((each) =>
@@ -133,9 +132,7 @@ export class Inspection {
 
   /** @param {string} text @param {() => void} act @param {string} [title] @returns {HTMLElement} */
   link(text, act, title = "") {
-    const button = html("button", { type: "button", class: "link mono", ...(title === "" ? {} : { title }) }, text);
-    button.addEventListener("click", act);
-    return button;
+    return buttonOf({ class: "link mono", ...(title === "" ? {} : { title }) }, act, text);
   }
 
   /** @param {Item} item @param {string} text @returns {HTMLElement} */
@@ -177,9 +174,8 @@ function inline(items, made) {
 /** @param {Inspection} inspection @param {string} name @param {string} kind @param {string} colour class of the chip
  * @param {readonly Node[]} [beside] before the button that closes */
 export function heading({ host }, name, kind, colour, beside = []) {
-  const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview",
-    title: "Back to the overview (Esc)" }, "✕");
-  close.addEventListener("click", () => emit(host, "box-select", { id: "" }));
+  const close = buttonOf({ class: "icon-button", "aria-label": "Back to the overview",
+    title: "Back to the overview (Esc)" }, () => emit(host, "box-select", { id: "" }), "✕");
   return html("header", {}, html("h2", { class: "mono" }, name), html("span", { class: `chip ${colour}` }, kind),
     ...beside, close);
 }

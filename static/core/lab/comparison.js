@@ -1,17 +1,13 @@
 /** Two runs beside each other: A, which is pinned, and B, the picture on the screen. Figures and words; no DOM. */
 
-import { isHidden, percent, setting, significant, valueAt } from "../format.js";
-import { nonFinite } from "../picture.js";
+import { isHidden, percent, setting, significant } from "../format.js";
+import { measured, ofRun } from "./profile-series.js";
 import { parseWidths, widthsText } from "./widths.js";
 
 /** @typedef {{index: number, forward: ComparedPair, backward: ComparedPair | null}} ComparedLayer */
 
-/** @type {ComparedFigure} */
-const BLANK = { value: null, text: "", isWarning: false };
-/** @type {ComparedFigure} */
-const NONE = { value: null, text: "–", isWarning: false };
-/** @type {ComparedFigure} */
-const SECRET = { value: null, text: "?", isWarning: false };
+/** @type {ComparedFigure[]} */
+const [BLANK, NONE, SECRET] = ["", "–", "?"].map((text) => ({ value: null, text, isWarning: false }));
 
 // The least differences that count: a ratio, in decades, and a share of the units.
 const DOUBLING = Math.log10(2);
@@ -57,14 +53,16 @@ export function compareLayers(picture, profile, statistic) {
   };
   return Array.from({ length: Math.max(layers.length, profile.layers.length) }, (_, order) => {
     const [here, there] = [layers[order], profile.layers[order]];
-    const forward = statistic === "ratio" ? here?.weight_gradient : here?.activation;
+    /** @param {ProfileSide} side @param {string | null | undefined} tensor */
+    const compared = (side, tensor) => {
+      const point = { layer: order + 1, series: /** @type {const} */ ("activation") };
+      const a = there === undefined ? BLANK : figureOf(ofRun(profile, statistic, point, side), statistic);
+      return pair(tensor, a, figureOfPicture(picture, here, statistic, side));
+    };
     return {
       index: order + 1,
-      forward: pair(forward, figureOfRun(there, "activation", statistic),
-        figureOfPicture(picture, here, "activation", statistic)),
-      backward: hasBackward
-        ? pair(here?.gradient, figureOfRun(there, "gradient", statistic),
-          figureOfPicture(picture, here, "gradient", statistic)) : null,
+      forward: compared("forward", statistic === "ratio" ? here?.weight_gradient : here?.activation),
+      backward: hasBackward ? compared("backward", here?.gradient) : null,
     };
   });
 }
@@ -89,41 +87,24 @@ export function reach(pairs, statistic) {
   return most;
 }
 
-/** @param {Picture} picture @param {Layer | undefined} layer @param {"activation" | "gradient"} kind
- * @param {ProfileStatistic} statistic @returns {ComparedFigure} */
-function figureOfPicture(picture, layer, kind, statistic) {
+/** @param {Picture} picture @param {Layer | undefined} layer @param {ProfileStatistic} statistic
+ * @param {ProfileSide} side @returns {ComparedFigure} */
+function figureOfPicture(picture, layer, statistic, side) {
   if (layer === undefined) return BLANK;
-  if (statistic === "ratio") return ratioOfPicture(picture, layer);
-  const row = picture.rows.get(layer[kind] ?? "");
-  if (row === undefined) return NONE;
-  if (isHidden(picture, row)) return SECRET;
-  const bad = nonFinite(picture, row);
-  if (bad !== null) return { value: null, text: bad.word, isWarning: true };
-  return written(valueAt(picture.floats[statistic], row), statistic);
+  const isQuotient = statistic === "ratio";
+  const tensor = (isQuotient ? layer.weight : layer.activation) ?? "";
+  const gradient = (isQuotient ? layer.weight_gradient : layer.gradient) ?? "";
+  const read = isQuotient ? [tensor, gradient] : [side === "forward" ? tensor : gradient];
+  if (read.some((id) => isHidden(picture, picture.rows.get(id)))) return SECRET;
+  return figureOf(measured(picture, statistic, { tensor, gradient }, side), statistic);
 }
 
-/** @param {Picture} picture @param {Layer} layer @returns {ComparedFigure} std of the weight's gradient over that of
- * the weight */
-function ratioOfPicture(picture, { weight, weight_gradient }) {
-  const rows = [picture.rows.get(weight_gradient ?? ""), picture.rows.get(weight ?? "")];
-  if (rows.some((row) => isHidden(picture, row))) return SECRET;
-  const [above, below] = rows.map((row) =>
-    row === undefined || nonFinite(picture, row) !== null ? null : valueAt(picture.floats.std, row)
-  );
-  if (above == null || below == null || below === 0) return NONE;
-  return written(above / below, "ratio");
-}
-
-/** @param {LayerProfile | undefined} layer @param {"activation" | "gradient"} kind @param {ProfileStatistic} statistic
- * @returns {ComparedFigure} */
-function figureOfRun(layer, kind, statistic) {
-  if (layer === undefined) return BLANK;
-  if (statistic === "ratio") return written(layer.gradient_to_weight_ratio, statistic);
-  const summary = layer[kind];
-  if (summary === null) return NONE;
-  if (summary.nan > 0) return { value: null, text: "NaN", isWarning: true };
-  if (summary.posinf + summary.neginf > 0) return { value: null, text: "Inf", isWarning: true };
-  return written(summary[statistic], statistic);
+/** @param {ProfileReading | null} reading @param {ProfileStatistic} statistic @returns {ComparedFigure} */
+function figureOf(reading, statistic) {
+  if (reading === null) return NONE;
+  const isBad = statistic !== "ratio" && (reading.hasNan || reading.hasInf);
+  if (isBad) return { value: null, text: reading.hasNan ? "NaN" : "Inf", isWarning: true };
+  return written(reading.value, statistic);
 }
 
 /** @param {number | null} value @param {ProfileStatistic} statistic @returns {ComparedFigure} */

@@ -31,9 +31,6 @@ export const OVERLAYS = [
   { name: "health", title: "Health", unit: "", scale: "words", says: "what is wrong; of a closed box the worst in it" },
 ];
 
-/** @param {OverlayKind} kind @returns {Overlay | undefined} */
-const overlayOf = (kind) => OVERLAYS.find(({ name }) => name === kind);
-
 /** Why an overlay cannot be had of a graph. @param {OverlayKind} kind @param {Graph} graph
  * @param {ComparisonReference | null} [reference] a dump that it is compared to
  * @returns {string | null} null where it can */
@@ -111,7 +108,7 @@ const [THINNEST, THICKEST, PLAIN] = [0.75, 7, 1.25];
  * @param {"light" | "dark"} options.scheme @returns {Paintwork} */
 export function paintwork({ kind, edges, graph, picture, theory, reference = null, range, scheme }) {
   const width = edgeWidth(edges, graph, picture);
-  const overlay = kind === "" ? undefined : overlayOf(kind);
+  const overlay = OVERLAYS.find(({ name }) => name === kind);
   if (kind === "" || overlay === undefined || whyNot(kind, graph, reference) !== null)
     return { fill: () => null, width, legend: null };
   const { title, unit, scale } = overlay;

@@ -95,8 +95,8 @@ export function titleOf(index, name, type = "") {
   return isNumbered(index, name) || type === "" || type === pathOf(name) ? name : `${name} (${type})`;
 }
 
-/** The measured figure of a point.
- * @param {Picture} picture @param {ProfileStatistic} statistic @param {ProfilePoint} point @param {ProfileSide} side
+/** The measured figure of a point. @param {Picture} picture @param {ProfileStatistic} statistic
+ * @param {Pick<ProfilePoint, "tensor" | "gradient">} point @param {ProfileSide} side
  * @returns {ProfileReading | null} null where there is nothing to read */
 export function measured(picture, statistic, { tensor, gradient }, side) {
   const { rows, floats } = picture;
@@ -122,9 +122,9 @@ function flags({ integers, hidden }, row) {
 }
 
 /** The figure of a point in another run's profile; layers match by number.
- * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {ProfilePoint} point
+ * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {Pick<ProfilePoint, "layer" | "series">} point
  * @param {ProfileSide} side @returns {ProfileReading | null} */
-function ofRun({ input, layers }, statistic, { layer, series }, side) {
+export function ofRun({ input, layers }, statistic, { layer, series }, side) {
   const there = layers[layer - 1];
   if (statistic === "ratio") {
     if (there === undefined) return null;

@@ -1,7 +1,7 @@
 /** A slider over decades, with ticks that the pointer snaps to and [ and ] go to. The arrow keys go by hundredths of a
  * decade, with Shift, PageUp and PageDown by tenths. */
 
-import { html } from "../dom.js";
+import { buttonOf, html } from "../dom.js";
 import { decadeLabel, sliderScale } from "../scales.js";
 
 /** @typedef {object} Tick
@@ -77,12 +77,7 @@ export function fitLabels(labels, length, gap) {
   return fits;
 }
 
-/** @typedef {object} SliderTick
- * @property {string} label
- * @property {number} scale
- * @property {string} says of it, in full
- * @property {"start" | "middle" | "end"} anchor which end of the label stands at the tick
- * @property {number} rank which labels to keep where not all fit: small ones first */
+/** @typedef {Pick<Tick, "label" | "scale" | "anchor" | "rank"> & {says: string}} SliderTick says: the whole of it */
 
 const FINE_STEP = 1;
 const COARSE_STEP = 10;
@@ -95,13 +90,13 @@ const LABEL_GAP = 2;
 /** Decades' labels give way to those of ticks. */
 const DECADE_RANK = 10;
 
-export const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
+const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
 
 export class ScaleSlider {
   input = html("input", { type: "range", class: "slider", min: "-1", max: "1", step: "any" });
   marks = html("div", { class: "ticks" });
   #change;
-  #range = { minimum: 1e-4, maximum: 1e4 };
+  range = { minimum: 1e-4, maximum: 1e4 };
   #scale = sliderScale(1e-4, 1e4);
   /** The value, which may lie beyond the slider. */
   #value = 1;
@@ -132,10 +127,12 @@ export class ScaleSlider {
     for (const type of ["keyup", "blur"]) input.addEventListener(type, () => this.#keyboardStops());
   }
 
-  /** @param {number} minimum @param {number} maximum */
-  reach(minimum, maximum) {
-    this.#range = { minimum, maximum };
-    this.#scale = sliderScale(minimum, maximum);
+  /** @param {SpecKey} key @param {HTMLElement} typed the field for the same number, which gets a × before it */
+  configure({ minimum, maximum, doc }, typed) {
+    this.range = { minimum: minimum ?? 1e-4, maximum: maximum ?? 1e4 };
+    this.#scale = sliderScale(this.range.minimum, this.range.maximum);
+    this.input.title = `${doc} ${TICK_HELP}`;
+    typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
   }
 
   /** @param {number} scale that is set; the thumb stays where it is if it is none */
@@ -149,21 +146,18 @@ export class ScaleSlider {
 
   /** @param {readonly SliderTick[]} ticks by rising scale */
   set ticks(ticks) {
-    const { minimum, maximum } = this.#range;
+    const { minimum, maximum } = this.range;
     this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
     const buttons = ticks.map(({ label, says, scale, anchor, rank }) => {
-      const tick = html("button", { type: "button", class: `tick ${anchor}`, tabindex: "-1",
-        title: `${says}. ${TICK_HELP}`, "aria-label": says }, html("span", {}, label));
-      tick.dataset["rank"] = String(rank);
-      tick.dataset["scale"] = String(scale);
-      tick.addEventListener("click", () => this.#change(scale, false));
+      const tick = buttonOf({ class: `tick ${anchor}`, tabindex: "-1", title: `${says}. ${TICK_HELP}`,
+        "aria-label": says, "data-rank": String(rank), "data-scale": String(scale) }, () => this.#change(scale, false),
+        html("span", {}, label));
       return this.#at(tick, scale);
     });
     const decades = [-4, -2, 0, 2, 4].filter((exponent) => 10 ** exponent >= minimum && 10 ** exponent <= maximum).map(
       (exponent, order, { length }) => {
-        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true" },
-          html("span", {}, `×${decadeLabel(exponent)}`));
-        decade.dataset["rank"] = String(DECADE_RANK + order);
+        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true",
+          "data-rank": String(DECADE_RANK + order) }, html("span", {}, `×${decadeLabel(exponent)}`));
         return this.#at(decade, 10 ** exponent);
       },
     );
@@ -188,7 +182,7 @@ export class ScaleSlider {
 
   /** @param {KeyboardEvent} event */
   #onKey(event) {
-    const { minimum, maximum } = this.#range;
+    const { minimum, maximum } = this.range;
     const isJump = event.ctrlKey && event.key.startsWith("Arrow");
     const back = event.key === "[" || (isJump && (event.key === "ArrowLeft" || event.key === "ArrowDown"));
     if (back || event.key === "]" || isJump) {
@@ -213,7 +207,7 @@ export class ScaleSlider {
 
   /** The scale from which keys move: the value, or the thumb's if the value lies beyond the slider. */
   get #shown() {
-    const { minimum, maximum } = this.#range;
+    const { minimum, maximum } = this.range;
     return this.#value >= minimum && this.#value <= maximum ? this.#value : this.#scale.value(Number(this.input.value));
   }
 
