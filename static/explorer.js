@@ -106,7 +106,7 @@ const address = connectAddress(view, page.error === null ? page.query : location
 /** @param {Partial<View>} change */
 const setView = (change) => address.setView(change);
 /** @param {Partial<View>} change */
-const replaceView = (change) => address.replaceView(change);
+const replaceView = (change) => address.setView(change, false);
 const pictures = connectPictures(picture, theory, () => opened.value === null);
 
 const live = new Live({
