@@ -28,8 +28,7 @@ const MARGIN = 5;
 function lossCurve(steps, x, height) {
   const losses = steps.map((step) => step?.loss ?? null);
   const finite = losses.filter((loss) => loss !== null && Number.isFinite(loss)).map(Number);
-  const [low, high] = finite.length === 0 ? [null, null]
-    : [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
+  const [low, high] = finite.length === 0 ? [null, null] : [Math.min(...finite), Math.max(...finite)];
   const isLog = low !== null && high !== null && low > 0 && high > 10 * low;
   const place = (/** @type {number} */ loss) => isLog ? Math.log(loss) : loss;
   const [from, to] = [place(low ?? 0), place(high ?? 0)];
@@ -59,8 +58,6 @@ function lossCurve(steps, x, height) {
   return { paths, dots, breaks, isLog, low, high, endsHigh: y(finite.at(-1) ?? 0) < height / 2 };
 }
 
-/** @typedef {{loss: number | null, structure: string}} StepFigures */
-
 const PER_SECOND = 5;
 const HEIGHT = 34;
 /** Half the slider's thumb: its centre stays this far from the ends of the track, px. */
@@ -70,7 +67,7 @@ const SCALE_WIDTH = 150;
 
 class DumpScrubber extends HTMLElement {
   #sources = /** @type {readonly {name: string}[]} */ ([]);
-  #figures = /** @type {(StepFigures | null)[]} */ ([]);
+  #figures = /** @type {(Step | null)[]} */ ([]);
   #problems = /** @type {Map<number, string>} */ (new Map());
   /** A problem that is not of one dump. */
   #otherProblem = "";
@@ -151,7 +148,7 @@ class DumpScrubber extends HTMLElement {
     writeText(this.#problem, said);
   }
 
-  /** @param {number} index @param {StepFigures | string} figures or the problem with the dump */
+  /** @param {number} index @param {Step | string} figures or the problem with the dump */
   tell(index, figures) {
     if (typeof figures === "string") this.#problems.set(index, figures);
     else {

@@ -6,8 +6,8 @@
  * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}. */
 
 import { gradientsOf } from "../core/graph/chain-path.js";
-import { emit, html, writeText } from "../core/dom.js";
-import { count, quantity, shape } from "../core/format.js";
+import { buttonOf, emit, html, writeText } from "../core/dom.js";
+import { count, duration, quantity, shape } from "../core/format.js";
 import { find } from "../core/graph/graph.js";
 import { gradientCheck, isOfFunction } from "../core/inspector/check.js";
 import { comparison, figures, guessFirst, histogram } from "../core/inspector/figures.js";
@@ -19,7 +19,7 @@ import { firstBad } from "../core/lab/faults.js";
 import { hue } from "../core/colours.js";
 import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
-import { entriesOf, wiringOf } from "../core/graph/wiring.js";
+import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "../core/graph/wiring.js";
 
 /** @typedef {HTMLElement & {picture: Picture, theory: Theory | null}} LayerTable */
 /** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}}
@@ -105,9 +105,8 @@ class InspectorPanel extends HTMLElement {
 
   /** A button that leads to the first bad tensor. @param {Inspection} inspection @returns {HTMLElement} */
   #firstBad({ graph, expectations }) {
-    const button = html("button", { type: "button", class: "first-bad" });
     let target = -1;
-    button.addEventListener("click", () => emit(this, "box-open", { id: graph.tensorId[target] ?? "" }));
+    const button = buttonOf({ class: "first-bad" }, () => emit(this, "box-open", { id: graph.tensorId[target] ?? "" }));
     expectations.push((picture, theory) => {
       const bad = firstBad(graph, picture, theory);
       button.hidden = bad === null;
@@ -121,8 +120,7 @@ class InspectorPanel extends HTMLElement {
   #tensor(inspection, { index, half }) {
     const { graph, picture } = inspection;
     const { topology, arrays } = graph;
-    const tensor = inspection.tensor(index);
-    if (tensor === undefined) return [];
+    const tensor = topology.tensors[index];
     const colour = hue(half, tensor.role);
     const row = picture.rows.get(tensor.id);
     const isNamed = graph.tensorId[index] === tensor.name;
@@ -142,14 +140,14 @@ class InspectorPanel extends HTMLElement {
       if (layer !== undefined) nodes.push(comparison(inspection, layer, tensor.id));
     }
     const { needed } = wiringOf(graph);
-    const readers = entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, index);
+    const readers = readersOf(arrays, index);
     // A hand-written layer keeps what its backward reads; only autograd's saved tensors are recorded as saved.
     const isBackward = (/** @type {number} */ op) => half === "forward" && arrays.opHalf[op] === 1;
     const savers = [...arrays.savedOp].filter((_, edge) => arrays.savedTensor[edge] === index);
     const original = arrays.gradientOf[index];
     const gradient = gradientsOf(graph)[index];
     const maker = arrays.producer[index];
-    const producer = inspection.op(maker);
+    const producers = maker < 0 ? [] : [maker];
     nodes.push(list([
       ["shape", shape(tensor.shape)],
       ["dtype", tensor.dtype],
@@ -157,13 +155,13 @@ class InspectorPanel extends HTMLElement {
       ["module", this.#module(inspection, tensor.module, half)],
       ["gradient", inspection.tensorLinks(gradient < 0 ? [] : [gradient])],
       ["gradient of", inspection.tensorLinks(original < 0 ? [] : [original])],
-      ["made by", inspection.opLinks(maker < 0 ? [] : [maker])],
+      ["made by", inspection.opLinks(producers)],
       ["read by", inspection.opLinks([...readers].filter((op) => !isBackward(op)))],
       ["saved for", inspection.opLinks(unique([...savers, ...[...readers].filter(isBackward)]))],
       ["needed by", inspection.opLinks([...entriesOf(needed, index)])],
     ]));
-    if (producer !== undefined) nodes.push(...formulas(inspection, [producer]), ...sources(topology, [producer]));
-    if (producer !== undefined) nodes.push(...gradientRules(inspection, [maker]));
+    const made = producers.map((op) => topology.ops[op]);
+    nodes.push(...formulas(inspection, made), ...sources(topology, made), ...gradientRules(inspection, producers));
     nodes.push(this.#values(inspection, index), ...pathToLoss(inspection, original < 0 ? index : original),
       this.#controls.element);
     return nodes;
@@ -200,11 +198,9 @@ class InspectorPanel extends HTMLElement {
     const repeats = arrays.groupRepeats[item.index];
     const sum = (/** @type {(op: Op) => number} */ of) => ops.reduce((total, op) => total + of(op), 0);
     const { keeps } = wiringOf(graph);
-    const parameters = unique(
-      opsOf(graph, { ...item, half: "forward" }).flatMap(
-        (op) => [...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, op)]
-      ),
-    ).filter((tensor) => topology.tensors[tensor]?.role === "parameter");
+    const read = opsOf(graph, { ...item, half: "forward" }).flatMap((op) => [...inputsOf(arrays, op)]);
+    const parameters = unique(read).filter((tensor) => topology.tensors[tensor].role === "parameter");
+    const size = count(parameters.reduce((total, tensor) => total + arrays.elements[tensor], 0));
     const hasTwin = opsOf(graph, other).length > 0;
     const took = topology.op_us;
     return [
@@ -219,12 +215,10 @@ class InspectorPanel extends HTMLElement {
         [other.half, hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index]} (${other.half})`) : null],
         ["parameters",
           parameters.length === 0 ? null
-            : `${
-              count(parameters.reduce((total, tensor) => total + arrays.elements[tensor], 0))
-            } in ${parameters.length} ${parameters.length === 1 ? "tensor" : "tensors"}`],
+            : `${size} in ${parameters.length} ${parameters.length === 1 ? "tensor" : "tensors"}`],
         ["FLOPs", quantity(sum(({ flops }) => flops), "FLOP")],
         ["read + written", quantity(sum(({ bytes }) => bytes), "B")],
-        ["time", took == null ? null : microseconds(places.reduce((total, op) => total + (took[op] ?? 0), 0))],
+        ["time", took == null ? null : duration(places.reduce((total, op) => total + (took[op] ?? 0), 0))],
         ["saves", inspection.tensorLinks(unique(places.flatMap((op) => [...entriesOf(keeps, op)])))],
       ]),
       html("h3", {}, ops.length === 1 ? "1 op" : `${count(ops.length)} ops, in order`),
@@ -242,8 +236,7 @@ class InspectorPanel extends HTMLElement {
   #op(inspection, { index, half }) {
     const { graph } = inspection;
     const { topology, arrays } = graph;
-    const op = inspection.op(index);
-    if (op === undefined) return [];
+    const op = topology.ops[index];
     const { keeps, needs, backward, twin } = wiringOf(graph);
     const forward = twin[index];
     const twins = half === "backward" ? (forward < 0 ? [] : [forward]) : [...entriesOf(backward, index)];
@@ -264,17 +257,16 @@ class InspectorPanel extends HTMLElement {
           group < 0 ? null
             : inspection.itemLink({ kind: "group", index: group, half }, `${graph.groupLabel[group]} (${half})`)],
         ["attributes", attributes.length === 0 ? null : attributes.join(", ")],
-        ["reads", inspection.tensorLinks([...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, index)])],
+        ["reads", inspection.tensorLinks([...inputsOf(arrays, index)])],
         ["and, saved for it", inspection.tensorLinks([...entriesOf(needs, index)])],
-        ["writes",
-          inspection.tensorLinks([...entriesOf({ start: arrays.outputStart, entries: arrays.outputs }, index)])],
+        ["writes", inspection.tensorLinks([...outputsOf(arrays, index)])],
         ["saves", inspection.tensorLinks(unique(entriesOf(keeps, index)))],
         [half === "forward" ? "backward" : "forward", inspection.opLinks(twins)],
         ["FLOPs",
           hasFailed ? null
             : flopsText(op, (id) => topology.tensors[graph.tensorIndex.get(id) ?? -1], topology.ops[forward] ?? null)],
         ["read + written", hasFailed ? null : quantity(op.bytes, "B")],
-        ["time", took === undefined || hasFailed ? null : microseconds(took)],
+        ["time", took === undefined || hasFailed ? null : duration(took)],
         ["step", `${index + 1} of ${arrays.ops}`],
       ]),
       this.#controls.element,
@@ -299,11 +291,6 @@ class InspectorPanel extends HTMLElement {
 /** @param {Tensor} tensor @returns {number} */
 function elements(tensor) {
   return tensor.shape.reduce((product, size) => product * size, 1);
-}
-
-/** @param {number} time @returns {string} */
-function microseconds(time) {
-  return time >= 1000 ? `${(time / 1000).toPrecision(3)} ms` : `${time.toPrecision(3)} µs`;
 }
 
 /** @param {Inspection} inspection @param {number} op @returns {string} (200×100), (100×50) → (200×50) */

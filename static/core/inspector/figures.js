@@ -6,15 +6,7 @@ import { count, figureAt, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
 
-/** @typedef {object} Comparison a figure beside its expectation, as written
- * @property {string} key
- * @property {string} label
- * @property {string} measured
- * @property {string} expected
- * @property {string} band "" for none
- * @property {boolean | null} isIn
- * @property {string} says rule, and who found it
- * @property {string} source in full */
+/** @typedef {ReturnType<typeof comparisons>[number]} Comparison a figure beside its expectation, as written */
 /** @typedef {{elements: HTMLElement[], fill: (now: Comparison, isPaired: boolean) => void}} ComparisonRow */
 
 /** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}}
@@ -151,7 +143,7 @@ function silenceText(layer, tensor, reason) {
 }
 
 /** @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {string} tensor of that layer
- * @param {Rules | null} rules @returns {Comparison[]} */
+ * @param {Rules | null} rules */
 function comparisons(picture, theory, layer, tensor, rules) {
   if (tensor === layer.weight) {
     if (theory.layers[layer.index - 1]?.weight_std == null) return [];

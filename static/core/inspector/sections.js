@@ -120,16 +120,6 @@ export class Inspection {
     this.rules = rules;
   }
 
-  /** @param {number} tensor @returns {Tensor | undefined} */
-  tensor(tensor) {
-    return this.graph.topology.tensors[tensor];
-  }
-
-  /** @param {number} op @returns {Op | undefined} */
-  op(op) {
-    return this.graph.topology.ops[op];
-  }
-
   /** @param {string} text @param {() => void} act @param {string} [title] @returns {HTMLElement} */
   link(text, act, title = "") {
     return buttonOf({ class: "link mono", ...(title === "" ? {} : { title }) }, act, text);
@@ -142,9 +132,8 @@ export class Inspection {
 
   /** @param {readonly number[]} tensors @returns {Node | null} null for none */
   tensorLinks(tensors) {
-    const { topology } = this.graph;
     return inline(tensors, (tensor) => {
-      const { id = "", name = "" } = topology.tensors[tensor] ?? {};
+      const { id, name } = this.graph.topology.tensors[tensor];
       return this.link(name, () => emit(this.host, "tensor-select", { tensor: id }));
     });
   }
@@ -156,7 +145,7 @@ export class Inspection {
 
   /** @param {number} op @returns {HTMLElement} */
   opLink(op) {
-    const { id = "", name = "" } = this.op(op) ?? {};
+    const { id, name } = this.graph.topology.ops[op];
     return this.link(name, () => emit(this.host, "box-select", { id }), id);
   }
 }

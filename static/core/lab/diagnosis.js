@@ -3,13 +3,10 @@
 import { percent, significant, valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
 
-/** @typedef {object} Measure where a quantity is read
- * @property {"preactivation" | "activation" | "gradient"} part
- * @property {FloatColumn} column
- * @property {string} label
- * @property {boolean} isShare written in percent */
+/** @typedef {"preactivation" | "activation" | "gradient"} LayerPart */
 
-/** @type {Record<Quantity, Measure>} */
+/** Where a quantity is read; isShare: written in percent
+ * @type {Record<Quantity, {part: LayerPart, column: FloatColumn, label: string, isShare: boolean}>} */
 export const MEASURES = {
   preactivation_std: { part: "preactivation", column: "std", label: "std", isShare: false },
   activation_mean: { part: "activation", column: "mean", label: "mean", isShare: false },

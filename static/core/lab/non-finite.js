@@ -29,13 +29,6 @@ const SLOPES = /^(Relu|LeakyRelu|Tanh|Sigmoid|Gelu|Silu|Elu|Selu)Backward0$/;
 const GATES = new Set(["gelu", "silu", "mish"]);
 const LONGEST_LABEL = 40;
 
-/** The part that depends on the topology alone. @typedef {object} Plan
- * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in
- * order of execution
- * @property {ReadonlyMap<string, Op>} ops
- * @property {ReadonlyMap<string, Tensor>} tensors
- * @property {(tensor: Tensor) => number | null} layerOf */
-
 /** The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
  * forward pass is finite. @param {Picture} picture
  * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden */
@@ -50,9 +43,11 @@ export function firstNonFinite(picture) {
     nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
 }
 
+/** @typedef {ReturnType<typeof build>} Plan */
 const planOf = memo(build);
 
-/** @param {Topology} topology @returns {Plan} */
+/** The part that depends on the topology alone; named: tensors with a name of their own, in order of execution.
+ * @param {Topology} topology */
 function build(topology) {
   const { ops, tensors: all, layers } = topology;
   const rows = rowIndex(topology);

@@ -14,17 +14,12 @@ import { memo } from "../memo.js";
  * @property {() => [number, number]} range of all finite ones; of positive ones where that spans decades
  * @property {boolean} hasInfinite */
 
-/** Index arrays of a graph, the same for every picture. @typedef {object} Plan
- * @property {Int32Array} rows tensor → row of the statistics, -1 for none
- * @property {Int32Array} gradients tensor → its gradient; a gradient's is itself
- * @property {Int32Array} results op → the output that its std is of
- * @property {Int32Array} groups innermost last, so that what is inside comes first
- * @property {[Int32Array, Int32Array]} groupResults group → the tensor that its half puts out
- * @property {Map<OverlayKind, OverlayValues>} constant overlays that pictures do not change */
-
+/** @typedef {ReturnType<typeof build>} Plan */
 const planOf = memo(build);
 
-/** @param {Graph} graph @returns {Plan} */
+/** Index arrays of a graph, the same for every picture: rows of tensors in the statistics, -1 for none; their gradients,
+ * a gradient's being itself; the output that an op's std is of; groups, innermost first; and their results.
+ * @param {Graph} graph */
 function build(graph) {
   const { arrays, topology, tensorIndex } = graph;
   const rows = new Int32Array(arrays.tensors).fill(-1);
@@ -40,7 +35,9 @@ function build(graph) {
   const groups = Int32Array.from({ length: arrays.groups }, (_, group) => group).sort((a, b) =>
     arrays.groupDepth[b] - arrays.groupDepth[a] || b - a
   );
-  return { rows, gradients, results, groups, groupResults: resultsOfGroups(graph, results), constant: new Map() };
+  /** Overlays that pictures do not change. @type {Map<OverlayKind, OverlayValues>} */
+  const constant = new Map();
+  return { rows, gradients, results, groups, groupResults: resultsOfGroups(graph, results), constant };
 }
 
 /** The tensor that leaves each group: forward the output of its last op, backward the gradient of its input.

@@ -4,14 +4,8 @@
 import { overlayValues } from "./overlay-values.js";
 import { hex, oklch } from "../colours.js";
 
-/** @typedef {object} Overlay
- * @property {OverlayKind} name
- * @property {string} title
- * @property {string} unit
- * @property {"auto" | "share" | "words"} scale auto: logarithmic over more than a decade; share: 0 to 1
- * @property {string} says what the colour of a box is of */
-
-/** @type {readonly Overlay[]} */
+/** says: what the colour of a box is of; scale auto: logarithmic over more than a decade, share: 0 to 1
+ * @type {readonly {name: OverlayKind, title: string, unit: string, scale: "auto" | "share" | "words", says: string}[]} */
 export const OVERLAYS = [
   { name: "std", title: "Activation std", unit: "", scale: "auto",
     says: "std of a tensor; of an op or a closed box that of what it puts out" },

@@ -2,16 +2,8 @@
 
 import { decadeRange } from "../scales.js";
 
-/** @typedef {object} Form how a statistic is shown
- * @property {string} title
- * @property {string} button
- * @property {string} help
- * @property {string} symbol
- * @property {"log" | "linear"} axis linear: a share, 0 to 1
- * @property {boolean} isMirrored whether the gradient's is shown beneath
- * @property {string} label of the axis above */
-
-/** @type {Record<ProfileStatistic, Form>} */
+/** How each statistic is shown. axis linear: a share, 0 to 1; isMirrored: the gradient's is shown beneath; label: of the
+ * axis above */
 export const FORMS = {
   std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch",
     symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
