@@ -263,12 +263,6 @@ function isOwn() {
   return page.model != null || shown?.spec === null;
 }
 
-function ruleByKind() {
-  const rules = (isOwn() ? page.local_rules : null) ?? page.rules;
-  elements.diagnosis.rules = rules;
-  elements.inspector.rules = rules;
-}
-
 /** The picture on the screen, without figures that wait for a guess. @type {Picture | null} */
 let shown = null;
 
@@ -276,7 +270,9 @@ let shown = null;
 function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   shown = hide(value, prediction);
-  ruleByKind();
+  const rules = (isOwn() ? page.local_rules : null) ?? page.rules;
+  elements.diagnosis.rules = rules;
+  elements.inspector.rules = rules;
   elements.status.picture = shown;
   elements.note.picture = shown;
   if (shown.spec !== null) elements.controls.picture = shown;

@@ -57,11 +57,7 @@ export function decadeRange(values) {
  * @param {number} low @param {number} high @param {number} length @param {number} spacing */
 export function decadeTicks(low, high, length, spacing) {
   const fits = Math.max(1, Math.floor(length / spacing));
-  let step = 1;
-  for (const factor of [1, 2, 5, 10, 20, 50, 100, 200, 500]) {
-    step = factor;
-    if ((high - low) / factor <= fits) break;
-  }
+  const step = [1, 2, 5, 10, 20, 50, 100, 200].find((factor) => (high - low) / factor <= fits) ?? 500;
   const ticks = [];
   for (let exponent = Math.ceil(low / step) * step; exponent <= high; exponent += step) ticks.push(exponent + 0);
   return ticks;
@@ -79,11 +75,7 @@ export function decadeLabel(exponent) {
  * @param {number} count @param {number} length @param {number} spacing */
 export function layerTicks(count, length, spacing) {
   const fits = Math.max(2, Math.floor(length / spacing));
-  let step = 1;
-  for (const candidate of [1, 5, 10, 20, 50, 100]) {
-    step = candidate;
-    if (count / candidate <= fits) break;
-  }
+  const step = [1, 5, 10, 20, 50].find((candidate) => count / candidate <= fits) ?? 100;
   if (step === 1) return Array.from({ length: count }, (_, index) => index + 1);
   const ticks = [1];
   for (let layer = step; layer <= count; layer += step) if (layer > 1) ticks.push(layer);

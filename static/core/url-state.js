@@ -29,7 +29,7 @@ const VIEW_KEYS = {
 };
 
 /** Changes of these make no history entry. */
-const UNPUSHED = ["q", "step", "dump", "zoom", "at", "across"];
+export const UNPUSHED = ["q", "step", "dump", "zoom", "at", "across"];
 
 /** Characters that a query or fragment may hold as they are, kept readable: 100,50,1, layers.0/forward, ?seed=1. */
 const READABLE = /%(2C|2F|3A|3D|3F|40)/g;
@@ -118,11 +118,6 @@ export function parseView(fragment) {
     return [name, Number.isFinite(number) && number >= 0 ? Math.min(number, Number(most)) : initial];
   });
   return Object.fromEntries(view);
-}
-
-/** @param {Partial<View>} change @returns {boolean} whether it makes a history entry */
-export function viewPushes(change) {
-  return Object.keys(change).some((name) => !UNPUSHED.includes(name));
 }
 
 /** @param {string} query @param {string} fragment @returns {string} the address relative to the page's path */

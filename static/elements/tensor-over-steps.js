@@ -107,7 +107,10 @@ class TensorOverSteps extends HTMLElement {
     const key = labels.join("\n");
     if (key !== this.#told) {
       this.#told = key;
-      this.#rows.replaceChildren(...labels.map((label, order) => this.#row(label, order)));
+      this.#rows.replaceChildren(...labels.map((label, index) => {
+        const go = buttonOf({ class: "link" }, () => emit(this, "dump-step", { index }), label);
+        return html("tr", {}, html("th", { scope: "row" }, go), ...Array.from({ length: 5 }, () => html("td")));
+      }));
     }
     steps.rows.forEach((row, order) => {
       const line = this.#rows.rows[order];
@@ -119,12 +122,6 @@ class TensorOverSteps extends HTMLElement {
       if (order === index) line.setAttribute("aria-current", "step");
       else line.removeAttribute("aria-current");
     });
-  }
-
-  /** @param {string} label @param {number} order @returns {HTMLTableRowElement} */
-  #row(label, order) {
-    const go = buttonOf({ class: "link" }, () => emit(this, "dump-step", { index: order }), label);
-    return html("tr", {}, html("th", { scope: "row" }, go), ...Array.from({ length: 5 }, () => html("td")));
   }
 }
 

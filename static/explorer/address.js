@@ -1,7 +1,7 @@
 /** The address: it takes a spec once the server has accepted it, so that a reload never fails. */
 
 import { cancel, later } from "../core/activity.js";
-import { address, parseView, viewFragment, viewPushes } from "../core/url-state.js";
+import { address, parseView, UNPUSHED, viewFragment } from "../core/url-state.js";
 
 /** The picture is on the screen by then. */
 const AFTER_PICTURE_MS = 60;
@@ -63,7 +63,7 @@ export function connectAddress(view, accepted) {
     },
 
     /** @param {Partial<View>} change @param {boolean} [push] false for what the user did not ask for */
-    setView(change, push = viewPushes(change)) {
+    setView(change, push = Object.keys(change).some((name) => !UNPUSHED.includes(name))) {
       const next = { ...view.value, ...change };
       if (viewFragment(next) === viewFragment(view.value)) return;
       view.value = next;

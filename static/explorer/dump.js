@@ -195,7 +195,11 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
 
   return {
     async take(index) {
-      if (shelf === null && page.dump !== null) await untilOpen(opened);
+      if (shelf === null && page.dump !== null) {
+        await new Promise((/** @type {(value: null) => void} */ resolve) =>
+          opened.subscribe((value) => value !== null && resolve(null))
+        );
+      }
       if (shelf === null || shelf.sources[index] === undefined)
         throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
       try {
@@ -219,15 +223,6 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
 export function pinnedOf(a) {
   const [, index] = /^dump:(\d{1,6})$/.exec(a) ?? [];
   return index === undefined ? -1 : Number(index);
-}
-
-/** @param {Signal<ShownDump | null>} opened @returns {Promise<void>} */
-function untilOpen(opened) {
-  return new Promise((resolve) => {
-    opened.subscribe((value) => {
-      if (value !== null) resolve();
-    });
-  });
 }
 
 /** @param {unknown} problem @returns {{message: string, where?: string}} */

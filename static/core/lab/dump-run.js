@@ -46,6 +46,9 @@ export function runOfDump({ index, name, dump, picture }) {
     dump: { index, name, dump, picture, shown: null, match: null } };
 }
 
+/** A layer's tensors, those that tell it from others first. */
+const LAYER_KEYS = /** @type {const} */ (["weight", "activation", "preactivation"]);
+
 /** Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
  * figures. @param {PinnedRun} run @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
  * @param {Picture} picture of B @returns {PinnedRun} the same one where it is no dump */
@@ -57,22 +60,12 @@ export function matchedRun(run, shown, picture) {
   const partner = (/** @type {string | null} */ id) =>
     a.topology.tensors[match.tensors[places.get(id ?? "") ?? -1] ?? -1]?.id ?? null;
   const layers = picture.topology.layers.map((layer, order) => {
-    const { preactivation, activation, weight } = layer;
-    const there = a.topology.layers.find((other) =>
-      isPartner(other, { preactivation: partner(preactivation), activation: partner(activation),
-        weight: partner(weight) })
-    );
+    const key = LAYER_KEYS.find((each) => partner(layer[each]) !== null);
+    const there = key && a.topology.layers.find((other) => other[key] === partner(layer[key]));
     return there === undefined ? blank(layer, order + 1) : profileOf(a, there, order + 1);
   });
   return { ...run, profile: { ...run.profile, layers },
     dump: { ...run.dump, match, shown: { index: shown.index, name: shown.name, dump: shown.dump } } };
-}
-
-/** @param {Layer} layer @param {Pick<Layer, "preactivation" | "activation" | "weight">} sought @returns {boolean} */
-function isPartner(layer, sought) {
-  for (const key of /** @type {const} */ (["weight", "activation", "preactivation"]))
-    if (sought[key] !== null) return layer[key] === sought[key];
-  return false;
 }
 
 /** @param {Picture} picture */

@@ -121,13 +121,6 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
   };
 }
 
-/** @param {LayerHistograms} histograms @param {number} order @returns {string} */
-function titleOf({ columns }, order) {
-  const column = columns[order];
-  if (column === undefined) return "";
-  return plain(`${column.index === 0 ? "input" : `layer ${column.index}`}: ${column.name}`);
-}
-
 /** Plotly reads a few tags in its texts. @param {string} text @returns {string} */
 function plain(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
@@ -144,9 +137,10 @@ function binText(histograms, order, bin) {
  * @returns {string} */
 function shareText(histograms, order, what, values) {
   const size = histograms.sizes[order] || 1;
-  return `<b>${titleOf(histograms, order)}</b><br>${what}<br>${about(values)} of ${count(size)} values, ${
-    percent(values / size)
-  }`;
+  const { index, name } = histograms.columns[order];
+  return `<b>${plain(`${index === 0 ? "input" : `layer ${index}`}: ${name}`)}</b><br>${what}<br>${about(values)} of ${
+    count(size)
+  } values, ${percent(values / size)}`;
 }
 
 /** @param {number} values @returns {string} counts that were spread over bins are no whole numbers */

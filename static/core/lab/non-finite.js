@@ -118,17 +118,13 @@ class Account {
     let output = tensor;
     for (;;) {
       const op = this.plan.ops.get(output.producer ?? "") ?? null;
-      const from = op === null ? undefined : this.#operandsOf(op, output).find((id) => this.#has(id, kind));
+      const from = op === null ? undefined : this.#operandsOf(op, output).find((id) =>
+        (this.#operand(id)?.[kind === "Inf" ? "inf" : "nan"] ?? 0) > 0
+      );
       const input = this.plan.tensors.get(from ?? "");
       if (input === undefined || input === output) return { op, output };
       output = input;
     }
-  }
-
-  /** @param {string} id @param {NonFiniteKind} kind */
-  #has(id, kind) {
-    const operand = this.#operand(id);
-    return operand !== null && (kind === "Inf" ? operand.inf : operand.nan) > 0;
   }
 
   /** The ids of an op's operands. A node of autograd records only its gradient: the others are inputs of the forward
@@ -248,17 +244,11 @@ class Account {
   }
 }
 
-/** The figures of an op that wrote the first ±Inf or NaN. @typedef {object} Step
- * @property {string} name of the op; of a node of autograd the forward op's
- * @property {string} expression
- * @property {readonly Operand[]} operands
- * @property {string} sum of how many values or products each element is the sum; "" where it is none
- * @property {string} slope what is multiplied by the slope of an activation; "" where nothing is
- * @property {unknown} exponent
- * @property {number} largest number of the dtype
- * @property {string} limit the same in words
- * @property {number} nan how many NaN there are in the output
- * @property {string} share of the output that was struck */
+/** The figures of an op that wrote the first ±Inf or NaN. name: of a node of autograd the forward op's; sum: of how many
+ * values or products each element is the sum; slope: what is multiplied by the slope of an activation; both "" for none;
+ * largest: number of the dtype; limit: the same in words; nan: how many are in the output; share: what was struck of it
+ * @typedef {{name: string, expression: string, operands: readonly Operand[], sum: string, slope: string,
+ * exponent: unknown, largest: number, limit: string, nan: number, share: string}} Step */
 
 /** @param {Step} step @returns {string} how finite numbers became ±Inf */
 function overflow({ name, expression, operands, sum, exponent, largest, limit, share }) {

@@ -84,21 +84,22 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
     ops.set(cost);
     if (kind === "memory")
       topology.tensors.forEach(({ dtype }, tensor) => (tensors[tensor] = arrays.elements[tensor] * itemSize(dtype)));
-    const values = assembled(graph, plan, tensors, ops, (sum, value) => sum + value, null);
+    const values = assembled(graph, plan, tensors, ops, (sum, value) => sum + value);
     plan.constant.set(kind, values);
     return values;
   }
 
+  const joined = (/** @type {(a: number, b: number) => number} */ join) => {
+    spread(graph, tensors, ops, join);
+    return assembled(graph, plan, tensors, ops, join);
+  };
   if (kind === "difference") {
     if (reference !== null) tensors.set(differences(picture, reference));
-    spread(graph, tensors, ops, Math.max);
-    return assembled(graph, plan, tensors, ops, Math.max, null);
+    return joined(Math.max);
   }
-
   if (kind === "health") {
     healthOf(graph, plan, picture, theory, tensors);
-    spread(graph, tensors, ops, Math.min);
-    return assembled(graph, plan, tensors, ops, Math.min, null);
+    return joined(Math.min);
   }
 
   const { nan, posinf, neginf } = picture.integers;
@@ -113,13 +114,9 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
     const isBad = nan[row] + posinf[row] + neginf[row] > 0;
     tensors[tensor] = isBad && kind !== "dead_fraction" ? Infinity : column[row];
   }
-  if (kind === "std") {
-    for (let op = 0; op < arrays.ops; op += 1)
-      ops[op] = plan.results[op] < 0 ? NaN : tensors[plan.results[op]];
-    return assembled(graph, plan, tensors, ops, null, tensors);
-  }
-  spread(graph, tensors, ops, Math.max);
-  return assembled(graph, plan, tensors, ops, Math.max, null);
+  if (kind !== "std") return joined(Math.max);
+  plan.results.forEach((result, op) => (ops[op] = tensors[result] ?? NaN));
+  return assembled(graph, plan, tensors, ops, null);
 }
 
 /** An op has the worst of what it puts out. @param {Graph} graph @param {Float64Array} tensors
@@ -135,13 +132,12 @@ function spread({ arrays }, tensors, ops, join) {
 
 /** @param {Graph} graph @param {Plan} plan @param {Float64Array} tensors @param {Float64Array} ops @param {((a: number,
  * b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of its result
- * @param {Float64Array | null} results of tensors, for groups that have that of their result
  * @returns {OverlayValues} */
-function assembled({ arrays }, plan, tensors, ops, join, results) {
+function assembled({ arrays }, plan, tensors, ops, join) {
   const halves = [new Float64Array(arrays.groups).fill(NaN), new Float64Array(arrays.groups).fill(NaN)];
   if (join === null) {
     plan.groupResults.forEach((outputs, half) =>
-      outputs.forEach((output, group) => output >= 0 && halves[half].fill(results?.[output] ?? NaN, group, group + 1))
+      outputs.forEach((output, group) => (halves[half][group] = tensors[output] ?? NaN))
     );
   } else {
     const add = (/** @type {Float64Array} */ into, /** @type {number} */ group, /** @type {number} */ value) => {
@@ -154,14 +150,11 @@ function assembled({ arrays }, plan, tensors, ops, join, results) {
       for (const group of plan.groups) add(into, arrays.groupParent[group], into[group]);
   }
   const [forward, backward] = halves;
-  let hasInfinite = false;
-  for (const values of [tensors, ops])
-    for (let at = 0; at < values.length && !hasInfinite; at += 1) hasInfinite = values[at] === Infinity;
   return {
     of: (kind, index, half) =>
       (kind === "tensor" ? tensors : kind === "op" ? ops : half === "forward" ? forward : backward)[index] ?? NaN,
     range: () => rangeOf([tensors, ops, forward.subarray(1), backward.subarray(1)]),
-    hasInfinite,
+    hasInfinite: tensors.includes(Infinity) || ops.includes(Infinity),
   };
 }
 

@@ -37,7 +37,8 @@ export class PathBox {
     input.addEventListener("input", () => this.#offer(input.value));
     input.addEventListener("keydown", (event) => this.#onKey(event));
     // Text that was typed but not taken is dropped.
-    input.addEventListener("blur", () => this.#take(this.#isPath(input.value.trim()) ? input.value : this.#value));
+    input.addEventListener("blur",
+      () => this.#take(["", ...this.#paths].includes(input.value.trim()) ? input.value : this.#value));
     // The field keeps the focus, and with it what is typed.
     this.#list.addEventListener("mousedown", (event) => event.preventDefault());
     // Not on pointerdown, since a finger may begin to scroll.
@@ -62,11 +63,6 @@ export class PathBox {
 
   get #isOpen() {
     return !this.#list.hidden;
-  }
-
-  /** @param {string} text @returns {boolean} */
-  #isPath(text) {
-    return text === "" || this.#paths.includes(text);
   }
 
   /** @param {string} typed */

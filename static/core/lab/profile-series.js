@@ -146,13 +146,6 @@ export function expectedOf(layer, statistic, { series }, side) {
   return isZero ? { value: 0, band } : expected;
 }
 
-/** Why theory says nothing of a point. @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point @param {ProfileSide} side @returns {string | null} null where it speaks, or never does */
-function reasonOf(layer, statistic, point, side) {
-  if (side === "backward" || quantityOf(statistic, point.series, side) === null) return null;
-  return expectedOf(layer, statistic, point, side) === null ? (layer?.reason ?? null) : null;
-}
-
 /** @param {ProfileStatistic} statistic @param {ProfileSeries} series @param {ProfileSide} side
  * @returns {Quantity | null} */
 function quantityOf(statistic, series, side) {
@@ -179,13 +172,20 @@ export function isOutside(expected, reading) {
 /** @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
  * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources @returns {ProfileFigures} */
 export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
+  const layers = theory?.layers;
+  const expected = layers === undefined ? []
+    : points.map((point) => expectedOf(layers[point.layer - 1], statistic, point, side));
+  // Of gradients, and of what theory never speaks of, no reason is given.
+  const reason = expected.map((figure, order) => {
+    const { layer, series } = points[order];
+    const isSilent = figure === null && side === "forward" && quantityOf(statistic, series, side) !== null;
+    return isSilent ? (layers?.[layer - 1]?.reason ?? null) : null;
+  });
   return {
     measured: points.map((point) => measured(picture, statistic, point, side)),
-    expected: theory === null ? []
-      : points.map((point) => expectedOf(theory.layers[point.layer - 1], statistic, point, side)),
+    expected,
     run: pinned === null ? [] : points.map((point) => ofRun(pinned.profile, statistic, point, side)),
-    reason: theory === null ? []
-      : points.map((point) => reasonOf(theory.layers[point.layer - 1], statistic, point, side)),
+    reason,
   };
 }
 

@@ -4,13 +4,10 @@
 import { buttonOf, html } from "../dom.js";
 import { decadeLabel, sliderScale } from "../scales.js";
 
-/** @typedef {object} Tick
- * @property {string} label
- * @property {string} formula of the weights' std
- * @property {number} std
- * @property {number} scale with which the weights have it, four significant digits
- * @property {"start" | "middle" | "end"} anchor which end of the label stands at the tick
- * @property {number} rank which labels to keep where not all fit: small ones first */
+/** formula, std: of the weights; scale: with which they have it, four significant digits; anchor: which end of the label
+ * stands at the tick; rank: which labels to keep where not all fit, small ones first
+ * @typedef {{label: string, formula: string, std: number, scale: number, anchor: "start" | "middle" | "end",
+ * rank: number}} Tick */
 
 /** @type {readonly (Pick<Tick, "label" | "formula" | "anchor" | "rank"> & {std: (n: number) => number})[]} */
 const WORTH_HITTING = [

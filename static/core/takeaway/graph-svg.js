@@ -8,18 +8,14 @@ import { shape, significant } from "../format.js";
 import { find } from "../graph/graph.js";
 import { GraphFacts } from "../view/facts.js";
 import { FRAME, GROUP, OP, REUSE, TENSOR } from "../layout/sizes.js";
-import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
+import { barsSvg, escaped, LEGEND_HEIGHT, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
 
 /** @typedef {object} Shown
- * @property {Graph} graph
- * @property {Drawing} drawing
+ * @property {Graph} graph @property {Drawing} drawing
  * @property {Picture | null} [picture] null: only the structure, without figures, histograms and durations
- * @property {Statistic} [statistic] the figure in a tensor's box
- * @property {Paintwork | null} [paintwork]
- * @property {string} [selection] id of the selected item
- * @property {"light" | "dark"} [scheme]
- * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] the part of the drawing that is
- * shown; null: all */
+ * @property {Statistic} [statistic] the figure in a tensor's box @property {Paintwork | null} [paintwork]
+ * @property {string} [selection] id of the selected item @property {"light" | "dark"} [scheme]
+ * @property {Region | null} [viewBox] the part of the drawing that is shown; null: all */
 
 /** @typedef {Required<Shown> & {colours: ColourScheme, facts: GraphFacts, index: DrawingIndex, selected: number,
  * isVertical: boolean}} Scene */
@@ -57,7 +53,7 @@ export function graphSvg(shown) {
   const { colours } = scene;
   const view = scene.viewBox ?? { x: 0, y: 0, width: drawing.width, height: drawing.height };
   const legend = scene.paintwork?.legend ?? null;
-  const height = view.height + legendHeight(legend);
+  const height = view.height + (legend === null ? 0 : LEGEND_HEIGHT);
   const frames = [];
   const boxes = [];
   for (let box = 0; box < drawing.boxes; box += 1) {
@@ -94,7 +90,7 @@ function lines(parts) {
   return parts.length === 0 ? "" : `\n${parts.join("\n")}\n`;
 }
 
-/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view */
+/** @param {Float32Array} rect @param {number} at @param {Region} view */
 function meets(rect, at, view) {
   const [x, y, w, h] = [rect[4 * at], rect[4 * at + 1], rect[4 * at + 2], rect[4 * at + 3]];
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
@@ -235,7 +231,7 @@ function ailmentSvg(scene, box, { rect: { x, y, w, h } }) {
 
 // Edges
 
-/** @param {Scene} scene @param {{x: number, y: number, width: number, height: number}} view @returns {string[]} */
+/** @param {Scene} scene @param {Region} view @returns {string[]} */
 function edgesSvg(scene, view) {
   const { drawing, colours, paintwork } = scene;
   /** The first layer, saved lines, lies beneath the second. @type {[string[], string[]]} */
