@@ -28,8 +28,7 @@ export class ApiError extends Error {
     this.retryAfter = retryAfter;
   }
 
-  /** @returns {boolean} whether no server of ours has answered to the end: the way to it broke, or a proxy finds none
-   * behind it */
+  /** Whether no server of ours has answered: the connection broke, or a proxy finds none behind it. */
   get isOfNobody() {
     return this.status === 0 || (this.body.code === UNREADABLE && [200, 502, 503, 504].includes(this.status));
   }
@@ -52,7 +51,7 @@ export function postJson(path, body, signal) {
   return during(json(path, signal, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
-/** @param {string} path @param {AbortSignal} [signal] @param {RequestInit} [more] of a request that is more than a path
+/** @param {string} path @param {AbortSignal} [signal] @param {RequestInit} [more]
  * @returns {Promise<any>} the JSON body */
 async function json(path, signal, more) {
   const response = await get(path, "application/json", signal, more);

@@ -23,8 +23,7 @@ export function isDarkScheme() {
   return matchMedia(DARK).matches;
 }
 
-/** Phase colours borders, edges and bars; parameters and what is not computed have colours of their own.
- * @param {Phase} half @param {string} role */
+/** The colour of borders, edges and bars. @param {Phase} half @param {string} role */
 export function hue(half, role) {
   if (half === "backward") return "backward";
   if (role === "parameter") return "parameter";

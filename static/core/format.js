@@ -71,8 +71,7 @@ export function shape(sizes) {
   return sizes.length === 0 ? "scalar" : sizes.join(" × ");
 }
 
-/** A setting as a person would type it: the shortest text that reads back as the same number, 0.1 or 1e9.
- * @param {number} value */
+/** The shortest text that reads back as the same number, 0.1 or 1e9. @param {number} value */
 export function setting(value) {
   const plain = String(value).replace("e+", "e");
   const short = value.toExponential().replace("e+", "e");

@@ -1,5 +1,4 @@
-/** Histograms on a canvas, as bars. Their heights go with the square root of the counts, so that tails stay visible
- * beside the spike of zeros that relu makes. */
+/** Histograms as bars on a canvas, as high as the square root of the counts: tails stay visible beside relu's zeros. */
 
 import { isHidden } from "./format.js";
 

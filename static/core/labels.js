@@ -27,8 +27,8 @@ export function figure(picture, tensor, statistic) {
   return { text, short: text, isWarning: false };
 }
 
-/** A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. A label with spaces breaks at
- * a space. @param {string} label */
+/** A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function; broken at spaces if any.
+ * @param {string} label */
 export function labelLines(label) {
   if (label.length > 10 && label.includes(" ")) return spacedLines(label);
   const words = label.match(/[A-Z]+(?![a-z])|[A-Z]?[^A-Z]+/g) ?? [label];

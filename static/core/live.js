@@ -18,8 +18,7 @@ import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js"
 /** @typedef {{seq: number, spec: Spec, at: number}} Asked */
 /** @typedef {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController}} Fetching */
 
-/** After this long without an answer a newer spec is sent. The server uses the same figure: it does not give up younger
- * requests. */
+/** After this long without an answer a newer spec is sent; the server does not give up younger requests. */
 const OVERTAKE_MS = 250;
 /** Longer, since a newer fetch ends the connection of the older. */
 const OVERTAKE_FETCH_MS = 1000;
@@ -510,8 +509,7 @@ export class Live {
     this.#tell();
   }
 
-  /** @param {ApiError} error The server has another token. A link opened in another tab gives this one its cookie
-   * too. */
+  /** The server has another token. Its link, opened in any tab, gives this one the cookie. @param {ApiError} error */
   #lock({ body: { code } }) {
     if (this.isLocked) return;
     this.isLocked = true;
@@ -552,8 +550,7 @@ function isBusy({ status }) {
   return status === 503 || status === 429;
 }
 
-/** @param {ApiError} error @returns {number} ms: never before the time that the server has named, and of thirty pages
- * not all at that time */
+/** ms after which thirty pages do not all ask again at once. @param {ApiError} error @returns {number} */
 function restAfter({ retryAfter }) {
   return (Math.min(retryAfter ?? RETRY_AFTER, RETRY_AFTER_MOST) + Math.random() / 2) * 1000;
 }

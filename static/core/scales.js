@@ -3,8 +3,8 @@
 /** Decades per travel around ×1, against an even spread: slower there, where the experiments happen. */
 const CENTRE = 0.45;
 
-/** A slider over the decades from `minimum` to `maximum`, stretched around ×1. Positions run from −1 to 1; ×1 is 0
- * where the range is symmetric. Values are rounded to three significant digits, so that links stay short.
+/** A slider over the decades from `minimum` to `maximum`, stretched around ×1; positions run from −1 to 1. Values have
+ * three significant digits, so that links stay short.
  * @param {number} minimum @param {number} maximum */
 export function sliderScale(minimum, maximum) {
   const low = Math.log10(minimum);

@@ -67,8 +67,7 @@ export function specQuery(table, spec) {
   return parts.join("&");
 }
 
-/** The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and keys that the
- * program does not use stay there; the server says what is wrong with them.
+/** The spec that a query string asks for, unchecked: the server says what is wrong with it.
  * @param {SpecTable} table @param {string} query */
 export function parseSpec(table, query) {
   const given = pairs(query);

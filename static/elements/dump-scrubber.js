@@ -1,7 +1,6 @@
 /** <dump-scrubber>: several dumps in order, such as the steps of a training: a slider over the curve of their
  * losses, which fills as they are read, and buttons to play and step.
- * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
- * {index}. */
+ * Call `open(sources)`, `tell(index, figures)`; set `index`, `pinned`, `problem`. Event, bubbling: `dump-step` {index}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";

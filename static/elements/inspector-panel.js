@@ -1,6 +1,5 @@
 /** <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, a table of the
- * layers and the size of the graph. For a tensor with a theory, measured stands beside expected, with the rule and
- * its source. A tensor that waits for a guess shows "?" for every figure.
+ * layers and the size of the graph.
  * Set `rules`, `theory`, `reach` ("up2", "down", "") and, if the model's Functions can be checked, `check`; call
  * `show(picture, graph, id)`. Events, bubbling: `box-select` {id}, `box-open` {id}, `tensor-select` {tensor},
  * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}. */

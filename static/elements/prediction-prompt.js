@@ -1,6 +1,5 @@
 /** <prediction-prompt>: asks for a guess before a figure is shown, then compares the two.
- * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, null to guess again;
- * `prediction-end`. */
+ * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, null: again; `prediction-end`. */
 
 import { buttonOf, emit, html } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";

@@ -1,7 +1,6 @@
 /** <spec-controls>: every key of the spec, the program first, then the scale of the init. The page data lists the
  * keys and their values; depth and width are steppers for `widths`. Keys that the program does not use are greyed.
- * The slider's ticks mark standard deviations of the weights of the selected layer (else the first): .01, 1/√n,
- * √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
+ * The slider's ticks mark standard deviations of the weights of the selected layer (else the first).
  * Call `configure(pageData)`; set `spec`, `picture`, `theory`, `selection`, `error`. Event, bubbling: `spec-change`
  * {change, moving}, `moving`: the slider is still held. */
 

@@ -1,8 +1,7 @@
 /** <what-if-controls>: changes to a copy of the user's model before it runs: a group of its modules, a factor for
  * the group's weights, a scheme to draw them anew, and its seed.
- * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`:
- * the group of the selection, null for none. Event, bubbling: `spec-change` {change, moving}, `moving`: the slider
- * is still held. */
+ * Call `configure(pageData)`, `offer(groups, tied)`; set `spec`, `picture`, `error`, and `here`: the group of the
+ * selection, or null. Event, bubbling: `spec-change` {change, moving}, `moving`: the slider is still held. */
 
 import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
 import { count, setting, significant, valueAt } from "../core/format.js";

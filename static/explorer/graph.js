@@ -1,5 +1,4 @@
-/** The graph's part of the page: expansion, search, colours, lighting and steps. Events of the elements change the
- * view; the view updates the elements. */
+/** The graph's part of the page: expansion, search, colours, lighting and steps. */
 
 import { cancel, later } from "../core/activity.js";
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";

@@ -66,8 +66,7 @@ function connectMenus() {
   }
 }
 
-/** Graph, Layers, Steps; on a narrow screen also the panels, as tabs. @param {Signal<View>} view
- * @param {(change: Partial<View>) => void} setView */
+/** On a narrow screen the panels are tabs. @param {Signal<View>} view @param {(change: Partial<View>) => void} setView */
 function connectViews(view, setView) {
   const buttons = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("button[data-show]:not([role])")]);
   const tabs = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[role="tab"]')]);

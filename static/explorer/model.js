@@ -1,5 +1,4 @@
-/** A user's own model instead of a spec. The controls set a what-if; the view survives new code and new graphs; a
- * failure of the code shows above the last picture. */
+/** A user's own model: the controls set a what-if; the view survives new code; a failure shows above the picture. */
 
 import { buttonOf, html, writeText } from "../core/dom.js";
 import { toggledToShow } from "../core/graph/expansion.js";

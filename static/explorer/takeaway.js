@@ -11,8 +11,7 @@ const SCALE = 2;
 const MAX_SIDE = 16_384;
 const MAX_PIXELS = 2 ** 26;
 
-/** @param {string} svg with width and height @returns {Promise<Blob>} twice as large, if the canvas allows
- * @throws {Error} the browser cannot draw it */
+/** @param {string} svg with width and height @returns {Promise<Blob>} twice as large, if the canvas allows */
 async function graphPng(svg) {
   const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
   try {

@@ -132,8 +132,7 @@ export function comparison({ expectations, rules }, layer, tensor) {
   return section;
 }
 
-/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] @returns {string} why theory says
- * nothing of a tensor */
+/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] why theory is silent */
 function silenceText(layer, tensor, reason) {
   if (isNumbered(layer.index, layer.name))
     return "Theory expects no figure of this tensor: its numbers leave the range of the dtype.";

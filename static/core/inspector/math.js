@@ -68,9 +68,8 @@ function numberOf(picture, tensor) {
   return bad ?? figureAt(picture, picture.floats.mean, row);
 }
 
-/** Which tensors of some ops have a line of their own: those that leave them, and those with a role.
- * @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps
- * @returns {(id: string) => boolean} */
+/** Which tensors of some ops have a line of their own: those that leave them, and those with a role. @param {readonly
+ * Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps @returns {(id: string) => boolean} */
 function keptBy(ops, tensors, allOps) {
   // Intermediates of their forward ops have no line either.
   const inside = new Set(ops.flatMap(({ id, twin }) => [id, twin]));

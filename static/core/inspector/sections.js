@@ -78,8 +78,7 @@ export function sources({ sources: files }, ops) {
   return nodes;
 }
 
-/** @param {Source} source @param {ReadonlySet<number>} lit @param {readonly Snippet[]} snippets
- * @returns {HTMLElement} */
+/** @param {Source} source @param {ReadonlySet<number>} lit @param {readonly Snippet[]} snippets */
 function stretch(source, lit, snippets) {
   const place = `${source.file}:${source.line}`;
   const where = html("span", { class: "place", title: place }, `${place} in ${source.function}`);
@@ -150,8 +149,7 @@ export class Inspection {
   }
 }
 
-/** @param {readonly number[]} items @param {(item: number) => Node} made @returns {Node | null} with commas between;
- * null for none */
+/** With commas between. @param {readonly number[]} items @param {(item: number) => Node} made */
 function inline(items, made) {
   if (items.length === 0) return null;
   const line = html("span");

@@ -22,8 +22,7 @@ export function windowAt(shape, row, column) {
     cols: [left, Math.max(left + 1, Math.min(left + columns, width))] };
 }
 
-/** @param {Spec} spec @param {string} name of the tensor @param {ValueWindow} part
- * @returns {string} where its values are */
+/** @param {Spec} spec @param {string} name of the tensor @param {ValueWindow} part */
 export function valuesPath(spec, name, { rows, cols }) {
   const query = new URLSearchParams(Object.entries(spec).map(([key, value]) => [key, String(value)]));
   query.set("name", name);

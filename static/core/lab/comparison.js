@@ -43,8 +43,7 @@ export function compareLayers(picture, profile, statistic) {
   const { layers } = picture.topology;
   const names = new Map(picture.topology.tensors.map(({ id, name }) => [id, name]));
   const hasBackward = statistic === "std" || statistic === "mean";
-  /** @param {string | null | undefined} tensor @param {ComparedFigure} a @param {ComparedFigure} b
-   * @returns {ComparedPair} */
+  /** @param {string | null | undefined} tensor @param {ComparedFigure} a @param {ComparedFigure} b */
   const pair = (tensor, a, b) => {
     const isSecret = picture.hidden !== null && b === SECRET;
     const figures = isSecret ? { a: a === BLANK ? BLANK : SECRET, b } : { a, b };

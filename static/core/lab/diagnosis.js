@@ -77,8 +77,7 @@ export function diagnose(picture, theory) {
   return { layers: layers.length, within, figures, troubles };
 }
 
-/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected
- * @returns {Trouble} */
+/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected */
 function trouble(picture, theory, health, affected) {
   const [first] = affected;
   const layers = affected.map(({ index }) => index);

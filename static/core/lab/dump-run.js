@@ -99,8 +99,7 @@ function profileOf(picture, layer, index) {
   };
 }
 
-/** @param {Layer} layer @param {number} index @returns {LayerProfile} one that says nothing: a dump comes without
- * theory */
+/** @param {Layer} layer @param {number} index @returns {LayerProfile} without figures and theory */
 function blank({ name }, index) {
   const nothing = { preactivation: null, activation: null, gradient: null, weight: null, weight_gradient: null,
     bias_gradient: null };

@@ -45,8 +45,7 @@ export function faultsOf(picture, theory) {
   return theory === null || theory.seq !== picture.seq ? null : (theory.faults ?? []);
 }
 
-/** Whether somebody has most likely meant it so: parameters that were frozen. @param {Fault} fault
- * @returns {boolean} */
+/** Whether it was most likely meant: frozen parameters. @param {Fault} fault @returns {boolean} */
 export function isNote({ kind, op, message }) {
   return kind === "no_gradient" && op === null && message.endsWith("requires_grad=False");
 }

@@ -65,8 +65,7 @@ export function fixedRange({ topology, floats }, columns, of) {
     rule };
 }
 
-/** @param {Topology} topology @returns {number} the fan_in of the layer that has the least, whose weights are the
- * largest */
+/** @param {Topology} topology @returns {number} the least fan_in of a layer: its weights are the largest */
 function fewestInputs({ tensors, layers }) {
   const widths = new Map(tensors.map(({ id, shape }) => [id, shape.at(-1) ?? 1]));
   const inputs = [inputOf(tensors)?.id, ...layers.slice(0, -1).map(({ activation }) => activation)];

@@ -1,5 +1,4 @@
-/** The same picture for Plotly, once it rests: hover, zoom and export. It draws layers only, over the axes that stand
- * on the canvas; an exported image brings its own. No DOM. */
+/** The same picture for Plotly, once it rests: hover, zoom and export. Only an exported image has axes of its own. */
 
 import { count, percent, significant } from "../format.js";
 import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
@@ -133,8 +132,7 @@ function binText(histograms, order, bin) {
   return shareText(histograms, order, range, counts[order * BINS + bin]);
 }
 
-/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values
- * @returns {string} */
+/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values */
 function shareText(histograms, order, what, values) {
   const size = histograms.sizes[order] || 1;
   const { index, name } = histograms.columns[order];
@@ -216,8 +214,8 @@ function hex(opacity) {
   return Math.round(255 * opacity).toString(16).padStart(2, "0");
 }
 
-/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @returns {object[]} one
- * outline per layer, as on the canvas the first on top */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint the first
+ * layer on top */
 function ridges(histograms, plan, paint) {
   const peak = peakShare(histograms);
   const gap = plan.gap / plan.pitch;

@@ -1,5 +1,4 @@
-/** Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. No
- * DOM. */
+/** Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. */
 
 import { significant } from "../format.js";
 import { colourOf, css, depth, MIN_COUNT, mix, rampStops } from "../colours.js";
@@ -50,8 +49,7 @@ export function wholeSection({ main, pitch }) {
   return { x: [-0.5, main.w / pitch - 0.5], y: [0, 1] };
 }
 
-/** @param {LayersPlan} plan @param {LayersSection} section @param {number} column @returns {number} x of its middle,
- * px */
+/** @param {LayersPlan} plan @param {LayersSection} section @param {number} column its middle, px */
 export function columnX({ main }, { x: [from, to] }, column) {
   return main.x + ((column - from) / (to - from)) * main.w;
 }
@@ -69,8 +67,7 @@ function smoothCount({ counts, spikes, spikeBins }, order, bin) {
   return counts[order * BINS + bin] - (bin === spikeBins[order] ? spikes[order] : 0);
 }
 
-/** @param {LayerHistograms} histograms @returns {number} the greatest share of a layer's values in one bin, spikes
- * apart */
+/** @param {LayerHistograms} histograms @returns {number} the greatest share of a layer in one bin, less spikes */
 export function peakShare(histograms) {
   let peak = 0;
   histograms.columns.forEach((_, order) => {
@@ -80,8 +77,7 @@ export function peakShare(histograms) {
   return peak || 1;
 }
 
-/** @typedef {{places: number[], heights: number[]}} Run along the axis, 0 to 1, and away from it, as shares of the
- * reach */
+/** @typedef {{places: number[], heights: number[]}} Run heights: shares of the reach */
 
 /** The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars
  * do, so that tails stay visible. @param {LayerHistograms} histograms @param {number} order
@@ -113,8 +109,7 @@ export function ridgeOf(histograms, order, peak) {
 
 /** @typedef {{place: number, share: number}} Needle */
 
-/** @param {LayerHistograms} histograms @param {number} order @returns {Needle | null} values that are all exactly the
- * same */
+/** @param {LayerHistograms} histograms @param {number} order @returns {Needle | null} of equal values */
 export function needleOf({ axis, spikes, spikeBins, sizes }, order) {
   const share = spikes[order] / (sizes[order] || 1);
   const bin = spikeBins[order];

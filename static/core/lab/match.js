@@ -113,8 +113,7 @@ function pair(a, b, keyA, keyB, into) {
   });
 }
 
-/** @param {MatchableThings} here @param {MatchableThings} there @param {(tensor: number) => boolean} isAlone
- * @returns {UnmatchedThings} */
+/** @param {MatchableThings} here @param {MatchableThings} there @param {(tensor: number) => boolean} isAlone */
 function alone(here, there, isAlone) {
   const path = paths(here);
   const others = new Set(there.modules.map(({ path }) => path));

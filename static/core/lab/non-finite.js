@@ -127,8 +127,8 @@ class Account {
     }
   }
 
-  /** The ids of an op's operands. A node of autograd records only its gradient: the others are inputs of the forward
-   * op. @param {Op} op @param {Tensor} output */
+  /** The ids of an op's operands. A node of autograd records only its gradient; the forward op has the others.
+   * @param {Op} op @param {Tensor} output */
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);
     if (forward === null) return op.inputs;

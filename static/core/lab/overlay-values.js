@@ -1,5 +1,4 @@
-/** The value behind an overlay for every op, tensor and group of a graph. NaN: no value; Infinity: the tensor is not
- * finite. No DOM, no recursion. */
+/** The value behind an overlay for every op, tensor and group. NaN: no value; Infinity: the tensor is not finite. */
 
 import { WORST_FIRST } from "./diagnosis.js";
 import { differences } from "./dump-run.js";
@@ -8,11 +7,8 @@ import { itemSize } from "../graph/steps.js";
 import { outputsOf } from "../graph/wiring.js";
 import { memo } from "../memo.js";
 
-/** @typedef {object} OverlayValues
- * @property {(kind: Item["kind"], index: number, half: Phase) => number} of for health: position in the list of what
- * can be wrong, NaN for healthy
- * @property {() => [number, number]} range of all finite ones; of positive ones where that spans decades
- * @property {boolean} hasInfinite */
+/** @typedef {{of: (kind: Item["kind"], index: number, half: Phase) => number, range: () => [number, number],
+ * hasInfinite: boolean}} OverlayValues of: for health a place in WORST_FIRST; range: of positive ones over decades */
 
 /** @typedef {ReturnType<typeof build>} Plan */
 const planOf = memo(build);

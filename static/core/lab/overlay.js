@@ -1,5 +1,4 @@
-/** Overlays: colours the boxes of a graph by one figure, with a legend. The parts that depend on the graph alone are
- * computed once. No DOM. */
+/** Overlays colour the boxes of a graph by one figure, with a legend. No DOM. */
 
 import { overlayValues } from "./overlay-values.js";
 import { hex, oklch } from "../colours.js";

@@ -91,8 +91,7 @@ export function hideInRun(run, picture, prediction) {
   const secret = secretOf(picture, prediction);
   if (secret === null) return run;
   const { id, statistic, value } = secret;
-  /** @param {SummaryDump | null} summary @param {string | null | undefined} twin the tensor in its place in the
-   * picture */
+  /** @param {SummaryDump | null} summary @param {string | null | undefined} twin in the picture */
   const kept = (summary, twin) => {
     if (summary === null) return null;
     const isSame = twin === id && summary[statistic] === value;
@@ -155,8 +154,7 @@ function rowOf(picture, tensor) {
   return picture.rows.get(idOf(picture, tensor) ?? "");
 }
 
-/** The tensors that have a name of their own, numbered ones as ranges: x, w1–w50, l1–l99, out.
- * @param {Picture} picture */
+/** The names of tensors, numbered ones as ranges: x, w1–w50, l1–l99, out. @param {Picture} picture */
 function tensorNames({ topology, rows }) {
   /** @type {Map<string, {stem: string, numbers: number[]}>} */
   const families = new Map();

@@ -83,8 +83,7 @@ export class ProfileAxis {
     this.decades = decades;
   }
 
-  /** @param {number} value of a logarithmic axis the magnitude counts @returns {number} where it stands; beyond an end,
-   * at that end */
+  /** @param {number} value of a logarithmic axis the magnitude counts @returns {number} at most at an end */
   y(value) {
     if (value === 0) return this.zero;
     if (this.decades === null) return this.#between(value);

@@ -2,8 +2,7 @@
 
 import { decadeRange } from "../scales.js";
 
-/** How each statistic is shown. axis linear: a share, 0 to 1; isMirrored: the gradient's is shown beneath; label: of the
- * axis above */
+/** How each statistic is shown. axis linear: a share, 0 to 1; isMirrored: the gradient's is shown beneath. */
 export const FORMS = {
   std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch",
     symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
@@ -162,8 +161,7 @@ export function magnitudes({ band: [low, high] }) {
   return low <= 0 && high >= 0 ? [0, Math.max(a, b)] : [Math.min(a, b), Math.max(a, b)];
 }
 
-/** @param {Expected | null} expected @param {ProfileReading | null | undefined} reading @returns {boolean} whether it
- * lies outside the band */
+/** @param {Expected | null} expected @param {ProfileReading | null | undefined} reading @returns {boolean} */
 export function isOutside(expected, reading) {
   if (expected === null || reading?.value == null) return false;
   return reading.value < expected.band[0] || reading.value > expected.band[1];

@@ -55,8 +55,8 @@ export function nextTick(ticks, scale, direction) {
   return (direction > 0 ? ahead[0] : ahead.at(-1))?.scale ?? null;
 }
 
-/** Which labels of a row can be written: in the order of their rank, each where it overlaps none before it and lies
- * inside. @param {readonly {left: number, width: number, rank: number}[]} labels @param {number} length of the row
+/** Which labels of a row fit: by rank, each where it overlaps none before it and lies inside.
+ * @param {readonly {left: number, width: number, rank: number}[]} labels @param {number} length of the row
  * @param {number} gap */
 export function fitLabels(labels, length, gap) {
   const fits = labels.map(() => false);
@@ -102,8 +102,7 @@ export class ScaleSlider {
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
   #dragged = null;
-  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the
-   * page. */
+  /** From the middle of the slider to the last place of its thumb, px. Measuring during a drag would lay out the page. */
   #travel = 0;
   #isAltDown = false;
 

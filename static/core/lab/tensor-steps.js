@@ -1,5 +1,4 @@
-/** One tensor's histograms at all steps on a canvas, the first step at the top: ridges one beneath the other, or shades
- * where there are too many to be told apart. */
+/** One tensor's histograms at all steps on a canvas, the first at the top: ridges, or shades where they are many. */
 
 import { valueAt } from "../format.js";
 import { adaptiveRange, layerHistograms } from "./layer-histograms.js";

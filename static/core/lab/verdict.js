@@ -21,8 +21,7 @@ export function firstInf(picture) {
   return firstLayer(picture, (row) => posinf[row] + neginf[row] > 0);
 }
 
-/** @param {Picture} picture @returns {number | null} the first layer with a NaN among its preactivations or
- * activations */
+/** @param {Picture} picture @returns {number | null} likewise for NaN */
 export function firstNaN(picture) {
   return firstLayer(picture, (row) => picture.integers.nan[row] > 0);
 }

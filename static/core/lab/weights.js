@@ -32,8 +32,7 @@ export function groupAt(graph, id, groups) {
   return null;
 }
 
-/** @param {Graph} graph @param {Item} item @returns {string} name of the weight of the layer that a tensor belongs to;
- * "" for none */
+/** @param {Graph} graph @param {Item} item @returns {string} name of the weight of a tensor's layer, or "" */
 function weightOf({ topology: { layers, tensors }, tensorIndex }, { kind, index }) {
   const id = kind === "tensor" ? tensors[index]?.id : undefined;
   const layer = id === undefined ? undefined

@@ -96,8 +96,7 @@ function meets(rect, at, view) {
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
 }
 
-/** @param {Drawing} drawing @returns {boolean} whether depth runs downward, so that gradients stand beside their
- * tensors */
+/** @param {Drawing} drawing @returns {boolean} whether depth runs downward */
 function isVertical({ rect, twin, half, boxes }) {
   for (let box = 0; box < boxes; box += 1) {
     const other = twin[box];
@@ -193,8 +192,7 @@ function boxSvg(scene, box) {
   return tag("g", { class: isTensor ? "tensor" : kind === GROUP ? "group" : "op" }, inside);
 }
 
-/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink @returns {string} the
- * name and the notes beneath it */
+/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink name, notes */
 function linesSvg({ colours }, { rect: { x, y } }, { name, notes, anchor }, ink) {
   const line = (/** @type {TextLine} */ each, /** @type {boolean} */ isName) =>
     tag("text", {

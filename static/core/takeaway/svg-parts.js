@@ -90,8 +90,7 @@ export const LEGEND_HEIGHT = 28;
 const BAR = { width: 120, height: 10 };
 const GAP = 8;
 
-/** @param {Legend} legend @param {ColourScheme} colours @param {{x: number, y: number}} at upper left corner
- * @returns {string} */
+/** @param {Legend} legend @param {ColourScheme} colours @param {{x: number, y: number}} at upper left corner */
 export function legendSvg({ title, unit, low, high, isLog, stops, words }, colours, at) {
   let x = at.x;
   const base = at.y + LEGEND_HEIGHT / 2 + 4;
