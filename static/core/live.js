@@ -243,20 +243,12 @@ export class Live {
 
   /** Tells how the server is reached, if that has changed. */
   #tell() {
-    const state = this.#stateNow();
+    const fetching = this.isLocked ? "locked" : this.isBusy ? "busy" : "fetch";
+    const state = this.socket !== null ? "live"
+      : this.canFetch ? fetching : navigator.onLine ? "reconnecting" : "offline";
     if (this.state === state) return;
     this.state = state;
     this.listener.state(state);
-  }
-
-  /** @returns {ConnectionState} */
-  #stateNow() {
-    if (this.socket !== null) return "live";
-    if (this.canFetch) {
-      if (this.isLocked) return "locked";
-      return this.isBusy ? "busy" : "fetch";
-    }
-    return navigator.onLine ? "reconnecting" : "offline";
   }
 
   /** There is reason to doubt how things were. @param {number} quiet ms that the socket may have been quiet */

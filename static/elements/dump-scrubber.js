@@ -13,17 +13,13 @@ import { iconButton, Player } from "../core/player.js";
 
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
-/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number |
- * null, endsHigh: boolean}} LossCurve breaks: steps whose graph differs from the previous one; low, high: range of
- * the finite losses; endsHigh: the last one lies in the upper half */
-
 /** With more steps the line has no dots. */
 const MAX_DOTS = 40;
 const MARGIN = 5;
 
-/** @param {readonly (Step | null)[]} steps null: not read yet @param {(index: number) => number} x of a step, px
- * @param {number} height px
- * @returns {LossCurve} the line has gaps at steps that are not read yet or have no finite loss */
+/** The line has gaps at steps that are not read yet or have no finite loss; breaks: steps with another graph than the one
+ * before. @param {readonly (Step | null)[]} steps null: not read yet @param {(index: number) => number} x of a step, px
+ * @param {number} height px */
 function lossCurve(steps, x, height) {
   const losses = steps.map((step) => step?.loss ?? null);
   const finite = losses.filter((loss) => loss !== null && Number.isFinite(loss)).map(Number);

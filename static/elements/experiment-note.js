@@ -57,18 +57,14 @@ function figures({ focus }, { figures: measured, printed, theory }) {
   const nodes = measured.map((figure, order) => {
     const of = order === 0 && !figure.isOfThePass ? `${focus} ` : "";
     const node = html("span", {}, `${of}${figure.name} `, html("b", {}, figure.measured));
-    const beside = [
-      ...(figure.printed === null ? [] : [`chapter ${figure.printed}`]),
-      ...(figure.theory === null ? [] : [`theory ${figure.theory}`]),
-      ...(figure.band === null ? []
-        : [`band ${figure.band}${figure.isInside === null ? "" : figure.isInside ? " ✓" : " outside"}`]),
-    ];
+    const { isInside } = figure;
+    const beside = [figure.printed && `chapter ${figure.printed}`, figure.theory && `theory ${figure.theory}`,
+      figure.band && `band ${figure.band}${isInside === null ? "" : isInside ? " ✓" : " outside"}`].filter(Boolean);
     if (beside.length > 0)
-      node.append(html("span", { class: figure.isInside === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
+      node.append(html("span", { class: isInside === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
     return node;
   });
-  const prose = [...(printed === null ? [] : [`chapter: ${printed}`]),
-    ...(theory === null ? [] : [`theory: ${theory}`])];
+  const prose = [printed && `chapter: ${printed}`, theory && `theory: ${theory}`].flatMap((text) => text || []);
   return [...nodes, ...prose.map((text) => html("span", { class: "beside" }, text))];
 }
 

@@ -18,10 +18,7 @@ const DRAW_EVERY = 250;
  * @property {(change: Partial<View>) => void} setView
  * @property {(type: string, listener: (detail: any) => void) => void} on */
 
-/** @param {Page} page
- * @returns {{take: (index: number) => Promise<OpenedDump>, inspect: (graph: Graph | null, tensor: string) => void,
- * tell: (problem: string) => void}} take: an open dump, to compare to · inspect: the selected tensor, by its id ·
- * tell: a problem that is not of one dump */
+/** @param {Page} page */
 export function connectDumps({ page, opened, elements, view, setView, on }) {
   let shelf = /** @type {DumpShelf | null} */ (null);
   let series = /** @type {Series | null} */ (null);
@@ -194,6 +191,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   }
 
   return {
+    /** An open dump, to compare to. @param {number} index @returns {Promise<OpenedDump>} */
     async take(index) {
       if (shelf === null && page.dump !== null) {
         await new Promise((/** @type {(value: null) => void} */ resolve) =>
@@ -209,10 +207,11 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
         throw new ApiError({ code: "invalid_dump", message: `${shelf.sources[index]?.name}: ${problem.message}` }, 422);
       }
     },
-    inspect(graph, tensor) {
+    inspect(/** @type {Graph | null} */ graph, /** @type {string} id */ tensor) {
       inspected = { graph, tensor };
       drawSeries();
     },
+    /** A problem that is not of one dump. @param {string} problem */
     tell(problem) {
       elements["scrubber"].problem = problem;
     },

@@ -21,11 +21,7 @@ const SEARCH_AGAIN_MS = 300;
 /** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: the
  * one in view, from 1; note: why there may be more */
 
-/** @param {Page} page
- * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void,
- * compare: (reference: ComparisonReference | null) => void, boxOf: (tensor: string) => string, drawnWith: () =>
- * Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture shown · boxOf: a tensor's id in
- * addresses · light: lights items until the selection changes */
+/** @param {Page} page */
 export function connectGraph({ elements, view, setView, on, follow, replaceView }) {
   const graph = signal(/** @type {Graph | null} */ (null));
   let picture = /** @type {Picture | null} */ (null);
@@ -221,18 +217,19 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   return {
     graph,
     show,
-    theory(next) {
+    theory(/** @type {Theory | null} */ next) {
       theory = next;
       elements["graph"].theory = next;
       if (view.value.colour === "health") paint();
     },
-    compare(next) {
+    compare(/** @type {ComparisonReference | null} */ next) {
       if (next?.picture === reference?.picture && next?.match === reference?.match) return;
       const isChoice = (next === null) !== (reference === null);
       reference = next;
       if (isChoice && graph.value !== null) offer(graph.value);
       if (view.value.colour === "difference") paint();
     },
+    /** A tensor's id in addresses. @param {string} tensor */
     boxOf(tensor) {
       const of = graph.value;
       const index = of?.tensorIndex.get(tensor);

@@ -29,7 +29,11 @@ async function copyFrom(button, text) {
 export function connectHeader({ view, setView, query, needsToken }) {
   connectMenus();
   connectViews(view, setView);
-  connectHelp();
+  const help = /** @type {HTMLDialogElement | null} */ (document.querySelector("#help"));
+  document.querySelector("#help-button")?.addEventListener("click", () => help?.showModal());
+  addEventListener("keydown", (event) => {
+    if (event.key === "?" && !isTyping(event) && help?.open === false) help.showModal();
+  });
   /** @type {Record<string, () => string | Promise<string>>} */
   const copies = {
     // The browser's own address may lag behind.
@@ -94,14 +98,6 @@ function connectViews(view, setView) {
       tab.setAttribute("tabindex", isShown ? "0" : "-1");
     }
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset["show"] === value.show));
-  });
-}
-
-function connectHelp() {
-  const help = /** @type {HTMLDialogElement | null} */ (document.querySelector("#help"));
-  document.querySelector("#help-button")?.addEventListener("click", () => help?.showModal());
-  addEventListener("keydown", (event) => {
-    if (event.key === "?" && !isTyping(event) && help?.open === false) help.showModal();
   });
 }
 

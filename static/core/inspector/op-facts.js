@@ -30,11 +30,10 @@ export function flopsText(op, tensor, twin = null) {
   const [out = []] = outputs;
   /** @type {readonly (readonly number[])[]} products that are added up */
   let terms;
-  if (["matmul", "mm", "bmm"].includes(op.name))
-    terms = [[2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)]];
-  else if (op.name === "linear")
-    terms = [[2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)], ...(inputs.length > 2 ? [out] : [])];
-  else if (op.name === "addmm") terms = [[2, ...out.slice(0, -1), second.at(-1) ?? 1, ...out.slice(-1)], out];
+  if (["matmul", "mm", "bmm", "linear"].includes(op.name)) {
+    const product = [2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)];
+    terms = op.name === "linear" && inputs.length > 2 ? [product, out] : [product];
+  } else if (op.name === "addmm") terms = [[2, ...out.slice(0, -1), second.at(-1) ?? 1, ...out.slice(-1)], out];
   else if (op.name.startsWith("conv")) terms = [[2, ...out, ...second.slice(1)]];
   else if (op.name === "scaled_dot_product_attention") terms = [[4, ...first, second.at(-2) ?? 1]];
   else if (REDUCTIONS.has(op.name))

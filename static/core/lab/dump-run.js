@@ -41,7 +41,9 @@ function share(difference, of) {
 
 /** @param {OpenedDump} taken @returns {PinnedRun} not matched with anything yet */
 export function runOfDump({ index, name, dump, picture }) {
-  const layers = picture.topology.layers.map((layer, order) => profileOf(picture, layer, order + 1));
+  const layers = picture.topology.layers.map((layer, order) =>
+    profileOf(picture, layer, { index: order + 1, name: layer.name })
+  );
   return { query: "", profile: { ...profileHead(picture), layers },
     dump: { index, name, dump, picture, shown: null, match: null } };
 }
@@ -62,7 +64,7 @@ export function matchedRun(run, shown, picture) {
   const layers = picture.topology.layers.map((layer, order) => {
     const key = LAYER_KEYS.find((each) => partner(layer[each]) !== null);
     const there = key && a.topology.layers.find((other) => other[key] === partner(layer[key]));
-    return there === undefined ? blank(layer, order + 1) : profileOf(a, there, order + 1);
+    return profileOf(a, there, { index: order + 1, name: (there ?? layer).name });
   });
   return { ...run, profile: { ...run.profile, layers },
     dump: { ...run.dump, match, shown: { index: shown.index, name: shown.name, dump: shown.dump } } };
@@ -77,34 +79,21 @@ function profileHead(picture) {
     input: summaryOf(picture, input) };
 }
 
-/** @param {Picture} picture @param {Layer} layer @param {number} index @returns {LayerProfile} */
-function profileOf(picture, layer, index) {
-  const [activation, weight, gradient] = [summaryOf(picture, layer.activation), summaryOf(picture, layer.weight),
-    summaryOf(picture, layer.weight_gradient)];
+const PARTS =
+  /** @type {const} */ (["preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient"]);
+
+/** @param {Picture} picture @param {Layer | undefined} layer undefined: without figures
+ * @param {{index: number, name: string}} place @returns {LayerProfile} */
+function profileOf(picture, layer, { index, name }) {
+  const summaries = PARTS.map((part) => [part, summaryOf(picture, layer?.[part] ?? null)]);
+  const parts = /** @type {Record<typeof PARTS[number], SummaryDump | null>} */ (Object.fromEntries(summaries));
+  const { activation, weight, weight_gradient: gradient } = parts;
   const isFinite = [weight, gradient].every((summary) =>
     summary !== null && summary.nan + summary.posinf + summary.neginf === 0
   );
   const ratio = isFinite && weight?.std && gradient?.std != null ? gradient.std / weight.std : null;
-  return {
-    ...blank(layer, index),
-    preactivation: summaryOf(picture, layer.preactivation),
-    activation,
-    gradient: summaryOf(picture, layer.gradient),
-    weight,
-    weight_gradient: gradient,
-    bias_gradient: summaryOf(picture, layer.bias_gradient),
-    gradient_to_weight_ratio: ratio,
-    dead_fraction: activation?.dead_fraction ?? null,
-    saturation: activation?.saturation ?? null,
-  };
-}
-
-/** @param {Layer} layer @param {number} index @returns {LayerProfile} without figures and theory */
-function blank({ name }, index) {
-  const nothing = { preactivation: null, activation: null, gradient: null, weight: null, weight_gradient: null,
-    bias_gradient: null };
-  return { index, name, health: null, weight_std: 0, expected: {}, ...nothing, gradient_to_weight_ratio: null,
-    dead_fraction: null, saturation: null };
+  return { index, name, health: null, weight_std: 0, expected: {}, ...parts, gradient_to_weight_ratio: ratio,
+    dead_fraction: activation?.dead_fraction ?? null, saturation: activation?.saturation ?? null };
 }
 
 /** @param {Picture} picture @param {string | null} tensor @returns {SummaryDump | null} */

@@ -62,11 +62,10 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
   const section = wholeSection(plan);
   const labels = layerLabels(histograms, plan, section);
   const ticks = axis.ticks(0, 1, plan.main.h, 26);
-  const laneLabels = (/** @type {Lane[]} */ group) => ({
-    showticklabels: true,
-    tickvals: group.map((_, order) => order + 0.5),
-    ticktext: group.map(({ kind }) => plain(laneText(kind, axis))),
-  });
+  const labelled = (/** @type {number[]} */ tickvals, /** @type {string[]} */ texts) => ({ showticklabels: true,
+    tickvals, ticktext: texts.map(plain) });
+  const laneLabels = (/** @type {Lane[]} */ group) =>
+    labelled(group.map((_, order) => order + 0.5), group.map(({ kind }) => laneText(kind, axis)));
   const most = mostOf(histograms);
   const scale = countTicks(most);
   const colorbar = {
@@ -100,19 +99,15 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
       xaxis: {
         ...layout["xaxis"],
         anchor: "y3",
-        showticklabels: true,
-        tickvals: labels.map(({ column }) => column),
-        ticktext: labels.map(({ text }) => plain(text)),
+        ...labelled(labels.map(({ column }) => column), labels.map(({ text }) => text)),
         tickangle: 0,
         title: { text: "layer", standoff: 6 },
       },
       yaxis: {
         ...layout["yaxis"],
-        showticklabels: true,
+        ...labelled(ticks.map(({ place }) => place), ticks.map(({ text }) => text)),
         showgrid: true,
         gridcolor: paint.line,
-        tickvals: ticks.map(({ place }) => place),
-        ticktext: ticks.map(({ text }) => text),
       },
       yaxis2: { ...layout["yaxis2"], ...laneLabels(plan.lanes.filter(({ y }) => y < plan.main.y)) },
       yaxis3: { ...layout["yaxis3"], ...laneLabels(plan.lanes.filter(({ y }) => y > plan.main.y)) },
@@ -214,8 +209,7 @@ function hex(opacity) {
   return Math.round(255 * opacity).toString(16).padStart(2, "0");
 }
 
-/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint the first
- * layer on top */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint */
 function ridges(histograms, plan, paint) {
   const peak = peakShare(histograms);
   const gap = plan.gap / plan.pitch;

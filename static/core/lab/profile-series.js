@@ -161,7 +161,8 @@ export function magnitudes({ band: [low, high] }) {
   return low <= 0 && high >= 0 ? [0, Math.max(a, b)] : [Math.min(a, b), Math.max(a, b)];
 }
 
-/** @param {Expected | null} expected @param {ProfileReading | null | undefined} reading @returns {boolean} */
+/** Whether it lies outside the band.
+ * @param {Expected | null} expected @param {ProfileReading | null | undefined} reading */
 export function isOutside(expected, reading) {
   if (expected === null || reading?.value == null) return false;
   return reading.value < expected.band[0] || reading.value > expected.band[1];

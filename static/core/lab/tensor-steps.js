@@ -12,15 +12,19 @@ import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeO
  * @returns {TensorSteps} of steps with another graph, the tensor's partner there */
 export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
   const name = shown.tensors[tensor]?.name ?? "";
-  const rowOf = rowFinder(graphs, shown, structure, tensor);
-  const found = steps.map((step) => step === null ? -2 : rowOf(step.structure));
+  const rows = new Map([...graphs].map(([of, graph]) => {
+    const place = of === structure ? tensor : matchGraphs(graph, shown).tensors[tensor];
+    return [of, graph.statistics.tensor.indexOf(graph.tensors[place]?.id ?? "")];
+  }));
+  /** Row of the tensor's statistics in each step; -1: it has none, -2: the step is not read yet. */
+  const found = steps.map((step) => step === null ? -2 : (rows.get(step.structure) ?? -1));
   const picture = pictureOfSteps(steps, found);
   /** @type {LayerColumn[]} */
   const columns = steps.map((_, order) => ({ index: order, name, tensor: null, row: found[order] < 0 ? -1 : order }));
   const range = adaptiveRange(picture, columns.filter(({ row }) => row >= 0));
   const histograms = range === null ? null
     : layerHistograms(picture, columns, new ValueAxis(kind, range.low, range.high, range.threshold));
-  const rows = found.map((row, order) => {
+  const figures = found.map((row, order) => {
     if (row < 0) return null;
     const { floats, integers } = picture;
     const of = (/** @type {"mean" | "std" | "min" | "max"} */ column) => valueAt(floats[column], order);
@@ -28,27 +32,8 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
     return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), n: integers.n[order],
       nan: integers.nan[order], inf };
   });
-  return { name, rows, missing: found.filter((row) => row === -1).length,
+  return { name, rows: figures, missing: found.filter((row) => row === -1).length,
     waiting: found.filter((row) => row === -2).length, histograms };
-}
-
-/** @param {ReadonlyMap<string, GraphStructure>} graphs @param {MatchableThings} shown @param {string} structure
- * @param {number} tensor
- * @returns {(of: string) => number} from a structure to the row of the tensor's statistics there, -1 for none */
-function rowFinder(graphs, shown, structure, tensor) {
-  /** @type {Map<string, number>} */
-  const known = new Map();
-  return (of) => {
-    let row = known.get(of);
-    if (row === undefined) {
-      const graph = graphs.get(of);
-      const place = graph === undefined ? -1 : of === structure ? tensor : matchGraphs(graph, shown).tensors[tensor];
-      const id = graph?.tensors[place]?.id;
-      row = id === undefined ? -1 : (graph?.statistics.tensor.indexOf(id) ?? -1);
-      known.set(of, row);
-    }
-    return row;
-  };
 }
 
 /** A picture of that tensor alone, with a row per step.

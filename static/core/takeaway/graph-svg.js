@@ -192,7 +192,7 @@ function boxSvg(scene, box) {
   return tag("g", { class: isTensor ? "tensor" : kind === GROUP ? "group" : "op" }, inside);
 }
 
-/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink name, notes */
+/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink */
 function linesSvg({ colours }, { rect: { x, y } }, { name, notes, anchor }, ink) {
   const line = (/** @type {TextLine} */ each, /** @type {boolean} */ isName) =>
     tag("text", {
