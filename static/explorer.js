@@ -38,7 +38,7 @@ import { connectDumps, pinnedOf, theoryOfDump } from "./explorer/dump.js";
 import { connectGraph } from "./explorer/graph.js";
 import { connectHeader, connectKeys } from "./explorer/header.js";
 import { connectLinks, NET } from "./explorer/links.js";
-import { connectModel, specTable } from "./explorer/model.js";
+import { connectModel } from "./explorer/model.js";
 import { connectPictures } from "./explorer/pictures.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
@@ -79,7 +79,11 @@ const elements = {
 };
 if (page.model != null) useBase(page.model.base);
 
-const table = specTable(page);
+/** The keys of the query string: those of a spec, or of a user's model's what-if. @type {SpecTable} */
+const table = page.model == null ? page
+  : { keys: page.keys,
+    programs: [{ name: "what-if", doc: "", page: null,
+      defaults: Object.fromEntries(page.keys.map(({ name, default: value }) => [name, value])) }] };
 /** @param {Spec} spec @returns {string} */
 const queryOf = (spec) => specQuery(table, spec);
 /** @param {string} query @returns {Spec} */

@@ -84,11 +84,6 @@ export function mix(from, to, share) {
   return [r, g, b];
 }
 
-/** @param {RgbColour} colour @returns {string} */
-export function css([r, g, b]) {
-  return `rgb(${r},${g},${b})`;
-}
-
 /** @param {number} count @param {number} most @returns {number} 0 to 1 */
 export function depth(count, most) {
   return Math.log1p(count) / Math.log1p(most);

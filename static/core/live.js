@@ -123,7 +123,8 @@ export class Live {
   /** Asks for the picture of a spec. An earlier one that has not been sent yet is dropped. @param {Spec} spec */
   request(spec) {
     this.last = spec;
-    this.#expect();
+    this.endAsking();
+    this.endAsking = begin();
     this.waiting = spec;
     this.#send();
   }
@@ -372,11 +373,6 @@ export class Live {
     this.theoryTimer = later(() => {}, THEORY_MS);
     this.listener.picture(decodeFrame(buffer, shape, asked.spec));
     this.#endAnswered();
-  }
-
-  #expect() {
-    this.endAsking();
-    this.endAsking = begin();
   }
 
   /** Ends the wait unless a newer request is open. */

@@ -35,7 +35,6 @@ class ComparisonTable extends HTMLElement {
   #table = html("div");
 
   connectedCallback() {
-    if (this.firstChild !== null) return;
     const title = "What is pinned becomes the run on the screen, and the other way about";
     const swap = buttonOf({ class: "link", title }, () => emit(this, "swap-runs", {}), "Swap");
     const unpin = buttonOf({ class: "link" }, () => emit(this, "unpin", {}), "Unpin");

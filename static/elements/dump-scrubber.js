@@ -83,7 +83,6 @@ class DumpScrubber extends HTMLElement {
   #problem = html("p", { class: "problem", role: "alert", hidden: true });
 
   connectedCallback() {
-    if (this.childElementCount > 0) return;
     this.append(html("div", { class: "controls" }, this.#back, this.#player.button, this.#on),
       html("div", { class: "track" }, this.#svg, this.#slider), html("p", { class: "now" }, this.#name, this.#place),
       this.#problem);

@@ -2,8 +2,9 @@
  * and the band over seeds.
  * Call `show(picture, presets)`: those with this spec. Event, bubbling: `prediction-start` {figure}. */
 
-import { experiment, guessable } from "../core/lab/experiment.js";
+import { experiment } from "../core/lab/experiment.js";
 import { buttonOf, emit, html } from "../core/dom.js";
+import { FLOAT_COLUMNS } from "../core/picture.js";
 
 const CONSTRUCT =
   "One construct of the chapter by itself: click a box for its formula, its line of code and its values.";
@@ -43,8 +44,9 @@ class ExperimentNote extends HTMLElement {
 
   /** @param {Preset} preset @param {string} text @returns {Node[]} */
   #guess(preset, text) {
-    const statistic = guessable(preset);
-    if (statistic === null) return [];
+    // Some experiments are about no single number.
+    const statistic = FLOAT_COLUMNS.find((name) => name === preset.statistic);
+    if (statistic === undefined) return [];
     const figure = `${preset.focus}.${statistic}`;
     const title = `Hides the figures of ${preset.focus} until you have said what they will be`;
     const button = buttonOf({ class: "link", title }, () => emit(this, "prediction-start", { figure }), text);

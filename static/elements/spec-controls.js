@@ -71,8 +71,8 @@ class SpecControls extends HTMLElement {
       ![...PROGRAM, ...FIRST, ...SECOND, ...MORE].includes(name)
     );
     this.#programs = new Map(programs.map((program) => [program.name, program]));
-    /** @param {readonly string[]} names */
-    const fields = (names) => names.flatMap((name) => this.#field(byName.get(name), devices) ?? []);
+    const fields = (/** @type {readonly string[]} */ names) =>
+      names.flatMap((name) => byName.get(name) ?? []).map((key) => this.#field(key, devices));
     const program = html("div", { class: "group program" }, ...fields(PROGRAM));
     program.querySelector('[data-key="program"]')?.after(this.#program);
     const first = html("div", { class: "group first" }, ...fields(FIRST));
@@ -85,9 +85,8 @@ class SpecControls extends HTMLElement {
     this.replaceChildren(program, first, second, this.#more);
   }
 
-  /** @param {SpecKey | undefined} key @param {readonly string[]} devices @returns {HTMLElement | undefined} */
+  /** @param {SpecKey} key @param {readonly string[]} devices */
   #field(key, devices) {
-    if (key === undefined) return undefined;
     const { name } = key;
     const control = this.#control(key, devices);
     const { input, marks } = this.#slider;
@@ -134,20 +133,17 @@ class SpecControls extends HTMLElement {
     let widths = /** @type {number[] | null} */ (null);
     const typed = html("input", { type: "text", inputmode: "numeric", autocomplete: "off", id: `spec-${name}`,
       title: help });
-    /** @param {number} value */
-    const to = (value) => {
+    const to = (/** @type {number} */ value) => {
       if (widths !== null && Number.isSafeInteger(value) && value >= 1)
         this.#change("widths", widthsText(apply(widths, value)));
       else show(widths);
     };
-    /** @param {1 | -1} by */
-    const go = (by) => {
+    const go = (/** @type {1 | -1} */ by) => {
       const now = widths === null ? null : read(widths);
       if (now !== null) to(Math.max(1, step(now.value, by)));
     };
-    const button = (/** @type {string} */ sign, /** @type {1 | -1} */ by, /** @type {string} */ title) => {
-      return buttonOf({ class: "icon-button step", title, "aria-label": title, tabindex: "-1" }, () => go(by), sign);
-    };
+    const button = (/** @type {string} */ sign, /** @type {1 | -1} */ by, /** @type {string} */ title) =>
+      buttonOf({ class: "icon-button step", title, "aria-label": title, tabindex: "-1" }, () => go(by), sign);
     const [less, more] = [button("−", -1, `Less ${name}`), button("+", 1, `More ${name}`)];
     typed.addEventListener("change", () => to(Number(typed.value.trim() || NaN)));
     typed.addEventListener("keydown", (event) => {
@@ -155,8 +151,7 @@ class SpecControls extends HTMLElement {
       event.preventDefault();
       go(event.key === "ArrowUp" ? 1 : -1);
     });
-    /** @param {number[] | null} next */
-    const show = (next) => {
+    const show = (/** @type {number[] | null} */ next) => {
       widths = next;
       const now = next === null ? null : read(next);
       const text = now === null || now.isMixed ? "" : String(now.value);
@@ -233,7 +228,6 @@ class SpecControls extends HTMLElement {
     if (isHidden(picture, row) !== this.#isSecret) {
       this.#isSecret = isHidden(picture, row);
       this.#drawTicks();
-      this.#writeDrawn();
     }
     writeText(this.#sigma, row === undefined ? "" : `σ ${figureAt(picture, picture.floats.std, row)}`);
     this.#measured.hidden = row === undefined;
@@ -281,7 +275,6 @@ class SpecControls extends HTMLElement {
       this.#unit = null;
       this.#where.textContent = "";
       this.#drawTicks();
-      this.#writeDrawn();
     }
     if (picture === null || layer === undefined || n === undefined) return;
     const told = netOf(picture.spec ?? {}) === this.#units.net ? this.#units.stds[layer.index - 1] : undefined;
@@ -296,7 +289,6 @@ class SpecControls extends HTMLElement {
     this.#measured.title = `std of ${weight} as drawn, over all its elements`;
     this.#drawn.title = `std that ${weight}, the weights of layer ${layer.index}, are drawn with`;
     this.#drawTicks();
-    this.#writeDrawn();
   }
 
   #writeDrawn() {
@@ -321,6 +313,7 @@ class SpecControls extends HTMLElement {
       }`;
       return { ...tick, scale, says };
     });
+    this.#writeDrawn();
   }
 
   /** @param {ErrorBody | null} error shown at the control at fault */

@@ -30,7 +30,6 @@ class TensorOverSteps extends HTMLElement {
     html("table", {}, html("thead", {}, headings(["step", "mean", "std", "min", "max", "NaN, Inf"])), this.#rows));
 
   connectedCallback() {
-    if (this.childElementCount > 0) return;
     this.append(html("header", {}, this.#title, this.#log), this.#canvas, this.#note, this.#figures);
     this.#canvas.addEventListener("click", ({ offsetY }) => {
       const index = this.#plan === null ? -1 : this.#plan.stepAt(offsetY);

@@ -37,7 +37,6 @@ class ValueMap extends HTMLElement {
     html("div", { class: "scroll" }, html("table", {}, this.#body)));
 
   connectedCallback() {
-    if (this.childElementCount > 0) return;
     this.append(this.#pager, this.#canvas, this.#readout, this.#legend, this.#message, this.#twin);
     this.#canvas.addEventListener("pointermove", (event) => this.#point(event));
     this.#canvas.addEventListener("pointerleave", () => this.#move(-1));
@@ -145,12 +144,11 @@ class ValueMap extends HTMLElement {
     const pages = (word, [from, to], size, go) => {
       if (from === 0 && to >= size) return [];
       /** @param {string} text @param {string} label @param {number} next @param {boolean} isOff */
-      const button = (text, label, next, isOff) => {
-        return buttonOf({ class: "icon-button", "aria-label": label, disabled: isOff }, () => {
+      const button = (text, label, next, isOff) =>
+        buttonOf({ class: "icon-button", "aria-label": label, disabled: isOff }, () => {
           go(next);
           this.#ask(0);
         }, text);
-      };
       const step = to - from;
       return [
         html("span", {}, button("‹", `${word} before`, Math.max(0, from - step), from === 0),

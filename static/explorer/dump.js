@@ -39,8 +39,12 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   view.subscribe(({ dump, a, axis }) => {
     elements["scrubber"].pinned = pinnedOf(a);
     elements["series"].axis = axis;
-    if (shelf !== null && placeOf(dump) !== wanted) goTo(placeOf(dump));
     drawSeries();
+    if (shelf === null || placeOf(dump) === wanted) return;
+    wanted = placeOf(dump);
+    elements["scrubber"].index = wanted;
+    elements["scrubber"].problem = "";
+    if (!isLoading) void during(load());
   });
   opened.subscribe((value) => {
     const isDump = value !== null || page.dump !== null;
@@ -118,14 +122,6 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   }
 
   // From one step to another
-
-  /** @param {number} index */
-  function goTo(index) {
-    wanted = index;
-    elements["scrubber"].index = index;
-    elements["scrubber"].problem = "";
-    if (!isLoading) void during(load());
-  }
 
   /** Shows the last wanted dump; dumps passed over meanwhile are not read. */
   async function load() {

@@ -122,15 +122,6 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     light();
   }
 
-  /** @param {number} by */
-  function goToFound(by) {
-    if (found === null || found.ids.length === 0) return;
-    const count = found.ids.length;
-    found.at = found.at === 0 && by < 0 ? count : ((found.at - 1 + by + count) % count) + 1;
-    elements["toolbar"].found = found;
-    goTo(found.ids[found.at - 1] ?? "");
-  }
-
   /** Selects an item, opens its groups and brings it into view. @param {string} id */
   function goTo(id) {
     const of = graph.value;
@@ -202,7 +193,13 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     setView({ span: range === null ? "" : range.map((value) => Number(value.toPrecision(4))).join(":") });
   });
   on("search-change", ({ q }) => setView({ q }));
-  on("search-step", ({ by }) => goToFound(by));
+  on("search-step", ({ by }) => {
+    if (found === null || found.ids.length === 0) return;
+    const count = found.ids.length;
+    found.at = found.at === 0 && by < 0 ? count : ((found.at - 1 + by + count) % count) + 1;
+    elements["toolbar"].found = found;
+    goTo(found.ids[found.at - 1] ?? "");
+  });
   on("box-open", ({ id }) => goTo(id));
   on("reach-change",
     ({ direction, hops }) =>

@@ -13,13 +13,6 @@ import { groupAt } from "../core/lab/weights.js";
 
 /** @typedef {ReturnType<typeof connectModel>} Own */
 
-/** @param {PageData} page @returns {SpecTable} the keys of the query string */
-export function specTable(page) {
-  if (page.model == null) return page;
-  const defaults = Object.fromEntries(page.keys.map(({ name, default: value }) => [name, value]));
-  return { keys: page.keys, programs: [{ name: "what-if", doc: "", defaults, page: null }] };
-}
-
 /** @param {Page} page */
 export function connectModel({ model, elements, view, replaceView, again }) {
   const { controls, codeNote } = elements;
@@ -59,7 +52,9 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       writeText(text, behind.message);
     } else if (graph !== null && failure !== null) {
       writeText(title, `The ${passOf(graph, op)} broke off.`);
-      writeText(text, op === undefined ? failure.message : `${placeOf(graph, op)}: ${failure.message}`);
+      const path = graph.topology.modules.find(({ id }) => id === op?.module)?.path ?? "";
+      const place = op === undefined ? "" : `${op.name}${path && ` in ${path}`}: `;
+      writeText(text, place + failure.message);
     }
   }
 
@@ -154,10 +149,4 @@ function passOf({ topology }, op) {
   if (op !== undefined) return `${op.outputs.length > 0 ? "backward" : op.phase} pass`;
   // The loss ends the forward pass.
   return topology.tensors.some(({ role }) => role === "loss") ? "backward pass" : "forward pass";
-}
-
-/** @param {Graph} graph @param {Op} op @returns {string} matmul in layers.1 */
-function placeOf({ topology }, { name, module }) {
-  const path = topology.modules.find(({ id }) => id === module)?.path ?? "";
-  return path === "" ? name : `${name} in ${path}`;
 }

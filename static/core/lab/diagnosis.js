@@ -86,12 +86,9 @@ function trouble(picture, theory, health, affected) {
   if (health === "non-finite") return whole;
   if (health === "dead" || health === "saturated") {
     const quantity = health === "dead" ? "dead_fraction" : "saturation";
-    let worst = null;
-    for (const layer of affected) {
-      const figure = figureOf(picture, theory, layer, quantity);
-      if (figure !== null && (worst === null || (figure.measured ?? 0) > (worst.measured ?? 0))) worst = figure;
-    }
-    return { ...whole, figure: worst };
+    const all = affected.flatMap((layer) => figureOf(picture, theory, layer, quantity) ?? []);
+    const [figure = null] = all.sort((a, b) => (b.measured ?? 0) - (a.measured ?? 0));
+    return { ...whole, figure };
   }
   // The rules speak of root mean squares: activations against the input's, gradients against the last layer's.
   const source = rms(picture,
@@ -101,18 +98,16 @@ function trouble(picture, theory, health, affected) {
     null,
   );
   const direction = health === "vanishing" ? -1 : 1;
-  let worst = null;
-  for (const layer of affected) {
-    for (const [quantity, reference]
-      of /** @type {[Quantity, number | null][]} */ ([["activation_std", source], ["gradient_std", end]]))
-    {
+  /** @type {[Quantity, number | null][]} */
+  const references = [["activation_std", source], ["gradient_std", end]];
+  const all = affected.flatMap((layer) =>
+    references.flatMap(([quantity, reference]) => {
       const size = rms(picture, layer[MEASURES[quantity].part]);
-      if (size === null || reference === null || reference === 0) continue;
-      const ratio = size / reference;
-      if (worst === null || direction * ratio > direction * worst.ratio) worst = { layer, quantity, ratio };
-    }
-  }
-  if (worst === null) return whole;
+      return size === null || !reference ? [] : [{ layer, quantity, ratio: size / reference }];
+    })
+  );
+  const [worst] = all.sort((a, b) => direction * (b.ratio - a.ratio));
+  if (worst === undefined) return whole;
   const figure = figureOf(picture, theory, worst.layer, worst.quantity);
   const tensor = worst.quantity === "gradient_std" ? (first?.gradient ?? whole.tensor) : whole.tensor;
   return { ...whole, figure, ratio: worst.ratio, tensor };

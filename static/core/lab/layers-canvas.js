@@ -4,7 +4,7 @@
 import { percent } from "../format.js";
 import { columnX, countTicks, LABELS, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill,
   needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
-import { colourOf, css, MIN_COUNT, rampPixels, rampStops } from "../colours.js";
+import { colourOf, hex, MIN_COUNT, rampPixels, rampStops } from "../colours.js";
 import { BINS } from "./value-axis.js";
 
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
@@ -67,8 +67,8 @@ export class LayersPainter {
     }
     const { image, pixels } = this.#image;
     const scale = 254 / Math.log1p(mostOf(histograms));
-    /** @param {number} count */
-    const shade = (count) => count < MIN_COUNT ? 0 : this.#shades[1 + Math.floor(scale * Math.log1p(count))];
+    const shade = (/** @type {number} */ count) =>
+      count < MIN_COUNT ? 0 : this.#shades[1 + Math.floor(scale * Math.log1p(count))];
     for (let order = 0; order < layers; order += 1) {
       for (let bin = 0; bin < BINS; bin += 1)
         pixels[(BINS - 1 - bin) * layers + order] = shade(counts[order * BINS + bin]);
@@ -88,8 +88,7 @@ export class LayersPainter {
   #ridges(context, plan, histograms) {
     const { main, pitch, reach, gap } = plan;
     const peak = peakShare(histograms);
-    /** @param {number} place @returns {number} */
-    const y = (place) => main.y + main.h * (1 - place);
+    const y = (/** @type {number} */ place) => main.y + main.h * (1 - place);
     context.lineJoin = "round";
     // From the last to the first: a ridge's tips lie over the foot of the next ones, else nothing but feet would be
     // seen.
@@ -187,7 +186,7 @@ export function drawLegend(context, width, plan, histograms, paint, family) {
   context.textAlign = "right";
   context.fillText("values in a bin", from - 10, top - 1);
   const gradient = context.createLinearGradient(from, 0, width, 0);
-  for (const [at, colour] of rampStops(paint.paper, paint.hue, paint.ink)) gradient.addColorStop(at, css(colour));
+  for (const [at, colour] of rampStops(paint.paper, paint.hue, paint.ink)) gradient.addColorStop(at, hex(colour));
   for (const { place, text } of countTicks(most)) {
     const x = from + place * RAMP.width;
     context.fillRect(Math.round(x), top, 1, RAMP.height + 3);

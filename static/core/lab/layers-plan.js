@@ -1,7 +1,7 @@
 /** Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. */
 
 import { significant } from "../format.js";
-import { colourOf, css, depth, MIN_COUNT, mix, rampStops } from "../colours.js";
+import { colourOf, depth, hex, MIN_COUNT, mix, rampStops } from "../colours.js";
 import { layerTicks } from "../scales.js";
 import { BINS } from "./value-axis.js";
 
@@ -124,12 +124,12 @@ export function laneOpacity(share) {
 
 /** @param {LayersPaint} paint @returns {string} of a ridge: its hue on paper, opaque enough to stand before the next */
 export function ridgeFill({ paper, hue }) {
-  return css(mix(colourOf(paper), colourOf(hue), 0.28));
+  return hex(mix(colourOf(paper), colourOf(hue), 0.28));
 }
 
 /** @param {LayersPaint} paint @returns {string} of a needle: as of the greatest count */
 export function needleFill({ paper, hue, ink }) {
-  return css(rampStops(paper, hue, ink).at(-1)?.[1] ?? [0, 0, 0]);
+  return hex(rampStops(paper, hue, ink).at(-1)?.[1] ?? [0, 0, 0]);
 }
 
 /** The label of a lane; outer lanes are named by the end of the axis. @param {LaneKind} kind @param {ValueAxis} axis */

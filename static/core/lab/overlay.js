@@ -58,12 +58,10 @@ const between = ([from, to], share) => from + (to - from) * share;
 /** @param {"light" | "dark"} scheme @returns {string[]} colours from low to high */
 export function shadesOf(scheme) {
   const { lightness, chroma, hue } = RAMPS[scheme];
-  return Array.from({ length: SHADES },
-    (_, step) =>
-      hex(
-        oklch(between(lightness, step / (SHADES - 1)), between(chroma, step / (SHADES - 1)),
-          between(hue, step / (SHADES - 1))),
-      ));
+  return Array.from({ length: SHADES }, (_, step) => {
+    const share = step / (SHADES - 1);
+    return hex(oklch(between(lightness, share), between(chroma, share), between(hue, share)));
+  });
 }
 
 const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
@@ -119,8 +117,7 @@ export function paintwork({ kind, edges, graph, picture, theory, reference = nul
   const shades = SHADES_OF[scheme];
   const [from, to] = isLog ? [Math.log(low), Math.log(high)] : [low, high];
   const step = to > from ? (SHADES - 1) / (to - from) : 0;
-  /** @param {number} value @returns {string | null} */
-  const shade = (value) => {
+  const shade = (/** @type {number} */ value) => {
     if (Number.isNaN(value)) return null;
     if (value === Infinity) return NON_FINITE[scheme];
     const at = step === 0 ? SHADES / 2 : ((isLog ? Math.log(Math.max(value, low)) : value) - from) * step;

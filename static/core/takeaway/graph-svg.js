@@ -51,6 +51,7 @@ export function graphSvg(shown) {
     isVertical: isVertical(drawing),
   };
   const { colours } = scene;
+  const type = graph.topology.modules[0]?.type ?? "";
   const view = scene.viewBox ?? { x: 0, y: 0, width: drawing.width, height: drawing.height };
   const legend = scene.paintwork?.legend ?? null;
   const height = view.height + (legend === null ? 0 : LEGEND_HEIGHT);
@@ -72,7 +73,7 @@ export function graphSvg(shown) {
     "font-size": "11",
   };
   const parts = [
-    tag("title", { id: "title" }, escaped(titleOf(graph))),
+    tag("title", { id: "title" }, escaped(`Computation graph${type && ` of ${type}`}`)),
     tag("desc", { id: "description" }, escaped(describe(scene))),
     tag("style", {}, FITTED),
     definitions(colours),
@@ -108,12 +109,6 @@ function isVertical({ rect, twin, half, boxes }) {
 }
 
 // Words
-
-/** @param {Graph} graph @returns {string} */
-function titleOf({ topology }) {
-  const type = topology.modules[0]?.type ?? "";
-  return type === "" ? "Computation graph" : `Computation graph of ${type}`;
-}
 
 /** @param {Scene} scene @returns {string} */
 function describe({ graph, facts, drawing, picture }) {
