@@ -814,39 +814,12 @@ interface DiagnosedFigure {
   expected: Expected | null;
 }
 
-/** one thing that is wrong */
-interface Trouble {
-  health: Health;
-  layers: number[]; // indices, rising
-  figure: DiagnosedFigure | null; // the one it shows in most; null where there is no number
-  ratio: number | null; // for vanishing and exploding: its RMS over that of where the signal came from
-  tensor: string | null; // of the first layer
-}
-
-interface Diagnosis {
-  layers: number;
-  within: number; // how many figures lie in their bands
-  figures: number; // how many have a band
-  troubles: Trouble[]; // worst first
-}
+type Trouble = Diagnosis["troubles"][number];
+type Diagnosis = ReturnType<typeof import("./core/lab/diagnosis.js").diagnose>;
 
 type ComparisonReference = { picture: Picture; match: GraphMatch }; // A, and which thing of A answers to which of B
 
-interface ExperimentFigure {
-  name: string;
-  isOfThePass: boolean; // and not of the tensor in focus
-  measured: string; // "?" where it waits for a guess
-  printed: string | null; // in the chapter
-  theory: string | null;
-  band: string | null; // where at least 19 of 20 seeds lie
-  isInside: boolean | null; // whether the measured figure lies in the band
-}
-
-interface Experiment {
-  figures: ExperimentFigure[];
-  printed: string | null; // what the chapter shows of the whole, where it is no single figure
-  theory: string | null; // what theory expects of the whole
-}
+type Experiment = ReturnType<typeof import("./core/lab/experiment.js").experiment>;
 
 interface LayerColumn {
   index: number; // of the layer; 0 for the input
@@ -945,36 +918,8 @@ interface ProfileFigures {
 type SpecControl = HTMLInputElement | HTMLSelectElement;
 type SpecField = { key: SpecKey; root: HTMLElement; control: SpecControl; note: HTMLElement };
 
-interface TensorSteps {
-  name: string;
-  rows: (TensorStepRow | null)[]; // by step; null where it is not read, or has no such tensor
-  missing: number; // steps that have no such tensor
-  waiting: number; // steps that are not read yet
-  histograms: LayerHistograms | null; // a column per step; null where no value is finite
-}
-
-interface TensorStepRow {
-  mean: number | null;
-  std: number | null;
-  min: number | null;
-  max: number | null;
-  n: number;
-  nan: number;
-  inf: number;
-}
-
-/** everything in px */
-interface StepsPlan {
-  height: number;
-  left: number; // where the axis of values begins; before it stand the labels
-  width: number; // of the axis
-  top: number; // of the first step's ground
-  pitch: number; // from one step to the next
-  reach: number; // of the tallest ridge
-  hasLane: boolean; // whether any value is not finite
-  stepAt: (y: number) => number; // -1: none
-}
-
+type TensorSteps = ReturnType<typeof import("./core/lab/tensor-steps.js").tensorSteps>;
+type StepsPlan = ReturnType<typeof import("./core/lab/tensor-steps.js").planTensorSteps>;
 type ValueAxis = import("./core/lab/value-axis.js").ValueAxis;
 
 // Inspector
@@ -985,12 +930,7 @@ type AppliedRule = import("./core/inspector/op-facts.js").AppliedRule;
 type Inspection = import("./core/inspector/sections.js").Inspection;
 type ValueWindow = { rows: [number, number]; cols: [number, number] }; // along the first two dimensions, ends excluded
 
-interface ValueCells {
-  rows: number;
-  columns: number;
-  values: Float64Array; // row by row
-  index: (cell: number) => string; // of a cell in the whole tensor: [3, 5]
-}
+type ValueCells = ReturnType<typeof import("./core/inspector/value-window.js").cellsOf>;
 
 // Gradient rules
 

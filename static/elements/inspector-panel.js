@@ -86,7 +86,7 @@ class InspectorPanel extends HTMLElement {
     inspection.updates.push((picture) => (table.picture = picture));
     inspection.expectations.push((_, theory) => (table.theory = theory));
     const ops = (/** @type {Phase} */ half) => topology.ops.filter(({ phase }) => phase === half);
-    const parameters = topology.tensors.filter(({ role }) => role === "parameter");
+    const parameters = topology.tensors.flatMap(({ role }, tensor) => role === "parameter" ? [tensor] : []);
     const flops = (/** @type {Op[]} */ some) => quantity(some.reduce((sum, op) => sum + op.flops, 0), "FLOP");
     const passes = /** @type {const} */ (["forward", "backward"]).map(
       (half) => /** @type {[string, string]} */ ([half, `${ops(half).length} ops, ${flops(ops(half))}`])
@@ -95,9 +95,7 @@ class InspectorPanel extends HTMLElement {
       html("header", {}, html("h2", {}, "Overview")),
       this.#firstBad(inspection),
       ...(topology.layers.length > 0 ? [table] : []),
-      list([["parameters",
-        `${count(parameters.reduce((sum, tensor) => sum + elements(tensor), 0))} in ${parameters.length} tensors`],
-        ...passes]),
+      list([["parameters", parametersText(inspection, parameters)], ...passes]),
       html("p", { class: "hint" }, "Click a box of the graph to see what is in it."),
     ];
   }
@@ -131,7 +129,7 @@ class InspectorPanel extends HTMLElement {
     if (row === undefined) {
       nodes.push(html("p", { class: "hint" }, tensor.note ?? "No statistics were taken of this tensor."));
     } else {
-      if (elements(tensor) > 1) nodes.push(...histogram(inspection, row, colour, tensor.name));
+      if (arrays.elements[index] > 1) nodes.push(...histogram(inspection, row, colour, tensor.name));
       nodes.push(figures(inspection, row));
       const layer = topology.layers.find((one) =>
         [one.preactivation, one.activation, one.gradient, one.weight].includes(tensor.id)
@@ -150,7 +148,8 @@ class InspectorPanel extends HTMLElement {
     nodes.push(list([
       ["shape", shape(tensor.shape)],
       ["dtype", tensor.dtype],
-      ["elements", `${count(elements(tensor))}, ${quantity(elements(tensor) * itemSize(tensor.dtype), "B")}`],
+      ["elements",
+        `${count(arrays.elements[index])}, ${quantity(arrays.elements[index] * itemSize(tensor.dtype), "B")}`],
       ["module", this.#module(inspection, tensor.module, half)],
       ["gradient", inspection.tensorLinks(gradient < 0 ? [] : [gradient])],
       ["gradient of", inspection.tensorLinks(original < 0 ? [] : [original])],
@@ -199,7 +198,6 @@ class InspectorPanel extends HTMLElement {
     const { keeps } = wiringOf(graph);
     const read = opsOf(graph, { ...item, half: "forward" }).flatMap((op) => [...inputsOf(arrays, op)]);
     const parameters = unique(read).filter((tensor) => topology.tensors[tensor].role === "parameter");
-    const size = count(parameters.reduce((total, tensor) => total + arrays.elements[tensor], 0));
     const hasTwin = opsOf(graph, other).length > 0;
     const took = topology.op_us;
     return [
@@ -212,9 +210,7 @@ class InspectorPanel extends HTMLElement {
       list([
         ["module", module === undefined || module.path === "" ? "the model itself" : module.path],
         [other.half, hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index]} (${other.half})`) : null],
-        ["parameters",
-          parameters.length === 0 ? null
-            : `${size} in ${parameters.length} ${parameters.length === 1 ? "tensor" : "tensors"}`],
+        ["parameters", parameters.length === 0 ? null : parametersText(inspection, parameters)],
         ["FLOPs", quantity(sum(({ flops }) => flops), "FLOP")],
         ["read + written", quantity(sum(({ bytes }) => bytes), "B")],
         ["time", took == null ? null : duration(places.reduce((total, op) => total + (took[op] ?? 0), 0))],
@@ -272,8 +268,7 @@ class InspectorPanel extends HTMLElement {
     ];
   }
 
-  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half
-   * @returns {Node | string} linked where it is a box */
+  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half */
   #module(inspection, id, half) {
     const { graph } = inspection;
     const place = graph.topology.modules.findIndex((module) => module.id === id);
@@ -287,9 +282,10 @@ class InspectorPanel extends HTMLElement {
   }
 }
 
-/** @param {Tensor} tensor @returns {number} */
-function elements(tensor) {
-  return tensor.shape.reduce((product, size) => product * size, 1);
+/** @param {Inspection} inspection @param {readonly number[]} tensors */
+function parametersText({ graph: { arrays } }, tensors) {
+  const total = tensors.reduce((sum, tensor) => sum + arrays.elements[tensor], 0);
+  return `${count(total)} in ${tensors.length} ${tensors.length === 1 ? "tensor" : "tensors"}`;
 }
 
 /** @param {Inspection} inspection @param {number} op @returns {string} (200×100), (100×50) → (200×50) */

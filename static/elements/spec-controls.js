@@ -14,11 +14,9 @@ import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth }
 /** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at
  * scale 1 */
 
-/** @type {Record<string, string>} */
-const LABELS = { program: "Program", rung: "Rung", constant: "Constant", init: "Scheme", scale: "Scale",
-  widths: "Widths", activation: "Activation", style: "Style", seed: "Seed",
-  last_activation: "Activation after the last layer", bias: "Biases", bias_std: "Std of biases", loss: "Loss",
-  batch: "Batch", dtype: "Dtype", device: "Device" };
+/** Labels that are not the key itself. @type {Record<string, string>} */
+const LABELS = { init: "Scheme", last_activation: "Activation after the last layer", bias: "Biases",
+  bias_std: "Std of biases" };
 
 const PROGRAM = ["program", "rung", "constant"];
 const FIRST = ["init", "scale"];
@@ -92,7 +90,10 @@ class SpecControls extends HTMLElement {
     const { input, marks } = this.#slider;
     const beside = name === "seed" ? [dice((seed) => this.#change("seed", seed))]
       : name === "scale" ? [this.#drawn, input, marks, html("p", { class: "unit" }, this.#where, this.#measured)] : [];
-    const field = fieldOf(key, `spec-${name}`, LABELS[name] ?? name, control, [control, ...beside]);
+    const field = fieldOf(key, `spec-${name}`, LABELS[name] ?? name.charAt(0).toUpperCase() + name.slice(1), control, [
+      control,
+      ...beside,
+    ]);
     if (name === "scale") this.#slider.configure(key, control);
     this.#fields.set(name, field);
     control.addEventListener("change", () => this.#change(name, readControl(key, control)));

@@ -1,6 +1,7 @@
 /** The graph's part of the page: expansion, search, colours, lighting and steps. */
 
 import { cancel, later } from "../core/activity.js";
+import { isDarkScheme, onSchemeChange } from "../core/colours.js";
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
 import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../core/graph/graph.js";
 import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/lab/overlay.js";
@@ -36,7 +37,6 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   let key = "";
   let searchedAs = "";
   let searching = 0;
-  const dark = matchMedia("(prefers-color-scheme: dark)");
 
   /** @param {Picture} next */
   function show(next) {
@@ -91,14 +91,14 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const { colour, thickness, span } = view.value;
     const isWanted = colour !== "" || thickness !== "";
     if (!isWanted && paints === null) return;
-    const scheme = dark.matches ? "dark" : "light";
+    const scheme = isDarkScheme() ? "dark" : "light";
     paints = !isWanted || picture === null || graph.value === null ? null
       : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range: spanOf(span),
         scheme });
     elements["graph"].paintwork = paints;
   }
 
-  dark.addEventListener("change", paint);
+  onSchemeChange(paint);
 
   // Searching
 

@@ -71,8 +71,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
   }
 
   return {
-    /** Called before another graph of the model is shown. @param {Graph} before @param {Graph} after
-     * @returns {Partial<View>} the change that keeps the view */
+    /** Called before another graph of the model is shown. @param {Graph} before @param {Graph} after */
     follow(before, after) {
       const hasFailed = after.topology.error != null;
       const { select, toggled, step, reach, show: shown, tab, zoom, at, across } = view.value;

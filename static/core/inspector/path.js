@@ -10,8 +10,7 @@ const MAX_ROWS = 300;
 /** Factors by which a gradient grows or shrinks that fill the bar, as powers of ten. */
 const WIDEST = 2;
 
-/** @param {Inspection} inspection @param {number} tensor a forward one
- * @returns {Node[]} none where no way leads to the loss */
+/** @param {Inspection} inspection @param {number} tensor a forward one */
 export function pathToLoss(inspection, tensor) {
   const { graph, host } = inspection;
   const path = chainPath(graph, tensor);

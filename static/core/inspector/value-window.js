@@ -33,7 +33,7 @@ export function valuesPath(spec, name, { rows, cols }) {
 
 /** Values as they are laid out: the last dimension runs along a row, all others down the rows.
  * @param {unknown} values numbers as the server nests them @param {readonly number[]} shape of the whole tensor
- * @param {ValueWindow} part @returns {ValueCells} */
+ * @param {ValueWindow} part */
 export function cellsOf(values, shape, { rows, cols }) {
   const flat = /** @type {JsonNumber[]} */ (Array.isArray(values) ? values.flat(Infinity) : [values]);
   const sizes = shape.map((size, axis) =>
@@ -44,6 +44,7 @@ export function cellsOf(values, shape, { rows, cols }) {
     rows: columns === 0 ? 0 : flat.length / columns,
     columns,
     values: Float64Array.from(flat, (value) => value === null ? NaN : Number(value)),
+    /** Of a cell in the whole tensor: [3, 5]. @param {number} cell */
     index(cell) {
       let rest = cell;
       const place = [];

@@ -37,8 +37,7 @@ function settingText(key, value) {
 }
 
 /** A statistic layer by layer, matched by index: a layer that one run lacks has blank figures there.
- * @param {Picture} picture B @param {ProfileDump} profile A @param {ProfileStatistic} statistic
- * @returns {ComparedLayer[]} */
+ * @param {Picture} picture B @param {ProfileDump} profile A @param {ProfileStatistic} statistic */
 export function compareLayers(picture, profile, statistic) {
   const { layers } = picture.topology;
   const names = new Map(picture.topology.tensors.map(({ id, name }) => [id, name]));
@@ -118,8 +117,7 @@ function numberFigure(value) {
   return { value: null, text: Number.isNaN(value) ? "NaN" : significant(value), isWarning: true };
 }
 
-/** @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic
- * @returns {ComparedContrast} */
+/** @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic */
 function contrastOf(a, b, statistic) {
   if (a === BLANK || b === BLANK) return { text: "", size: null };
   if (a.value === null || b.value === null) return { text: "–", size: null };

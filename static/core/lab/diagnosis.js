@@ -58,7 +58,8 @@ export function isWithin({ measured, expected }) {
   return low <= measured && measured <= high;
 }
 
-/** @param {Picture} picture @param {Theory} theory of this picture @returns {Diagnosis} */
+/** How many figures lie in their bands, of how many that have one, and what is wrong, worst first.
+ * @param {Picture} picture @param {Theory} theory of this picture */
 export function diagnose(picture, theory) {
   const { layers } = picture.topology;
   let [within, figures] = [0, 0];
@@ -77,7 +78,9 @@ export function diagnose(picture, theory) {
   return { layers: layers.length, within, figures, troubles };
 }
 
-/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected */
+/** layers: rising; figure: the one it shows in most; ratio: for vanishing and exploding its RMS over that of where the
+ * signal came from; tensor: of the first layer
+ * @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected */
 function trouble(picture, theory, health, affected) {
   const [first] = affected;
   const layers = affected.map(({ index }) => index);

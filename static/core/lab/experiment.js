@@ -11,7 +11,7 @@ const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first N
   nan: "NaN" };
 
 /** While a figure waits for its guess, only other measured figures show: the rest would reveal it.
- * @param {Picture} picture @param {Preset} preset @returns {Experiment} */
+ * @param {Picture} picture @param {Preset} preset */
 export function experiment(picture, preset) {
   const focus = picture.topology.tensors.find(({ name }) => name === preset.focus);
   const row = picture.rows.get(focus?.id ?? "");

@@ -136,8 +136,7 @@ export function rangeOf({ legend }) {
   return legend === null || legend.stops.length === 0 ? null : [legend.low, legend.high];
 }
 
-/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture
- * @returns {(tensor: number) => number} */
+/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture */
 function edgeWidth(edges, graph, picture) {
   if (edges === "") return () => PLAIN;
   const { elements } = graph.arrays;
@@ -152,7 +151,7 @@ function edgeWidth(edges, graph, picture) {
     high = Math.max(high, value);
   }
   const span = Math.log(high / low);
-  return (tensor) => {
+  return (/** @type {number} */ tensor) => {
     const value = valueOf(tensor);
     if (value === Infinity) return THICKEST;
     if (!(value > 0)) return THINNEST;

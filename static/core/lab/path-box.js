@@ -7,8 +7,6 @@ import { html } from "../dom.js";
 const MAX_OFFERED = 200;
 
 export class PathBox {
-  input;
-  root;
   #list;
   #change;
   #all;

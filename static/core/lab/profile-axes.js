@@ -18,8 +18,7 @@ export function places(points, { positions }, width) {
   return points.map(({ at }, order) => positions.get(at) ?? LEFT + 8 + order * step);
 }
 
-/** @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {number} width
- * @returns {LayerSpan[]} one per layer, meeting half-way */
+/** @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {number} width */
 export function spansOf(points, xs, width) {
   /** @type {{layer: number, title: string, first: number, last: number}[]} */
   const ends = [];

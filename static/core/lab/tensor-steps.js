@@ -8,8 +8,7 @@ import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeO
 
 /** @param {readonly (StepFigures | null)[]} steps @param {ReadonlyMap<string, GraphStructure>} graphs by structure
  * @param {MatchableThings} shown the graph that the tensor is of @param {string} structure of that graph
- * @param {number} tensor its place there @param {"linear" | "log"} kind of the axis
- * @returns {TensorSteps} of steps with another graph, the tensor's partner there */
+ * @param {number} tensor its place there @param {"linear" | "log"} kind of the axis */
 export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
   const name = shown.tensors[tensor]?.name ?? "";
   const rows = new Map([...graphs].map(([of, graph]) => {
@@ -72,22 +71,20 @@ const MIN_RIDGE_PITCH = 6;
 /** Ridges overlap where there are many: what they lose in distance they keep in height. */
 const [MIN_REACH, OVERLAP] = [16, 1.5];
 
-/** @param {TensorSteps} steps @param {readonly string[]} labels @param {number} width @returns {StepsPlan} */
+/** @param {TensorSteps} steps @param {readonly string[]} labels @param {number} width */
 export function planTensorSteps({ rows }, labels, width) {
   const count = Math.max(1, rows.length);
   const inner = Math.min(MAX_HEIGHT, Math.max(MIN_HEIGHT, count * PITCH));
   const pitch = inner / count;
   const hasLane = rows.some((row) => row !== null && row.nan + row.inf > 0);
   const left = 10 + LETTER * labels.reduce((most, label) => Math.max(most, label.length), 1);
-  const plan = { height: TOP + inner + AXIS, left, width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)),
-    top: TOP, pitch, reach: Math.max(MIN_REACH, pitch * OVERLAP), hasLane };
-  return {
-    ...plan,
+  return { height: TOP + inner + AXIS, left, top: TOP, pitch, hasLane, reach: Math.max(MIN_REACH, pitch * OVERLAP),
+    width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)),
+    /** The step at a height, -1 for none. @param {number} y */
     stepAt(y) {
       const step = Math.floor((y - TOP) / pitch);
       return step >= 0 && step < rows.length ? step : -1;
-    },
-  };
+    } };
 }
 
 /** @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {TensorSteps} steps @param {{labels:

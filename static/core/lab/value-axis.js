@@ -76,8 +76,7 @@ export class ValueAxis {
     return decades.length >= FEWEST_DECADES ? decades : this.#even(low, high, length / (to - from), spacing);
   }
 
-  /** @param {number} low @param {number} high @param {number} length @param {number} spacing
-   * @returns {{place: number, text: string}[]} */
+  /** @param {number} low @param {number} high @param {number} length @param {number} spacing */
   #decades(low, high, length, spacing) {
     const first = Math.floor(Math.log10(this.threshold));
     const last = Math.floor(Math.log10(Math.max(-low, high)));
@@ -97,8 +96,7 @@ export class ValueAxis {
     return ticks;
   }
 
-  /** @param {number} low @param {number} high @param {number} length @param {number} spacing
-   * @returns {{place: number, text: string}[]} */
+  /** @param {number} low @param {number} high @param {number} length @param {number} spacing */
   #even(low, high, length, spacing) {
     const fits = Math.max(1, Math.floor((length * (this.place(high) - this.place(low))) / spacing));
     const rough = high / fits - low / fits;
