@@ -830,37 +830,12 @@ interface LayerColumn {
 
 type ValueRange = { low: number; high: number; threshold: number }; // threshold: see ValueAxis
 
-/** All layers' counts in the bins of one axis. */
-interface LayerHistograms {
-  columns: readonly LayerColumn[];
-  axis: ValueAxis;
-  counts: Float64Array; // columns × BINS; fractions where a bin was divided
-  below: Float64Array; // values below the axis
-  above: Float64Array; // values above the axis
-  nan: Float64Array;
-  posinf: Float64Array;
-  neginf: Float64Array;
-  sizes: Float64Array; // how many values there are, finite or not
-  spikes: Float64Array; // how many values are exactly the same, of those in counts: zeros, or all values of a constant
-  spikeBins: Float64Array; // where they lie; −1 off the axis
-  hidden: number; // column that waits for a guess, −1 for none
-}
-
+type LayerHistograms = ReturnType<typeof import("./core/lab/layer-histograms.js").layerHistograms>;
 type LayersForm = "heatmap" | "ridgeline";
 type LaneKind = "nan" | "posinf" | "above" | "below" | "neginf";
 type Lane = { kind: LaneKind; y: number }; // y: of its upper side
 
-/** everything in px */
-interface LayersPlan {
-  form: LayersForm;
-  width: number;
-  height: number;
-  main: Rectangle; // where the axis of values runs, upward
-  lanes: Lane[]; // for what it cannot show, above it and below
-  pitch: number; // from one layer to the next
-  gap: number; // between cells of two layers
-  reach: number; // of the tallest ridge
-}
+type LayersPlan = ReturnType<typeof import("./core/lab/layers-plan.js").planOf>;
 
 /** what of the axes is seen: columns from −0.5, places from 0 to 1 */
 type LayersSection = { x: [number, number]; y: [number, number] };
@@ -881,13 +856,7 @@ type UnmatchedThings = { modules: string[]; tensors: number[] };
 
 type NonFiniteKind = "Inf" | "NaN";
 
-interface NonFiniteCause {
-  kind: NonFiniteKind;
-  layer: number | null; // that the tensor belongs to: 0 for the input, null outside of all, as the loss is
-  tensor: string; // id of the first one that holds it
-  isBackward: boolean; // whether that is a gradient
-  text: string;
-}
+type NonFiniteCause = ReturnType<typeof import("./core/lab/non-finite.js").explain>;
 
 type ProfileAxis = import("./core/lab/profile-axes.js").ProfileAxis;
 type LayerSpan = { layer: number; title: string; from: number; to: number; middle: number };

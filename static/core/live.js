@@ -194,7 +194,11 @@ export class Live {
         resolve(wasOpen);
       };
       this.end = over;
-      const slow = setTimeout(() => void this.#meanwhile(signal), SLOW_MS);
+      const slow = setTimeout(async () => {
+        const isOver = () => signal.aborted || this.socket !== null;
+        if (!(await isReachable())) await this.#until(isOver);
+        if (!isOver()) this.#fetchFromNow();
+      }, SLOW_MS);
       const deadline = setTimeout(over, OPEN_WITHIN_MS);
       const opened = () => {
         clearTimeout(slow);
@@ -208,13 +212,6 @@ export class Live {
       // One that a policy of the browser forbids reports an error and never closes.
       socket.addEventListener("error", () => socket.readyState === WebSocket.CLOSED && over(), { signal });
     });
-  }
-
-  /** While a socket takes long to open. @param {AbortSignal} opening aborted when it is over */
-  async #meanwhile(opening) {
-    const isOver = () => opening.aborted || this.socket !== null;
-    if (!(await isReachable())) await this.#until(isOver);
-    if (!isOver()) this.#fetchFromNow();
   }
 
   #enter() {
@@ -478,7 +475,12 @@ export class Live {
       this.waiting ??= spec;
       this.fetching = null;
       if (isBusy(error)) this.#restFor(restAfter(error));
-      else this.#lock(error);
+      else if (!this.isLocked) {
+        // The server has another token. Its link, opened in any tab, gives this one the cookie.
+        this.isLocked = true;
+        this.#tell();
+        if (this.last !== null) this.listener.error({ code: error.body.code, message: NEW_TOKEN }, this.last);
+      }
     } else {
       this.isBusy = false;
       this.#tell();
@@ -495,14 +497,6 @@ export class Live {
       this.#send();
     }, ms);
     this.#tell();
-  }
-
-  /** The server has another token. Its link, opened in any tab, gives this one the cookie. @param {ApiError} error */
-  #lock({ body: { code } }) {
-    if (this.isLocked) return;
-    this.isLocked = true;
-    this.#tell();
-    if (this.last !== null) this.listener.error({ code, message: NEW_TOKEN }, this.last);
   }
 
   #leaveServer() {

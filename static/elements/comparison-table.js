@@ -121,8 +121,7 @@ class ComparisonTable extends HTMLElement {
     const head = headings(["", "", "A", "B", contrast]);
     const loss = html("tbody", { class: "loss" });
     this.#loss = this.#line(loss, null, "", "loss");
-    /** @param {"forward" | "backward"} phase @param {string} name @returns {HTMLTableSectionElement[]} */
-    const section = (phase, name) => {
+    const section = (/** @type {"forward" | "backward"} */ phase, /** @type {string} */ name) => {
       const body = html("tbody", { class: phase },
         html("tr", { class: "section" }, html("th", { scope: "rowgroup", colspan: "5" }, name)));
       for (const { index, [phase]: pair } of layers)

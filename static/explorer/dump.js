@@ -189,11 +189,8 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   return {
     /** An open dump, to compare to. @param {number} index @returns {Promise<OpenedDump>} */
     async take(index) {
-      if (shelf === null && page.dump !== null) {
-        await new Promise((/** @type {(value: null) => void} */ resolve) =>
-          opened.subscribe((value) => value !== null && resolve(null))
-        );
-      }
+      if (shelf === null && page.dump !== null)
+        await new Promise((resolve) => opened.subscribe((value) => value !== null && resolve(value)));
       if (shelf === null || shelf.sources[index] === undefined)
         throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
       try {

@@ -1,7 +1,5 @@
 /** Which part of a tensor's values is asked for, and how it lies on the screen: rows by columns. No DOM. */
 
-import { apiPath } from "../api.js";
-
 /** As many rows and columns as the server gives at once. */
 export const MAX_VALUES = 64;
 /** Values behind one row and column of a tensor of more dimensions. */
@@ -20,15 +18,6 @@ export function windowAt(shape, row, column) {
   const [first, left] = [Math.min(row, Math.max(0, height - 1)), Math.min(column, Math.max(0, width - 1))];
   return { rows: [first, Math.max(first + 1, Math.min(first + rows, height))],
     cols: [left, Math.max(left + 1, Math.min(left + columns, width))] };
-}
-
-/** @param {Spec} spec @param {string} name of the tensor @param {ValueWindow} part */
-export function valuesPath(spec, name, { rows, cols }) {
-  const query = new URLSearchParams(Object.entries(spec).map(([key, value]) => [key, String(value)]));
-  query.set("name", name);
-  query.set("rows", rows.join(":"));
-  query.set("cols", cols.join(":"));
-  return apiPath("tensor.json", query.toString());
 }
 
 /** Values as they are laid out: the last dimension runs along a row, all others down the rows.

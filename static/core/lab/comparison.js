@@ -51,8 +51,7 @@ export function compareLayers(picture, profile, statistic) {
   };
   return Array.from({ length: Math.max(layers.length, profile.layers.length) }, (_, order) => {
     const [here, there] = [layers[order], profile.layers[order]];
-    /** @param {ProfileSide} side @param {string | null | undefined} tensor */
-    const compared = (side, tensor) => {
+    const compared = (/** @type {ProfileSide} */ side, /** @type {string | null | undefined} */ tensor) => {
       const point = { layer: order + 1, series: /** @type {const} */ ("activation") };
       const a = there === undefined ? BLANK : figureOf(ofRun(profile, statistic, point, side), statistic);
       return pair(tensor, a, figureOfPicture(picture, here, statistic, side));

@@ -73,22 +73,23 @@ function fewestInputs({ tensors, layers }) {
   return known.length === 0 ? 1 : Math.min(...known);
 }
 
-/** @param {Picture} picture @param {readonly LayerColumn[]} columns @param {ValueAxis} axis
- * @returns {LayerHistograms} per column, counts, below, above and the non-finite sum up to its size */
+/** All layers' counts in the bins of one axis: per column, counts, below, above and the non-finite sum up to its size.
+ * @param {Picture} picture @param {readonly LayerColumn[]} columns @param {ValueAxis} axis */
 export function layerHistograms(picture, columns, axis) {
   const numbers = () => new Float64Array(columns.length);
   const result = {
     columns,
     axis,
-    counts: new Float64Array(columns.length * BINS),
+    counts: new Float64Array(columns.length * BINS), // fractions where a bin was divided
     below: numbers(),
     above: numbers(),
     nan: numbers(),
     posinf: numbers(),
     neginf: numbers(),
     sizes: numbers(),
-    spikes: numbers(),
-    spikeBins: numbers(),
+    spikes: numbers(), // how many values are exactly the same, of those in counts
+    spikeBins: numbers(), // where they lie; −1 off the axis
+    // The column that waits for a guess.
     hidden: picture.hidden === null ? -1 : columns.findIndex(({ row }) => row === picture.hidden?.row),
   };
   const { floats, integers, bins } = picture;

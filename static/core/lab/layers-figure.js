@@ -3,7 +3,7 @@
 import { count, percent, significant } from "../format.js";
 import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
   peakShare, ridgeFill, ridgeOf, wholeSection } from "./layers-plan.js";
-import { hex, MIN_COUNT, rampStops } from "../colours.js";
+import { MIN_COUNT, rampStops } from "../colours.js";
 import { BINS } from "./value-axis.js";
 
 /** @typedef {{data: object[], layout: Record<string, any>}} Figure */
@@ -172,7 +172,7 @@ function heatmap({ gap }) {
 /** @param {LayerHistograms} histograms @param {LayersPaint} paint @returns {object} */
 function shades(histograms, { paper, hue, ink }) {
   return {
-    colorscale: rampStops(paper, hue, ink).map(([at, colour]) => [at, hex(colour)]),
+    colorscale: rampStops(paper, hue, ink).map(([at, colour]) => [at, `rgb(${colour.join()})`]),
     zmin: 0,
     zmax: Math.log1p(mostOf(histograms)),
   };
@@ -184,7 +184,7 @@ function laneCells(histograms, plan, paint, { kind }, yaxis, order) {
   const { columns, sizes } = histograms;
   const counts = columns.map((_, column) => histograms[kind][column] ?? 0);
   const isOutside = kind === "above" || kind === "below";
-  const opacities = [paint.warning + opacityHex(laneOpacity(0)), paint.warning + opacityHex(laneOpacity(1))];
+  const opacities = [paint.warning + hex(laneOpacity(0)), paint.warning + hex(laneOpacity(1))];
   return {
     ...heatmap(plan),
     yaxis,
@@ -205,7 +205,7 @@ function laneCells(histograms, plan, paint, { kind }, yaxis, order) {
 }
 
 /** @param {number} opacity @returns {string} two digits for a #rrggbb */
-function opacityHex(opacity) {
+function hex(opacity) {
   return Math.round(255 * opacity).toString(16).padStart(2, "0");
 }
 

@@ -19,7 +19,7 @@ const CROWDED_PITCH = 14;
 export const NEEDLE = 2;
 
 /** @param {LayersForm} form @param {number} width @param {number} height @param {number} layers
- * @param {boolean} isCut whether values may lie beyond the axis @returns {LayersPlan} */
+ * @param {boolean} isCut whether values may lie beyond the axis */
 export function planOf(form, width, height, layers, isCut) {
   const upper = /** @type {LaneKind[]} */ (isCut ? ["nan", "posinf", "above"] : ["nan", "posinf"]);
   const lower = /** @type {LaneKind[]} */ (isCut ? ["below", "neginf"] : ["neginf"]);
@@ -38,9 +38,9 @@ export function planOf(form, width, height, layers, isCut) {
       ...upper.map((kind, order) => ({ kind, y: TOP + order * LANE })),
       ...lower.map((kind, order) => ({ kind, y: y + h + LANE_GAP + order * LANE })),
     ],
-    pitch,
+    pitch, // from one layer to the next
     gap: pitch > 60 ? 4 : pitch > 5 ? 1 : 0,
-    reach: overlap * pitch,
+    reach: overlap * pitch, // of the tallest ridge
   };
 }
 

@@ -84,9 +84,10 @@ function isNamed({ role, gradient_of }, tensors) {
   return role !== "intermediate" && (gradient_of === null || tensors.get(gradient_of)?.role !== "intermediate");
 }
 
-/** @param {Picture} picture @param {Plan} plan @param {NonFiniteKind} kind
- * @param {{tensor: Tensor, isBackward: boolean}} first @returns {NonFiniteCause} */
-function explain(picture, plan, kind, { tensor, isBackward }) {
+/** layer: 0 for the input, null outside of all, as the loss is; tensor: id of the first that holds it
+ * @param {Picture} picture @param {Plan} plan @param {NonFiniteKind} kind
+ * @param {{tensor: Tensor, isBackward: boolean}} first */
+export function explain(picture, plan, kind, { tensor, isBackward }) {
   const writer = new Account(picture, plan);
   const layer = plan.layerOf(tensor);
   const isLoss = layer === null && tensor.producer !== null && picture.topology.layers.length > 0;
