@@ -11,11 +11,11 @@ export function sliderScale(minimum, maximum) {
   const high = Math.log10(maximum);
   const reach = Math.max(Math.abs(low), Math.abs(high));
   const decades = (/** @type {number} */ u) => reach * u * (CENTRE + (1 - CENTRE) * u * u);
+  const clamped = (/** @type {number} */ value) => Math.min(maximum, Math.max(minimum, Number(value.toPrecision(3))));
   return {
     /** @param {number} position @returns {number} */
     value(position) {
-      const exact = 10 ** decades(position);
-      return Math.min(maximum, Math.max(minimum, Number(exact.toPrecision(3))));
+      return clamped(10 ** decades(position));
     },
     /** @param {number} value @returns {number} */
     position(value) {
@@ -30,8 +30,7 @@ export function sliderScale(minimum, maximum) {
     },
     /** The next value by keyboard: `steps` hundredths of a decade away. @param {number} value @param {number} steps */
     step(value, steps) {
-      const next = Number((value * 10 ** (steps / 100)).toPrecision(3));
-      return Math.min(maximum, Math.max(minimum, next));
+      return clamped(value * 10 ** (steps / 100));
     },
   };
 }

@@ -58,7 +58,12 @@ class PredictionPrompt extends HTMLElement {
       this.#built = what;
       if (problem !== null) this.replaceChildren(html("p", { role: "status" }, problem), this.#close());
       else if (prediction.guess === null) this.replaceChildren(...this.#question(prediction));
-      else this.replaceChildren(this.#answer, this.#again(), this.#close());
+      else {
+        // Focusing this button makes a screen reader announce the answer once, not with every picture.
+        const again = buttonOf({ class: "link", "aria-describedby": "guess-answer" }, () =>
+          emit(this, "prediction-guess", { guess: null }), "guess again");
+        this.replaceChildren(this.#answer, again, this.#close());
+      }
       if (hadFocus) this.focus();
     }
     if (problem === null && prediction.guess !== null) this.#tell(picture, prediction, prediction.guess);
@@ -112,12 +117,6 @@ class PredictionPrompt extends HTMLElement {
     ].flat();
     const text = parts.map((part) => typeof part === "string" ? part : part.textContent).join("");
     if (this.#answer.textContent !== text) this.#answer.replaceChildren(...parts);
-  }
-
-  #again() {
-    // Focusing this button makes a screen reader announce the answer once, not with every picture.
-    return buttonOf({ class: "link", "aria-describedby": "guess-answer" },
-      () => emit(this, "prediction-guess", { guess: null }), "guess again");
   }
 
   #close() {

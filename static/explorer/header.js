@@ -70,7 +70,7 @@ function connectMenus() {
   }
 }
 
-/** On a narrow screen the panels are tabs. @param {Signal<View>} view @param {(change: Partial<View>) => void} setView */
+/** The panels are tabs on a narrow screen. @param {Signal<View>} view @param {(change: Partial<View>) => void} setView */
 function connectViews(view, setView) {
   const buttons = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("button[data-show]:not([role])")]);
   const tabs = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[role="tab"]')]);

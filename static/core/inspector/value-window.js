@@ -33,7 +33,7 @@ export function cellsOf(values, shape, { rows, cols }) {
     rows: columns === 0 ? 0 : flat.length / columns,
     columns,
     values: Float64Array.from(flat, (value) => value === null ? NaN : Number(value)),
-    /** Of a cell in the whole tensor: [3, 5]. @param {number} cell */
+    /** A cell's place in the whole tensor: [3, 5]. @param {number} cell */
     index(cell) {
       let rest = cell;
       const place = [];

@@ -5,7 +5,7 @@ import { inputOf } from "./profile-series.js";
 
 /** @typedef {"preactivation" | "activation" | "gradient"} LayerPart */
 
-/** Where a quantity is read; isShare: written in percent
+/** The layer's tensor and the column that hold a quantity; isShare: written in percent
  * @type {Record<Quantity, {part: LayerPart, column: FloatColumn, label: string, isShare: boolean}>} */
 export const MEASURES = {
   preactivation_std: { part: "preactivation", column: "std", label: "std", isShare: false },

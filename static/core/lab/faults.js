@@ -68,8 +68,7 @@ export function faultsText(faults) {
   return parts.flatMap(([word, count]) => count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`]).join(", ");
 }
 
-/** Where things go wrong first: the first tensor in order of execution that is not finite, else that of the worst
- * layer.
+/** The first tensor in order of execution that is not finite, else a tensor of the worst layer.
  * @param {Graph} graph @param {Picture} picture @param {Theory | null} theory of that picture, or of one shortly before
  * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess */
 export function firstBad(graph, picture, theory) {

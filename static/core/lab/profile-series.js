@@ -174,7 +174,7 @@ export function figuresOf(points, statistic, side, { picture, theory, pinned }) 
   const layers = theory?.layers;
   const expected = layers === undefined ? []
     : points.map((point) => expectedOf(layers[point.layer - 1], statistic, point, side));
-  // Of gradients, and of what theory never speaks of, no reason is given.
+  // Gradients, and figures that no theory exists for, get no reason.
   const reason = expected.map((figure, order) => {
     const { layer, series } = points[order];
     const isSilent = figure === null && side === "forward" && quantityOf(statistic, series, side) !== null;
