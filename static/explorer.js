@@ -5,7 +5,7 @@
 
 import { cancel, later } from "./core/activity.js";
 import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "./core/url-state.js";
-import { checkPath, postJson, useBase } from "./core/api.js";
+import { apiPath, postJson, useBase } from "./core/api.js";
 import { find as findItem } from "./core/graph/graph.js";
 import { Live } from "./core/live.js";
 import { matchedRun } from "./core/lab/dump-run.js";
@@ -38,7 +38,7 @@ import { connectDumps, pinnedOf, theoryOfDump } from "./explorer/dump.js";
 import { connectGraph } from "./explorer/graph.js";
 import { connectHeader, connectKeys } from "./explorer/header.js";
 import { connectLinks, NET } from "./explorer/links.js";
-import { connectModel, specTable } from "./explorer/model.js";
+import { connectModel } from "./explorer/model.js";
 import { connectPictures } from "./explorer/pictures.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
@@ -79,7 +79,11 @@ const elements = {
 };
 if (page.model != null) useBase(page.model.base);
 
-const table = specTable(page);
+/** The keys of the query string: those of a spec, or of a user's model's what-if. @type {SpecTable} */
+const table = page.model == null ? page
+  : { keys: page.keys,
+    programs: [{ name: "what-if", doc: "", page: null,
+      defaults: Object.fromEntries(page.keys.map(({ name, default: value }) => [name, value])) }] };
 /** @param {Spec} spec @returns {string} */
 const queryOf = (spec) => specQuery(table, spec);
 /** @param {string} query @returns {Spec} */
@@ -106,7 +110,7 @@ const address = connectAddress(view, page.error === null ? page.query : location
 /** @param {Partial<View>} change */
 const setView = (change) => address.setView(change);
 /** @param {Partial<View>} change */
-const replaceView = (change) => address.replaceView(change);
+const replaceView = (change) => address.setView(change, false);
 const pictures = connectPictures(picture, theory, () => opened.value === null);
 
 const live = new Live({
@@ -236,7 +240,7 @@ const own = page.model == null ? null
 elements.presets.presets = page.presets;
 // With the spec of the picture shown: the inspector shows its ops.
 if (page.model != null)
-  elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
+  elements.inspector.check = (/** @type {string} */ op) => postJson(apiPath("gradcheck", queryOf(specShown())), { op });
 
 spec.subscribe((value) => {
   elements.controls.spec = value;
@@ -263,12 +267,6 @@ function isOwn() {
   return page.model != null || shown?.spec === null;
 }
 
-function ruleByKind() {
-  const rules = (isOwn() ? page.local_rules : null) ?? page.rules;
-  elements.diagnosis.rules = rules;
-  elements.inspector.rules = rules;
-}
-
 /** The picture on the screen, without figures that wait for a guess. @type {Picture | null} */
 let shown = null;
 
@@ -276,7 +274,9 @@ let shown = null;
 function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   shown = hide(value, prediction);
-  ruleByKind();
+  const rules = (isOwn() ? page.local_rules : null) ?? page.rules;
+  elements.diagnosis.rules = rules;
+  elements.inspector.rules = rules;
   elements.status.picture = shown;
   elements.note.picture = shown;
   if (shown.spec !== null) elements.controls.picture = shown;

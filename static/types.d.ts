@@ -708,39 +708,12 @@ interface DiagnosedFigure {
   expected: Expected | null;
 }
 
-/** one thing that is wrong */
-interface Trouble {
-  health: Health;
-  layers: number[]; // indices, rising
-  figure: DiagnosedFigure | null; // the one it shows in most; null where there is no number
-  ratio: number | null; // for vanishing and exploding: its RMS over that of where the signal came from
-  tensor: string | null; // of the first layer
-}
-
-interface Diagnosis {
-  layers: number;
-  within: number; // how many figures lie in their bands
-  figures: number; // how many have a band
-  troubles: Trouble[]; // worst first
-}
+type Trouble = Diagnosis["troubles"][number];
+type Diagnosis = ReturnType<typeof import("./core/lab/diagnosis.js").diagnose>;
 
 type ComparisonReference = { picture: Picture; match: GraphMatch }; // A, and which thing of A answers to which of B
 
-interface ExperimentFigure {
-  name: string;
-  isOfThePass: boolean; // and not of the tensor in focus
-  measured: string; // "?" where it waits for a guess
-  printed: string | null; // in the chapter
-  theory: string | null;
-  band: string | null; // where at least 19 of 20 seeds lie
-  isInside: boolean | null; // whether the measured figure lies in the band
-}
-
-interface Experiment {
-  figures: ExperimentFigure[];
-  printed: string | null; // what the chapter shows of the whole, where it is no single figure
-  theory: string | null; // what theory expects of the whole
-}
+type Experiment = ReturnType<typeof import("./core/lab/experiment.js").experiment>;
 
 interface LayerColumn {
   index: number; // of the layer; 0 for the input
@@ -751,37 +724,12 @@ interface LayerColumn {
 
 type ValueRange = { low: number; high: number; threshold: number }; // threshold: see ValueAxis
 
-/** All layers' counts in the bins of one axis. */
-interface LayerHistograms {
-  columns: readonly LayerColumn[];
-  axis: ValueAxis;
-  counts: Float64Array; // columns × BINS; fractions where a bin was divided
-  below: Float64Array; // values below the axis
-  above: Float64Array; // values above the axis
-  nan: Float64Array;
-  posinf: Float64Array;
-  neginf: Float64Array;
-  sizes: Float64Array; // how many values there are, finite or not
-  spikes: Float64Array; // how many values are exactly the same, of those in counts: zeros, or all values of a constant
-  spikeBins: Float64Array; // where they lie; −1 off the axis
-  hidden: number; // column that waits for a guess, −1 for none
-}
-
+type LayerHistograms = ReturnType<typeof import("./core/lab/layer-histograms.js").layerHistograms>;
 type LayersForm = "heatmap" | "ridgeline";
 type LaneKind = "nan" | "posinf" | "above" | "below" | "neginf";
 type Lane = { kind: LaneKind; y: number }; // y: of its upper side
 
-/** everything in px */
-interface LayersPlan {
-  form: LayersForm;
-  width: number;
-  height: number;
-  main: Rectangle; // where the axis of values runs, upward
-  lanes: Lane[]; // for what it cannot show, above it and below
-  pitch: number; // from one layer to the next
-  gap: number; // between cells of two layers
-  reach: number; // of the tallest ridge
-}
+type LayersPlan = ReturnType<typeof import("./core/lab/layers-plan.js").planOf>;
 
 /** what of the axes is seen: columns from −0.5, places from 0 to 1 */
 type LayersSection = { x: [number, number]; y: [number, number] };
@@ -802,13 +750,7 @@ type UnmatchedThings = { modules: string[]; tensors: number[] };
 
 type NonFiniteKind = "Inf" | "NaN";
 
-interface NonFiniteCause {
-  kind: NonFiniteKind;
-  layer: number | null; // that the tensor belongs to: 0 for the input, null outside of all, as the loss is
-  tensor: string; // id of the first one that holds it
-  isBackward: boolean; // whether that is a gradient
-  text: string;
-}
+type NonFiniteCause = ReturnType<typeof import("./core/lab/non-finite.js").explain>;
 
 type ProfileAxis = import("./core/lab/profile-axes.js").ProfileAxis;
 type LayerSpan = { layer: number; title: string; from: number; to: number; middle: number };
@@ -839,51 +781,19 @@ interface ProfileFigures {
 type SpecControl = HTMLInputElement | HTMLSelectElement;
 type SpecField = { key: SpecKey; root: HTMLElement; control: SpecControl; note: HTMLElement };
 
-interface TensorSteps {
-  name: string;
-  rows: (TensorStepRow | null)[]; // by step; null where it is not read, or has no such tensor
-  missing: number; // steps that have no such tensor
-  waiting: number; // steps that are not read yet
-  histograms: LayerHistograms | null; // a column per step; null where no value is finite
-}
-
-interface TensorStepRow {
-  mean: number | null;
-  std: number | null;
-  min: number | null;
-  max: number | null;
-  n: number;
-  nan: number;
-  inf: number;
-}
-
-/** everything in px */
-interface StepsPlan {
-  height: number;
-  left: number; // where the axis of values begins; before it stand the labels
-  width: number; // of the axis
-  top: number; // of the first step's ground
-  pitch: number; // from one step to the next
-  reach: number; // of the tallest ridge
-  hasLane: boolean; // whether any value is not finite
-  stepAt: (y: number) => number; // -1: none
-}
-
+type TensorSteps = ReturnType<typeof import("./core/lab/tensor-steps.js").tensorSteps>;
+type StepsPlan = ReturnType<typeof import("./core/lab/tensor-steps.js").planTensorSteps>;
 type ValueAxis = import("./core/lab/value-axis.js").ValueAxis;
 
 // Inspector
 
 type FormulaTerm = { text: string; binds: number }; // binds: how tightly, so that brackets stand only where needed
 type BackwardChecker = import("./core/inspector/check.js").Checker;
+type AppliedRule = import("./core/inspector/op-facts.js").AppliedRule;
 type Inspection = import("./core/inspector/sections.js").Inspection;
 type ValueWindow = { rows: [number, number]; cols: [number, number] }; // along the first two dimensions, ends excluded
 
-interface ValueCells {
-  rows: number;
-  columns: number;
-  values: Float64Array; // row by row
-  index: (cell: number) => string; // of a cell in the whole tensor: [3, 5]
-}
+type ValueCells = ReturnType<typeof import("./core/inspector/value-window.js").cellsOf>;
 
 // Gradient rules
 

@@ -1,10 +1,6 @@
-/**
- * Whether the page works: `<body data-idle>` is there while no answer is awaited, nothing is laid out or drawn, and no
- * timer that leads to such work runs. Tests and scripts wait for it.
- *
- * Not counted: words that are read out later, Plotly's takeover of a chart at rest (class `at-rest`), and new tries
- * while the server is away.
- */
+/** Whether the page works: `<body data-idle>` is there while no answer is awaited, nothing is laid out or drawn, and no
+ * timer of `later` runs. Tests wait for it. Not counted: announcements, Plotly's takeover of a chart at rest (class
+ * `at-rest`), and new tries while the server is away. */
 
 /** null in a worker and outside a browser */
 const body = typeof document === "undefined" ? null : document.body;

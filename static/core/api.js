@@ -19,11 +19,8 @@ const UNREADABLE = "unreadable";
 
 /** An error from the server or from the connection. */
 export class ApiError extends Error {
-  /**
-   * @param {ErrorBody} body
-   * @param {number} status 0 when no answer came
-   * @param {number | null} [retryAfter] seconds after which to ask again, where the answer says
-   */
+  /** @param {ErrorBody} body @param {number} status 0 when no answer came
+   * @param {number | null} [retryAfter] seconds after which to ask again, where the answer says */
   constructor(body, status, retryAfter = null) {
     super(body.message);
     this.body = body;
@@ -31,8 +28,7 @@ export class ApiError extends Error {
     this.retryAfter = retryAfter;
   }
 
-  /** @returns {boolean} whether no server of ours has answered to the end: the way to it broke, or a proxy finds none
-   * behind it */
+  /** Whether no server of ours has answered: the connection broke, or a proxy finds none behind it. */
   get isOfNobody() {
     return this.status === 0 || (this.body.code === UNREADABLE && [200, 502, 503, 504].includes(this.status));
   }
@@ -48,37 +44,26 @@ export function getText(path) {
   return during(get(path, "*/*").then((response) => response.text()));
 }
 
-/**
- * @param {string} path
- * @param {unknown} body as JSON
- * @param {AbortSignal} [signal]
- * @returns {Promise<any>} the JSON body of the answer
- * @throws {ApiError}
- */
+/** @param {string} path @param {unknown} body as JSON @param {AbortSignal} [signal]
+ * @returns {Promise<any>} the JSON body of the answer @throws {ApiError} */
 export function postJson(path, body, signal) {
   const headers = { "content-type": "application/json" };
   return during(json(path, signal, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
-/**
- * @param {string} path @param {AbortSignal} [signal]
- * @param {RequestInit} [more] of a request that is more than a path
- * @returns {Promise<any>} the JSON body
- */
+/** @param {string} path @param {AbortSignal} [signal] @param {RequestInit} [more]
+ * @returns {Promise<any>} the JSON body */
 async function json(path, signal, more) {
   const response = await get(path, "application/json", signal, more);
   const body = await response.json().catch(() => null);
   // Given up on while the body was on its way.
   signal?.throwIfAborted();
-  if (body === null) throw unreadable(response);
+  if (body === null) throw errorOf(response, null);
   return body;
 }
 
-/**
- * @param {string} path @param {string} accept @param {AbortSignal} [signal]
- * @param {RequestInit} [more] of a request that is more than a path
- * @returns {Promise<Response>} one that went well
- */
+/** @param {string} path @param {string} accept @param {AbortSignal} [signal]
+ * @param {RequestInit} [more] of a request that is more than a path @returns {Promise<Response>} one that went well */
 async function get(path, accept, signal, more = {}) {
   let response;
   try {
@@ -90,22 +75,15 @@ async function get(path, accept, signal, more = {}) {
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   signal?.throwIfAborted();
-  throw body?.error === undefined ? unreadable(response)
-    : new ApiError(body.error, response.status, retryAfter(response));
+  throw errorOf(response, body);
 }
 
-/** @param {Response} response @returns {ApiError} */
-function unreadable(response) {
-  const { status } = response;
-  return new ApiError({ code: UNREADABLE, message: `The server answered ${status} without saying why.` }, status,
-    retryAfter(response));
-}
-
-/** @param {Response} response @returns {number | null} in seconds; a proxy may write a date, which is as good as
- * nothing */
-function retryAfter({ headers }) {
-  const text = headers.get("retry-after") ?? "";
-  return /^\d+$/.test(text) ? Number(text) : null;
+/** @param {Response} response @param {{error?: ErrorBody} | null} body null: no JSON @returns {ApiError} */
+function errorOf({ status, headers }, body) {
+  const unreadable = { code: UNREADABLE, message: `The server answered ${status} without saying why.` };
+  // A proxy may write a date in place of seconds.
+  const seconds = /^\d+$/.exec(headers.get("retry-after") ?? "");
+  return new ApiError(body?.error ?? unreadable, status, seconds && Number(seconds[0]));
 }
 
 /** @returns {Promise<boolean>} whether there is a server, however busy its devices are */
@@ -117,31 +95,11 @@ export async function isReachable() {
   }
 }
 
-/** @param {string} kind json, dot, model-explorer.json or py @param {string} query @returns {string} */
-export function tracePath(kind, query) {
-  return `${base}/trace.${kind}${query && `?${query}`}`;
-}
-
-/** @param {string} statistic @param {string} query @returns {string} */
-export function nodeDataPath(statistic, query) {
-  return `${base}/node-data.json?statistic=${statistic}${query && `&${query}`}`;
-}
-
-/** @param {string} query @returns {string} */
-export function profilePath(query) {
-  return `${base}/profile.json${query && `?${query}`}`;
+/** @param {string} name trace.json, profile.json, tensor.json … @param {string} query @returns {string} */
+export function apiPath(name, query) {
+  return `${base}/${name}${query && `?${query}`}`;
 }
 
 export function liveUrl() {
   return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${base}/live`;
-}
-
-/** @param {string} query @returns {string} where the gradients of an own model's Function are checked */
-export function checkPath(query) {
-  return `${base}/gradcheck${query && `?${query}`}`;
-}
-
-/** @param {string} query with the tensor's name in it @returns {string} */
-export function tensorPath(query) {
-  return `${base}/tensor.json?${query}`;
 }

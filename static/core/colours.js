@@ -1,7 +1,5 @@
-/**
- * Shades of one hue for counts: from the paper over the hue to the ink, so that lightness runs one way in either colour
- * scheme, and for eyes that see no hue. Shades go with the logarithm of the count. No DOM.
- */
+/** Shades of one hue for counts: from the paper over the hue to the ink, so that lightness runs one way in either
+ * colour scheme, and for eyes that see no hue. Shades go with the logarithm of the count. No DOM. */
 
 // The colours of the style sheet, for canvas.
 
@@ -11,17 +9,9 @@ const DARK = "(prefers-color-scheme: dark)";
 export function readPalette() {
   const style = getComputedStyle(document.documentElement);
   const token = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
-  return {
-    forward: token("--forward"),
-    backward: token("--backward"),
-    parameter: token("--parameter"),
-    neutral: token("--neutral"),
-    ink: token("--ink"),
-    muted: token("--ink-muted"),
-    line: token("--line"),
-    warning: token("--warning"),
-    paper: token("--paper"),
-  };
+  const names = ["forward", "backward", "parameter", "neutral", "ink", "line", "warning", "paper"];
+  const colours = Object.fromEntries(names.map((name) => [name, token(`--${name}`)]));
+  return /** @type {Palette} */ ({ ...colours, muted: token("--ink-muted") });
 }
 
 /** Calls back when the colour scheme changes. @param {() => void} listener */
@@ -33,19 +23,14 @@ export function isDarkScheme() {
   return matchMedia(DARK).matches;
 }
 
-/**
- * Phase colours borders, edges and bars; parameters and what is not computed have colours of their own.
- * @param {Phase} half @param {string} role
- */
+/** The colour of borders, edges and bars. @param {Phase} half @param {string} role */
 export function hue(half, role) {
   if (half === "backward") return "backward";
   if (role === "parameter") return "parameter";
   return role === "target" || role === "buffer" || role === "constant" ? "neutral" : "forward";
 }
 
-// Colours by lightness, chroma and hue, so that equal steps look equal (B.
-
-/** @typedef {[number, number, number]} Triple */
+// Colours by lightness, chroma and hue, so that equal steps look equal (B. Ottosson, Oklab, 2020).
 
 /** @param {number} linear @returns {number} 0 to 255 */
 function encoded(linear) {
@@ -53,12 +38,8 @@ function encoded(linear) {
   return Math.round(255 * (clipped <= 0.0031308 ? 12.92 * clipped : 1.055 * clipped ** (1 / 2.4) - 0.055));
 }
 
-/**
- * @param {number} lightness 0 to 1
- * @param {number} chroma 0 for grey; what the screen cannot show is cut off
- * @param {number} hue degrees
- * @returns {Triple} red, green, blue, 0 to 255
- */
+/** @param {number} lightness 0 to 1 @param {number} chroma 0 for grey; what the screen cannot show is cut off
+ * @param {number} hue degrees @returns {RgbColour} */
 export function oklch(lightness, chroma, hue) {
   const [a, b] = [chroma * Math.cos((hue * Math.PI) / 180), chroma * Math.sin((hue * Math.PI) / 180)];
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
@@ -71,7 +52,7 @@ export function oklch(lightness, chroma, hue) {
   ];
 }
 
-/** @param {Triple} colour @returns {string} #rrggbb */
+/** @param {RgbColour} colour @returns {string} #rrggbb */
 export function hex([red, green, blue]) {
   return `#${[red, green, blue].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
@@ -103,20 +84,13 @@ export function mix(from, to, share) {
   return [r, g, b];
 }
 
-/** @param {RgbColour} colour @returns {string} */
-export function css([r, g, b]) {
-  return `rgb(${r},${g},${b})`;
-}
-
 /** @param {number} count @param {number} most @returns {number} 0 to 1 */
 export function depth(count, most) {
   return Math.log1p(count) / Math.log1p(most);
 }
 
-/**
- * @param {string} paper @param {string} hue @param {string} ink
- * @returns {[number, RgbColour][]} where on the ramp, 0 to 1, and the colour there; even in between
- */
+/** @param {string} paper @param {string} hue @param {string} ink
+ * @returns {[number, RgbColour][]} where on the ramp, 0 to 1, and the colour there; even in between */
 export function rampStops(paper, hue, ink) {
   const [from, middle, to] = [colourOf(paper), colourOf(hue), colourOf(ink)];
   return [
@@ -126,10 +100,8 @@ export function rampStops(paper, hue, ink) {
   ];
 }
 
-/**
- * @param {readonly [number, RgbColour][]} stops
- * @returns {Uint32Array} 256 pixels as ImageData holds them; the first is transparent
- */
+/** @param {readonly [number, RgbColour][]} stops
+ * @returns {Uint32Array} 256 pixels as ImageData holds them; the first is transparent */
 export function rampPixels(stops) {
   const bytes = new Uint8ClampedArray(4 * 256);
   for (let shade = 1; shade < 256; shade += 1) {

@@ -2,13 +2,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/**
- * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag
+/** @template {keyof HTMLElementTagNameMap} K @param {K} tag
  * @param {Record<string, string | boolean>} [attributes] true: present, false: absent
- * @param {(Node | string)[]} children
- * @returns {HTMLElementTagNameMap[K]}
- */
+ * @param {(Node | string)[]} children @returns {HTMLElementTagNameMap[K]} */
 export function html(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -27,10 +23,13 @@ export function buttonOf(attributes, press, ...children) {
   return button;
 }
 
-/**
- * @template {keyof SVGElementTagNameMap} K
- * @param {K} tag @param {Record<string, string | number>} [attributes] @param {(Node | string)[]} children
- */
+/** @param {readonly string[]} names @returns {HTMLTableRowElement} the headings of a table's columns */
+export function headings(names) {
+  return html("tr", {}, ...names.map((name) => html("th", { scope: "col" }, name)));
+}
+
+/** @template {keyof SVGElementTagNameMap} K @param {K} tag @param {Record<string, string | number>} [attributes]
+ * @param {(Node | string)[]} children */
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));

@@ -1,9 +1,7 @@
 /** How numbers are written, everywhere alike: three significant digits, 1.02 and 2.46e-8. */
 
-/**
- * Three significant digits. Plain between 0.001 and 9999, with an exponent outside; "–" where there is no number.
- * @param {number | null | undefined} value
- */
+/** Three significant digits. Plain between 0.001 and 9999, with an exponent outside; "–" where there is no number.
+ * @param {number | null | undefined} value */
 export function significant(value) {
   if (value === null || value === undefined) return "–";
   if (Number.isNaN(value)) return "NaN";
@@ -16,27 +14,21 @@ export function significant(value) {
   return sign + magnitude.toExponential(2).replace("e+", "e");
 }
 
-/**
- * @param {Float64Array | undefined} column @param {number | undefined} row
- * @returns {number | null} the value; null where the column says there is none
- */
+/** @param {Float64Array | undefined} column @param {number | undefined} row
+ * @returns {number | null} the value; null where the column says there is none */
 export function valueAt(column, row) {
   const value = row === undefined ? undefined : column?.[row];
   return value === undefined || Number.isNaN(value) ? null : value;
 }
 
-/**
- * @param {Picture} picture @param {number | undefined} row
- * @returns {boolean} whether the figures of the row wait for a guess
- */
+/** @param {Picture} picture @param {number | undefined} row
+ * @returns {boolean} whether the figures of the row wait for a guess */
 export function isHidden(picture, row) {
   return row !== undefined && picture.hidden !== null && picture.hidden.rows.has(row);
 }
 
-/**
- * A figure of a picture as it is shown: "?" where it waits for a guess.
- * @param {Picture} picture @param {Float64Array} column @param {number | undefined} row
- */
+/** A figure of a picture as it is shown: "?" where it waits for a guess.
+ * @param {Picture} picture @param {Float64Array} column @param {number | undefined} row */
 export function figureAt(picture, column, row) {
   return isHidden(picture, row) ? "?" : significant(valueAt(column, row));
 }
@@ -79,10 +71,7 @@ export function shape(sizes) {
   return sizes.length === 0 ? "scalar" : sizes.join(" × ");
 }
 
-/**
- * A setting as a person would type it: the shortest text that reads back as the same number, 0.1 or 1e9.
- * @param {number} value
- */
+/** The shortest text that reads back as the same number, 0.1 or 1e9. @param {number} value */
 export function setting(value) {
   const plain = String(value).replace("e+", "e");
   const short = value.toExponential().replace("e+", "e");

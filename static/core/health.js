@@ -14,8 +14,13 @@ export const HEALTH_SHAPES = {
   exploding: "M2.5 13.5v-1.2M6.2 13.5v-3.5M9.8 13.5v-6.5M13.5 13.5v-11",
 };
 
-/** @param {Health | "healthy"} health @returns {SVGSVGElement} */
+/** @param {Health | "healthy" | FaultKind} kind @param {string} shape in a square of 16 @returns {SVGSVGElement} */
+export function iconOf(kind, shape) {
+  return svg("svg", { class: `health-icon ${kind}`, viewBox: "0 0 16 16", width: 14, height: 14,
+    "aria-hidden": "true" }, svg("path", { d: shape }));
+}
+
+/** @param {Health | "healthy"} health */
 export function healthIcon(health) {
-  return svg("svg", { class: `health-icon ${health}`, viewBox: "0 0 16 16", width: 14, height: 14,
-    "aria-hidden": "true" }, svg("path", { d: HEALTH_SHAPES[health] }));
+  return iconOf(health, HEALTH_SHAPES[health]);
 }

@@ -1,14 +1,9 @@
-/**
- * Histograms on a canvas, as bars. Their heights go with the square root of the counts, so that tails stay visible
- * beside the spike of zeros that relu makes.
- */
+/** Histograms as bars on a canvas, as high as the square root of the counts: tails stay visible beside relu's zeros. */
 
 import { isHidden } from "./format.js";
 
-/**
- * @param {Picture} picture @param {number} row
- * @returns {number} the greatest count of a bin; 0 for a tensor without a finite value
- */
+/** @param {Picture} picture @param {number} row
+ * @returns {number} the greatest count of a bin; 0 for a tensor without a finite value */
 export function peak(picture, row) {
   const { bins, counts } = picture;
   let most = 0;
@@ -19,11 +14,9 @@ export function peak(picture, row) {
   return most;
 }
 
-/**
- * Bars over [min, max] of the tensor, before a thin line at zero where zero lies inside.
+/** Bars over [min, max] of the tensor, before a thin line at zero where zero lies inside.
  * @param {CanvasRenderingContext2D} context @param {Picture} picture @param {number} row @param {Rectangle} at
- * @param {HistogramPaint} paint
- */
+ * @param {HistogramPaint} paint */
 export function drawBars(context, picture, row, at, paint) {
   if (isHidden(picture, row)) {
     drawCover(context, at, paint.muted);
@@ -72,10 +65,8 @@ export function drawBars(context, picture, row, at, paint) {
   context.fill();
 }
 
-/**
- * A question mark, or its ground alone where there is no room: what is here waits for a guess.
- * @param {CanvasRenderingContext2D} context @param {Rectangle} at @param {string} color
- */
+/** A question mark, or its ground alone where there is no room: what is here waits for a guess.
+ * @param {CanvasRenderingContext2D} context @param {Rectangle} at @param {string} color */
 function drawCover(context, at, color) {
   context.save();
   context.fillStyle = color;
@@ -92,10 +83,8 @@ function drawCover(context, at, color) {
   context.restore();
 }
 
-/**
- * Diagonal lines: there is no finite value to show.
- * @param {CanvasRenderingContext2D} context @param {Rectangle} at @param {string} color
- */
+/** Diagonal lines: there is no finite value to show.
+ * @param {CanvasRenderingContext2D} context @param {Rectangle} at @param {string} color */
 function drawHatch(context, at, color) {
   context.save();
   context.beginPath();

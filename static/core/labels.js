@@ -3,38 +3,30 @@
 import { nonFinite } from "./picture.js";
 import { isHidden, percent, shape, significant, valueAt } from "./format.js";
 
-/**
- * The figure shown in a tensor's box.
- * @param {Picture} picture @param {Tensor} tensor @param {Statistic} statistic
- * @returns {{text: string, short: string, isWarning: boolean}} short: for a narrow box
- */
+/** The figure shown in a tensor's box. @param {Picture} picture @param {Tensor} tensor @param {Statistic} statistic
+ * @returns {{text: string, short: string, isWarning: boolean}} short: for a narrow box */
 export function figure(picture, tensor, statistic) {
   const row = picture.rows.get(tensor.id);
-  if (row === undefined) return { text: "–", short: "–", isWarning: false };
-  if (isHidden(picture, row)) return { text: "?", short: "?", isWarning: false };
+  const plain = (/** @type {string} */ short, text = short, isWarning = false) => ({ text, short, isWarning });
+  if (row === undefined) return plain("–");
+  if (isHidden(picture, row)) return plain("?");
   if (tensor.role === "loss" && picture.loss !== null) {
     const text = significant(picture.loss);
-    return { text, short: text, isWarning: !Number.isFinite(picture.loss) };
+    return plain(text, text, !Number.isFinite(picture.loss));
   }
   const bad = nonFinite(picture, row);
-  if (bad !== null) {
-    return { text: bad.share === 1 ? `all ${bad.word}` : `${bad.word} ${percent(bad.share)}`, short: bad.word,
-      isWarning: true };
-  }
+  if (bad !== null)
+    return plain(bad.word, bad.share === 1 ? `all ${bad.word}` : `${bad.word} ${percent(bad.share)}`, true);
   const low = valueAt(picture.floats.min, row);
   if (low !== null && low === picture.floats.max[row]) {
     const text = significant(low);
-    return { text: picture.integers.n[row] === 1 ? text : `all ${text}`, short: text, isWarning: false };
+    return plain(text, picture.integers.n[row] === 1 ? text : `all ${text}`);
   }
-  const text = significant(valueAt(picture.floats[statistic], row));
-  return { text, short: text, isWarning: false };
+  return plain(significant(valueAt(picture.floats[statistic], row)));
 }
 
-/**
- * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. A label with spaces breaks at a
- * space.
- * @param {string} label
- */
+/** A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function; broken at spaces if any.
+ * @param {string} label */
 export function labelLines(label) {
   if (label.length > 10 && label.includes(" ")) return spacedLines(label);
   const words = label.match(/[A-Z]+(?![a-z])|[A-Z]?[^A-Z]+/g) ?? [label];

@@ -1,31 +1,24 @@
-/**
- * The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One request
- * is in flight; if its answer takes long and a newer spec waits, that is sent after it, and the server gives the older
- * one up.
- *
+/** The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One
+ * request is in flight; if its answer takes long and a newer spec waits, that is sent after it, and the server gives
+ * the older one up.
  * The socket comes back by itself and asks for the last spec again. If a server answers but gives no socket, the spec
- * is fetched as a dump. No request is dropped before its answer.
- */
+ * is fetched as a dump. No request is dropped before its answer. */
 
-import { begin } from "./activity.js";
-import { ApiError, getJson, isReachable, liveUrl, profilePath, tracePath } from "./api.js";
+import { begin, cancel, later } from "./activity.js";
+import { ApiError, apiPath, getJson, isReachable, liveUrl } from "./api.js";
 import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js";
 
-/**
- * @typedef {object} Listener
+/** @typedef {object} Listener
  * @property {(picture: Picture) => void} picture
  * @property {(theory: Theory, spec: Spec) => void} theory comes after its picture, or after a later one, or not at all
  * @property {(error: ErrorBody, spec: Spec) => void} error
  * @property {(state: ConnectionState) => void} state
- * @property {(news: ModelNews) => void} [model] the model's code was read again
- */
+ * @property {(news: ModelNews) => void} [model] the model's code was read again */
 
 /** @typedef {{seq: number, spec: Spec, at: number}} Asked */
+/** @typedef {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController}} Fetching */
 
-/**
- * After this long without an answer a newer spec is sent. The server uses the same figure: it does not give up younger
- * requests.
- */
+/** After this long without an answer a newer spec is sent; the server does not give up younger requests. */
 const OVERTAKE_MS = 250;
 /** Longer, since a newer fetch ends the connection of the older. */
 const OVERTAKE_FETCH_MS = 1000;
@@ -71,59 +64,50 @@ const TOPOLOGIES_KEPT = 8;
 const THEORY_MS = 10_000;
 
 export class Live {
-  /**
-   * @param {Listener} listener
-   * @param {(spec: Spec) => string} query the canonical query of a spec, for the way without a socket
-   */
+  state = /** @type {ConnectionState} */ ("connecting");
+  seq = 0;
+  shapes = 0;
+  waiting = /** @type {Spec | null} */ (null);
+  last = /** @type {Spec | null} */ (null);
+  /** Ends the activity of the open request. */
+  endAsking = () => {};
+  /** Ends the activity of the last answer's theory. */
+  theoryTimer = 0;
+
+  /** null unless it is open. */
+  socket = /** @type {WebSocket | null} */ (null);
+  /** Ends the socket, open or opening. */
+  end = () => {};
+  /** In flight on the socket, oldest first. */
+  asked = /** @type {Asked[]} */ ([]);
+  topologies = /** @type {Map<number, {key: string, topology: Topology, rows: Map<string, number>}>} */ (new Map());
+  answered = /** @type {Asked | null} */ (null);
+  heardAt = 0;
+  pingedAt = /** @type {number | null} */ (null);
+  pings = 0;
+  patience = PATIENCE_MS;
+  watch = 0;
+  watchDue = 0;
+  overtaking = 0;
+
+  // Without a socket.
+  canFetch = false;
+  fetching = /** @type {Fetching | null} */ (null);
+  /** Whether the server was too busy for the last request. */
+  isBusy = false;
+  /** Timer until a busy server is asked again. */
+  rest = 0;
+  /** Whether the server wants a token that this page does not have. */
+  isLocked = false;
+  dumpShape = { text: "", key: "" };
+  /** Cuts the wait for the next try short. */
+  hurry = (/** @type {number} */ _ms) => {};
+
+  /** @param {Listener} listener
+   * @param {(spec: Spec) => string} query the canonical query of a spec, for the way without a socket */
   constructor(listener, query) {
     this.listener = listener;
     this.query = query;
-    /** @type {ConnectionState} */
-    this.state = "connecting";
-    this.seq = 0;
-    this.shapes = 0;
-    /** @type {Spec | null} */
-    this.waiting = null;
-    /** @type {Spec | null} */
-    this.last = null;
-    /** Ends the activity of the open request. */
-    this.endAsking = () => {};
-    /** Ends the activity of the theory of the last answer. */
-    this.endTheory = () => {};
-
-    // The socket: null unless it is open.
-    /** @type {WebSocket | null} */
-    this.socket = null;
-    /** Ends the socket, open or opening. @type {() => void} */
-    this.end = () => {};
-    /** In flight on the socket, oldest first. @type {Asked[]} */
-    this.asked = [];
-    /** @type {Map<number, {key: string, topology: Topology, rows: Map<string, number>}>} */
-    this.topologies = new Map();
-    /** @type {{seq: number, spec: Spec} | null} */
-    this.answered = null;
-    this.heardAt = 0;
-    /** @type {number | null} */
-    this.pingedAt = null;
-    this.pings = 0;
-    this.patience = PATIENCE_MS;
-    this.watch = 0;
-    this.watchDue = 0;
-    this.overtaking = 0;
-
-    // Without a socket.
-    this.canFetch = false;
-    /** @type {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController} | null} */
-    this.fetching = null;
-    /** Whether the server was too busy for the last request. */
-    this.isBusy = false;
-    /** Timer until a busy server is asked again. */
-    this.rest = 0;
-    /** Whether the server wants a token that this page does not have. */
-    this.isLocked = false;
-    this.dumpShape = { text: "", key: "" };
-    /** Cuts the wait for the next try short. @type {(ms: number) => void} */
-    this.hurry = () => {};
   }
 
   /** Opens the socket; call once. */
@@ -139,7 +123,8 @@ export class Live {
   /** Asks for the picture of a spec. An earlier one that has not been sent yet is dropped. @param {Spec} spec */
   request(spec) {
     this.last = spec;
-    this.#expect();
+    this.endAsking();
+    this.endAsking = begin();
     this.waiting = spec;
     this.#send();
   }
@@ -167,10 +152,8 @@ export class Live {
     }
   }
 
-  /**
-   * Waits for a server. Sockets that fail are no way to find out: browsers hold back the next ones.
-   * @param {() => boolean} isOver whether nobody waits any more
-   */
+  /** Waits for a server. Sockets that fail are no way to find out: browsers hold back the next ones.
+   * @param {() => boolean} isOver whether nobody waits any more */
   async #until(isOver) {
     do {
       this.canFetch = false;
@@ -194,13 +177,7 @@ export class Live {
   /** @returns {Promise<boolean>} once the socket is over: whether it had been open */
   #open() {
     return new Promise((resolve) => {
-      let socket;
-      try {
-        socket = new WebSocket(liveUrl());
-      } catch {
-        resolve(false);
-        return;
-      }
+      const socket = new WebSocket(liveUrl());
       socket.binaryType = "arraybuffer";
       const listening = new AbortController();
       const { signal } = listening;
@@ -217,7 +194,11 @@ export class Live {
         resolve(wasOpen);
       };
       this.end = over;
-      const slow = setTimeout(() => void this.#meanwhile(signal), SLOW_MS);
+      const slow = setTimeout(async () => {
+        const isOver = () => signal.aborted || this.socket !== null;
+        if (!(await isReachable())) await this.#until(isOver);
+        if (!isOver()) this.#fetchFromNow();
+      }, SLOW_MS);
       const deadline = setTimeout(over, OPEN_WITHIN_MS);
       const opened = () => {
         clearTimeout(slow);
@@ -233,13 +214,6 @@ export class Live {
     });
   }
 
-  /** While a socket takes long to open. @param {AbortSignal} opening aborted when it is over */
-  async #meanwhile(opening) {
-    const isOver = () => opening.aborted || this.socket !== null;
-    if (!(await isReachable())) await this.#until(isOver);
-    if (!isOver()) this.#fetchFromNow();
-  }
-
   #enter() {
     this.topologies.clear();
     this.asked = [];
@@ -250,13 +224,11 @@ export class Live {
     this.#leaveFetch();
     this.isLocked = false;
     this.#tell();
-    this.waiting = this.last;
-    if (this.last !== null) this.#expect();
-    this.#send();
+    if (this.last !== null) this.request(this.last);
   }
 
   #lose() {
-    this.endTheory();
+    cancel(this.theoryTimer);
     this.socket = null;
     this.asked = [];
     clearTimeout(this.watch);
@@ -269,20 +241,12 @@ export class Live {
 
   /** Tells how the server is reached, if that has changed. */
   #tell() {
-    const state = this.#stateNow();
+    const fetching = this.isLocked ? "locked" : this.isBusy ? "busy" : "fetch";
+    const state = this.socket !== null ? "live"
+      : this.canFetch ? fetching : navigator.onLine ? "reconnecting" : "offline";
     if (this.state === state) return;
     this.state = state;
     this.listener.state(state);
-  }
-
-  /** @returns {ConnectionState} */
-  #stateNow() {
-    if (this.socket !== null) return "live";
-    if (this.canFetch) {
-      if (this.isLocked) return "locked";
-      return this.isBusy ? "busy" : "fetch";
-    }
-    return navigator.onLine ? "reconnecting" : "offline";
   }
 
   /** There is reason to doubt how things were. @param {number} quiet ms that the socket may have been quiet */
@@ -306,11 +270,8 @@ export class Live {
   /** @param {WebSocket} socket @param {Spec} spec */
   #sendOn(socket, spec) {
     const at = performance.now();
-    const youngest = this.asked[this.asked.length - 1];
-    if (youngest !== undefined && at - youngest.at < OVERTAKE_MS) {
-      this.#overtakeIn(OVERTAKE_MS - (at - youngest.at));
-      return;
-    }
+    const wait = OVERTAKE_MS - (at - (this.asked.at(-1)?.at ?? -Infinity));
+    if (wait > 0) return this.#overtakeIn(wait);
     this.waiting = null;
     this.seq += 1;
     this.asked.push({ seq: this.seq, spec, at });
@@ -362,10 +323,7 @@ export class Live {
   #receive(data) {
     this.heardAt = performance.now();
     this.pingedAt = null;
-    if (typeof data !== "string") {
-      this.#frame(data);
-      return;
-    }
+    if (typeof data !== "string") return this.#frame(data);
     const message = JSON.parse(data);
     if (message.type === "topology") {
       this.shapes += 1;
@@ -375,9 +333,9 @@ export class Live {
     } else if (message.type === "theory") {
       // Theory of an earlier picture is dropped.
       const { answered } = this;
-      if (answered !== null && message.seq === answered.seq)
-        this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
-      if (message.seq === answered?.seq) this.endTheory();
+      if (answered === null || answered.seq !== message.seq) return;
+      this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
+      cancel(this.theoryTimer);
     } else if (message.type === "error") this.#refused(message.seq, message.error);
     else if (message.type === "model") this.listener.model?.(message);
     else if (message.type === "pong") this.pings -= 1;
@@ -392,11 +350,8 @@ export class Live {
     }
     const spec = seq === null ? this.last : (this.#answer(seq)?.spec ?? null);
     if (seq === null) this.asked = [];
-    if (error.code === "stopped") {
-      // The server is stopping; the next one computes this.
-      this.end();
-      return;
-    }
+    // The server is stopping; the next one computes this.
+    if (error.code === "stopped") return this.end();
     if (spec !== null) this.listener.error(error, spec);
     this.#send();
     this.#endAnswered();
@@ -408,28 +363,13 @@ export class Live {
     const shape = this.topologies.get(topology);
     const asked = this.#answer(seq);
     if (shape === undefined || asked === null) return;
-    const { spec } = asked;
-    this.answered = { seq, spec };
+    this.answered = asked;
     // Send the waiting spec first: the server computes it while the page paints.
     this.#send();
-    this.#expectTheory();
-    this.listener.picture(decodeFrame(buffer, shape, spec));
+    cancel(this.theoryTimer);
+    this.theoryTimer = later(() => {}, THEORY_MS);
+    this.listener.picture(decodeFrame(buffer, shape, asked.spec));
     this.#endAnswered();
-  }
-
-  #expect() {
-    this.endAsking();
-    this.endAsking = begin();
-  }
-
-  #expectTheory() {
-    this.endTheory();
-    const end = begin();
-    const timer = setTimeout(end, THEORY_MS);
-    this.endTheory = () => {
-      clearTimeout(timer);
-      end();
-    };
   }
 
   /** Ends the wait unless a newer request is open. */
@@ -437,18 +377,14 @@ export class Live {
     if (this.waiting === null && this.asked.length === 0) this.endAsking();
   }
 
-  /**
-   * Numbers are answered in their order: what was asked before is overtaken, and no answer to it will come.
-   * @param {number} seq
-   * @returns {Asked | null} what was asked with this number, unless that has been answered
-   */
+  /** Numbers are answered in their order: what was asked before is overtaken, and no answer to it will come.
+   * @param {number} seq @returns {Asked | null} what was asked with this number, unless that has been answered */
   #answer(seq) {
-    const at = this.asked.findIndex((each) => each.seq === seq);
-    if (at < 0) return null;
-    const asked = this.asked[at] ?? null;
-    this.asked.splice(0, at + 1);
+    const asked = this.asked.find((each) => each.seq === seq) ?? null;
+    if (asked === null) return null;
+    this.asked = this.asked.filter((each) => each.seq > seq);
     // The line is fast.
-    if (asked !== null && this.heardAt - asked.at < QUIET_MS) this.patience = PATIENCE_MS;
+    if (this.heardAt - asked.at < QUIET_MS) this.patience = PATIENCE_MS;
     return asked;
   }
 
@@ -467,10 +403,8 @@ export class Live {
     if (fetching !== null && !fetching.hasPicture) {
       // The one after a fetch that was given up is let finish: else nothing would ever come of a quick run of values.
       if (fetching.isPatient) return;
-      if (at - fetching.at < OVERTAKE_FETCH_MS) {
-        this.#overtakeIn(OVERTAKE_FETCH_MS - (at - fetching.at));
-        return;
-      }
+      const wait = OVERTAKE_FETCH_MS - (at - fetching.at);
+      if (wait > 0) return this.#overtakeIn(wait);
     }
     fetching?.controller.abort();
     this.waiting = null;
@@ -480,7 +414,7 @@ export class Live {
     void this.#fetch(this.fetching, this.seq);
   }
 
-  /** @param {NonNullable<Live["fetching"]>} fetching @param {number} seq */
+  /** @param {Fetching} fetching @param {number} seq */
   async #fetch(fetching, seq) {
     const { spec, controller } = fetching;
     const { signal } = controller;
@@ -493,7 +427,7 @@ export class Live {
     }, FETCH_QUIET_MS);
     signal.addEventListener("abort", () => clearInterval(watch));
     try {
-      const dump = await getJson(tracePath("json", query), signal);
+      const dump = await getJson(apiPath("trace.json", query), signal);
       clearInterval(watch);
       fetching.hasPicture = true;
       this.isBusy = false;
@@ -519,7 +453,7 @@ export class Live {
   async #fetchTheory(query, seq, spec, signal) {
     for (;;) {
       try {
-        const theory = await getJson(profilePath(query), signal);
+        const theory = await getJson(apiPath("profile.json", query), signal);
         this.listener.theory({ ...theory, seq }, spec);
         return;
       } catch (error) {
@@ -530,7 +464,7 @@ export class Live {
     }
   }
 
-  /** @param {ApiError} error @param {NonNullable<Live["fetching"]>} fetching */
+  /** @param {ApiError} error @param {Fetching} fetching */
   #failed(error, fetching) {
     const { spec, hasPicture } = fetching;
     if (error.isOfNobody) this.#leaveServer();
@@ -541,7 +475,12 @@ export class Live {
       this.waiting ??= spec;
       this.fetching = null;
       if (isBusy(error)) this.#restFor(restAfter(error));
-      else this.#lock(error);
+      else if (!this.isLocked) {
+        // The server has another token. Its link, opened in any tab, gives this one the cookie.
+        this.isLocked = true;
+        this.#tell();
+        if (this.last !== null) this.listener.error({ code: error.body.code, message: NEW_TOKEN }, this.last);
+      }
     } else {
       this.isBusy = false;
       this.#tell();
@@ -558,15 +497,6 @@ export class Live {
       this.#send();
     }, ms);
     this.#tell();
-  }
-
-  /** @param {ApiError} error The server has another token. A link opened in another tab gives this one its cookie
-   * too. */
-  #lock({ body: { code } }) {
-    if (this.isLocked) return;
-    this.isLocked = true;
-    this.#tell();
-    if (this.last !== null) this.listener.error({ code, message: NEW_TOKEN }, this.last);
   }
 
   #leaveServer() {
@@ -602,8 +532,7 @@ function isBusy({ status }) {
   return status === 503 || status === 429;
 }
 
-/** @param {ApiError} error @returns {number} ms: never before the time that the server has named, and of thirty pages
- * not all at that time */
+/** ms after which thirty pages do not all ask again at once. @param {ApiError} error @returns {number} */
 function restAfter({ retryAfter }) {
   return (Math.min(retryAfter ?? RETRY_AFTER, RETRY_AFTER_MOST) + Math.random() / 2) * 1000;
 }

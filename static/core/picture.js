@@ -4,32 +4,26 @@ const MAGIC = 0x31465243; // "CRF1", little endian
 const HEADER_BYTES = 48;
 
 /** @type {readonly FloatColumn[]} */
-const FLOAT_COLUMNS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
+export const FLOAT_COLUMNS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 /** @type {readonly CountColumn[]} */
 const COUNT_COLUMNS = ["n", "nan", "posinf", "neginf"];
 
 const LOSS_IS_NULL = 1;
 const HAS_ERROR = 2;
 
-/**
- * Reads who a frame answers and which topology it belongs to.
- * @param {ArrayBuffer} buffer
- * @throws {RangeError} when the bytes are not a frame
- */
+/** Reads who a frame answers and which topology it belongs to.
+ * @param {ArrayBuffer} buffer @throws {RangeError} when the bytes are not a frame */
 export function frameHeader(buffer) {
   const view = new DataView(buffer);
   if (buffer.byteLength < HEADER_BYTES || view.getUint32(0, true) !== MAGIC) throw new RangeError("not a live frame");
   return { seq: view.getUint32(4, true), topology: view.getUint32(8, true) };
 }
 
-/**
- * Decodes a live frame: a 48-byte header, then float64 columns, uint32 columns and histogram counts, little endian.
+/** Decodes a live frame: a 48-byte header, then float64 columns, uint32 columns and histogram counts, little endian.
  * @param {ArrayBuffer} buffer
  * @param {{key: string, topology: Topology, rows: ReadonlyMap<string, number>}} shape of the topology it belongs to
- * @param {Spec} spec
- * @returns {Picture}
- * @throws {RangeError} when the length is not what the header says, or the rows are not the topology's
- */
+ * @param {Spec} spec @returns {Picture}
+ * @throws {RangeError} when the length is not what the header says, or the rows are not the topology's */
 export function decodeFrame(buffer, shape, spec) {
   const { seq } = frameHeader(buffer);
   const view = new DataView(buffer);
@@ -47,22 +41,14 @@ export function decodeFrame(buffer, shape, spec) {
   if (rows !== shape.topology.statistics.tensor.length)
     throw new RangeError(`live frame with ${rows} rows, its topology has ${shape.topology.statistics.tensor.length}`);
   // Unknown further columns are skipped: an older page reads a newer server's frames.
-  const floats = FLOAT_COLUMNS.map((
-    name,
-    index,
-  ) => [name, new Float64Array(buffer, HEADER_BYTES + 8 * rows * index, rows)]);
+  const floatAt = (/** @type {number} */ column) => new Float64Array(buffer, HEADER_BYTES + 8 * rows * column, rows);
   const afterFloats = HEADER_BYTES + 8 * rows * floatColumns;
-  const integers = COUNT_COLUMNS.map((
-    name,
-    index,
-  ) => [name, new Uint32Array(buffer, afterFloats + 4 * rows * index, rows)]);
+  const countAt = (/** @type {number} */ column) => new Uint32Array(buffer, afterFloats + 4 * rows * column, rows);
   return {
+    ...shape,
     seq,
-    key: shape.key,
-    topology: shape.topology,
-    rows: shape.rows,
-    floats: Object.fromEntries(floats),
-    integers: Object.fromEntries(integers),
+    floats: columnsOf(FLOAT_COLUMNS, (_, column) => floatAt(column)),
+    integers: columnsOf(COUNT_COLUMNS, (_, column) => countAt(column)),
     bins,
     counts: new Uint32Array(buffer, afterFloats + 4 * rows * countColumns, rows * bins),
     loss: flags & LOSS_IS_NULL ? null : loss,
@@ -79,16 +65,14 @@ export function rowIndex(topology) {
   return new Map(topology.statistics.tensor.map((id, row) => [id, row]));
 }
 
-/** @param {JsonNumber} value @returns {number | null} */
-function fromJsonNumber(value) {
-  return value === null ? null : Number(value);
+/** @template {string} K @template V @param {readonly K[]} names @param {(name: K, place: number) => V} column
+ * @returns {Record<K, V>} */
+function columnsOf(names, column) {
+  return /** @type {Record<K, V>} */ (Object.fromEntries(names.map((name, place) => [name, column(name, place)])));
 }
 
-/**
- * A dump as a Picture: one that was opened, or one fetched where no socket can be had.
- * @param {Dump} dump @param {number} seq @param {string} key
- * @returns {Picture}
- */
+/** A dump as a Picture: one that was opened, or one fetched where no socket can be had.
+ * @param {Dump} dump @param {number} seq @param {string} key @returns {Picture} */
 export function pictureOfDump(dump, seq, key) {
   const { statistics } = dump;
   const { bins } = statistics.histogram;
@@ -111,17 +95,11 @@ export function pictureOfDump(dump, seq, key) {
     key,
     topology,
     rows: rowIndex(topology),
-    floats:
-      /** @type {Record<FloatColumn, Float64Array>} */ (Object.fromEntries(
-        FLOAT_COLUMNS.map((name) => [name, column(statistics[name])]),
-      )),
-    integers:
-      /** @type {Record<CountColumn, Uint32Array>} */ (Object.fromEntries(
-        COUNT_COLUMNS.map((name) => [name, Uint32Array.from(statistics[name])]),
-      )),
+    floats: columnsOf(FLOAT_COLUMNS, (name) => column(statistics[name])),
+    integers: columnsOf(COUNT_COLUMNS, (name) => Uint32Array.from(statistics[name])),
     bins,
     counts,
-    loss: fromJsonNumber(dump.loss),
+    loss: dump.loss === null ? null : Number(dump.loss),
     computeMs: typeof total === "number" ? total : NaN,
     failed: dump.error !== null,
     faults: dump.faults ?? [],
@@ -130,11 +108,8 @@ export function pictureOfDump(dump, seq, key) {
   };
 }
 
-/**
- * The worst kind of non-finite value in a tensor, and its share; null if all are finite.
- * @param {Picture} picture @param {number} row
- * @returns {{word: "NaN" | "Inf", share: number} | null}
- */
+/** The worst kind of non-finite value in a tensor, and its share; null if all are finite.
+ * @param {Picture} picture @param {number} row @returns {{word: "NaN" | "Inf", share: number} | null} */
 export function nonFinite(picture, row) {
   const n = picture.integers.n[row];
   if (n === 0) return null;

@@ -3,21 +3,19 @@
 /** Decades per travel around ×1, against an even spread: slower there, where the experiments happen. */
 const CENTRE = 0.45;
 
-/**
- * A slider over the decades from `minimum` to `maximum`, stretched around ×1. Positions run from −1 to 1; ×1 is 0 where
- * the range is symmetric. Values are rounded to three significant digits, so that links stay short.
- * @param {number} minimum @param {number} maximum
- */
+/** A slider over the decades from `minimum` to `maximum`, stretched around ×1; positions run from −1 to 1. Values have
+ * three significant digits, so that links stay short.
+ * @param {number} minimum @param {number} maximum */
 export function sliderScale(minimum, maximum) {
   const low = Math.log10(minimum);
   const high = Math.log10(maximum);
   const reach = Math.max(Math.abs(low), Math.abs(high));
   const decades = (/** @type {number} */ u) => reach * u * (CENTRE + (1 - CENTRE) * u * u);
+  const clamped = (/** @type {number} */ value) => Math.min(maximum, Math.max(minimum, Number(value.toPrecision(3))));
   return {
     /** @param {number} position @returns {number} */
     value(position) {
-      const exact = 10 ** decades(position);
-      return Math.min(maximum, Math.max(minimum, Number(exact.toPrecision(3))));
+      return clamped(10 ** decades(position));
     },
     /** @param {number} value @returns {number} */
     position(value) {
@@ -32,17 +30,13 @@ export function sliderScale(minimum, maximum) {
     },
     /** The next value by keyboard: `steps` hundredths of a decade away. @param {number} value @param {number} steps */
     step(value, steps) {
-      const next = Number((value * 10 ** (steps / 100)).toPrecision(3));
-      return Math.min(maximum, Math.max(minimum, next));
+      return clamped(value * 10 ** (steps / 100));
     },
   };
 }
 
-/**
- * Whole decades that hold all finite positive values, at least two.
- * @param {Iterable<number | null>} values
- * @returns {[number, number]} exponents
- */
+/** Whole decades that hold all finite positive values, at least two.
+ * @param {Iterable<number | null>} values @returns {[number, number]} exponents */
 export function decadeRange(values) {
   let low = Infinity;
   let high = -Infinity;
@@ -58,17 +52,11 @@ export function decadeRange(values) {
   return last - first < 2 ? [first, first + 2] : [first, last];
 }
 
-/**
- * Exponents to label on an axis of `length` px, at least `spacing` px apart: every 1, 2, 5, 10, 20 … decades.
- * @param {number} low @param {number} high @param {number} length @param {number} spacing
- */
+/** Exponents to label on an axis of `length` px, at least `spacing` px apart: every 1, 2, 5, 10, 20 … decades.
+ * @param {number} low @param {number} high @param {number} length @param {number} spacing */
 export function decadeTicks(low, high, length, spacing) {
   const fits = Math.max(1, Math.floor(length / spacing));
-  let step = 1;
-  for (const factor of [1, 2, 5, 10, 20, 50, 100, 200, 500]) {
-    step = factor;
-    if ((high - low) / factor <= fits) break;
-  }
+  const step = [1, 2, 5, 10, 20, 50, 100, 200].find((factor) => (high - low) / factor <= fits) ?? 500;
   const ticks = [];
   for (let exponent = Math.ceil(low / step) * step; exponent <= high; exponent += step) ticks.push(exponent + 0);
   return ticks;
@@ -82,17 +70,11 @@ export function decadeLabel(exponent) {
   return `10${exponent < 0 ? "⁻" : ""}${raised}`;
 }
 
-/**
- * Which of the layers 1…count to label where each may take `spacing` px of `length`: always the first and the last.
- * @param {number} count @param {number} length @param {number} spacing
- */
+/** Which of the layers 1…count to label where each may take `spacing` px of `length`: always the first and the last.
+ * @param {number} count @param {number} length @param {number} spacing */
 export function layerTicks(count, length, spacing) {
   const fits = Math.max(2, Math.floor(length / spacing));
-  let step = 1;
-  for (const candidate of [1, 5, 10, 20, 50, 100]) {
-    step = candidate;
-    if (count / candidate <= fits) break;
-  }
+  const step = [1, 5, 10, 20, 50].find((candidate) => count / candidate <= fits) ?? 100;
   if (step === 1) return Array.from({ length: count }, (_, index) => index + 1);
   const ticks = [1];
   for (let layer = step; layer <= count; layer += step) if (layer > 1) ticks.push(layer);

@@ -5,9 +5,11 @@
 
 import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";
 import { dumpDifferences, greatestDifferences } from "../core/lab/dump-run.js";
-import { buttonOf, emit, html } from "../core/dom.js";
+import { buttonOf, emit, headings, html, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
+/** @typedef {Pick<ComparedPair, "a" | "b" | "contrast">} Figures */
+/** @typedef {import("../core/lab/comparison.js").ComparedLayer} ComparedLayer */
 /** @typedef {{a: HTMLElement, b: HTMLElement, contrast: HTMLElement, text: HTMLElement}} Line */
 
 /** @type {Record<ProfileStatistic, {title: string, forward: string}>} */
@@ -33,12 +35,9 @@ class ComparisonTable extends HTMLElement {
   #table = html("div");
 
   connectedCallback() {
-    if (this.firstChild !== null) return;
-    const swap = html("button", { type: "button", class: "link",
-      title: "What is pinned becomes the run on the screen, and the other way about" }, "Swap");
-    const unpin = html("button", { type: "button", class: "link" }, "Unpin");
-    swap.addEventListener("click", () => emit(this, "swap-runs", {}));
-    unpin.addEventListener("click", () => emit(this, "unpin", {}));
+    const title = "What is pinned becomes the run on the screen, and the other way about";
+    const swap = buttonOf({ class: "link", title }, () => emit(this, "swap-runs", {}), "Swap");
+    const unpin = buttonOf({ class: "link" }, () => emit(this, "unpin", {}), "Unpin");
     this.append(html("header", {}, html("h2", {}, "A and B"), swap, unpin), this.#specs, this.#tensors, this.#table);
   }
 
@@ -46,11 +45,12 @@ class ComparisonTable extends HTMLElement {
   show(picture, pinned, statistic) {
     this.#describe(picture, pinned);
     const what = `${picture.key} ${pinned.profile.layers.length} ${pinned.query} ${pinned.dump?.index} ${statistic}`;
+    const layers = compareLayers(picture, pinned.profile, statistic);
     if (what !== this.#built) {
       this.#built = what;
-      this.#build(picture, pinned, statistic);
+      this.#build(layers, statistic);
     }
-    this.#update(picture, pinned, statistic);
+    this.#update(layers, compareLoss(picture, pinned.profile), statistic);
     this.#tensors.hidden = pinned.dump === undefined;
     if (pinned.dump !== undefined) this.#compareDumps(picture, pinned, pinned.dump);
   }
@@ -69,7 +69,7 @@ class ComparisonTable extends HTMLElement {
         html("td", {}, b),
         html("td", { class: difference < Infinity ? "apart" : "apart warning" }, bar, html("span", {}, text)));
     });
-    const head = html("tr", {}, ...["", "A", "B", "difference"].map((name) => html("th", { scope: "col" }, name)));
+    const head = headings(["", "A", "B", "difference"]);
     const caption = compared === 0 ? "No tensor of one has a partner in the other."
       : pairs.length === 0 ? `All ${compared} tensors are alike.`
       : "Tensors that differ most: std, and the largest relative difference of std, least and greatest value";
@@ -91,58 +91,42 @@ class ComparisonTable extends HTMLElement {
 
   /** @param {Picture} picture @param {PinnedRun} pinned */
   #describe(picture, { query, profile, dump }) {
-    if (dump?.shown != null) {
-      this.#describeDumps(dump, dump.shown);
-      return;
-    }
-    const changed = differences(profile.spec, picture.spec ?? {});
-    const text = JSON.stringify([query, changed]);
+    const other = dump?.shown ?? null;
+    const changed = dump === undefined || other === null ? differences(profile.spec, picture.spec ?? {})
+      : dumpDifferences(dump.dump, other.dump);
+    const text = JSON.stringify([query, dump?.name, other?.name, changed]);
     if (this.#specs.dataset["shown"] === text) return;
     this.#specs.dataset["shown"] = text;
+    const line = (/** @type {"a" | "b"} */ run, /** @type {(Node | string)[]} */ ...told) =>
+      html("div", {}, html("dt", { class: `run ${run}` }, run.toUpperCase()), html("dd", {}, ...told));
+    if (dump !== undefined && other !== null) {
+      const told = (/** @type {"a" | "b"} */ run) =>
+        changed.flatMap((difference) => [html("br"), `${difference.key} ${difference[run]}`]);
+      this.#specs.replaceChildren(line("a", html("strong", {}, dump.name), ...told("a")),
+        line("b", html("strong", {}, other.name), ...told("b")));
+      return;
+    }
     // A key that the program does not use has no value.
     const values = (/** @type {"a" | "b"} */ run) =>
       changed.flatMap((difference) => difference[run] === "" ? [] : `${difference.key} ${difference[run]}`).join(", ");
     const open = html("a", { href: location.pathname + (query && `?${query}`), title: "Only this run" }, "open A");
     const same = changed.length === 0 ? "the same run as A: change anything, and it shows here" : "";
-    this.#specs.replaceChildren(
-      html("div", {}, html("dt", { class: "run a" }, "A"), html("dd", {}, values("a"), " ", open)),
-      html("div", {}, html("dt", { class: "run b" }, "B"), html("dd", {}, values("b") || same)),
-    );
+    this.#specs.replaceChildren(line("a", values("a"), " ", open), line("b", values("b") || same));
   }
 
-  /** @param {PinnedDump} a @param {{name: string, dump: Dump}} b */
-  #describeDumps(a, b) {
-    const changed = dumpDifferences(a.dump, b.dump);
-    const text = JSON.stringify([a.name, b.name, changed]);
-    if (this.#specs.dataset["shown"] === text) return;
-    this.#specs.dataset["shown"] = text;
-    const line = (/** @type {"a" | "b"} */ run, /** @type {string} */ name) =>
-      html("div", {}, html("dt", { class: `run ${run}` }, run.toUpperCase()),
-        html("dd", {}, html("strong", {}, name),
-          ...changed.flatMap((difference) => [html("br"), `${difference.key} ${difference[run]}`])));
-    this.#specs.replaceChildren(line("a", a.name), line("b", b.name));
-  }
-
-  /** @param {Picture} picture @param {PinnedRun} pinned @param {ProfileStatistic} statistic */
-  #build(picture, pinned, statistic) {
-    const layers = compareLayers(picture, pinned.profile, statistic);
+  /** @param {ComparedLayer[]} layers @param {ProfileStatistic} statistic */
+  #build(layers, statistic) {
     const contrast = isRatio(statistic) ? "B ÷ A" : "B − A";
     const { title, forward } = TITLES[statistic];
-    const head = html("tr", {}, ...["", "", "A", "B", contrast].map((name) => html("th", { scope: "col" }, name)));
+    const head = headings(["", "", "A", "B", contrast]);
     const loss = html("tbody", { class: "loss" });
     this.#loss = this.#line(loss, null, "", "loss");
-    /** @param {"forward" | "backward"} phase @param {string} name @returns {HTMLTableSectionElement[]} */
-    const section = (phase, name) => {
+    const section = (/** @type {"forward" | "backward"} */ phase, /** @type {string} */ name) => {
       const body = html("tbody", { class: phase },
         html("tr", { class: "section" }, html("th", { scope: "rowgroup", colspan: "5" }, name)));
-      let isEmpty = true;
-      for (const layer of layers) {
-        const pair = layer[phase];
-        if (pair === null) continue;
-        isEmpty = false;
-        this.#lines.push(this.#line(body, pair.tensor, String(layer.index), pair.name));
-      }
-      return isEmpty ? [] : [body];
+      for (const { index, [phase]: pair } of layers)
+        if (pair !== null) this.#lines.push(this.#line(body, pair.tensor, String(index), pair.name));
+      return body.rows.length === 1 ? [] : [body];
     };
     this.#lines = [];
     const sections = [...section("forward", forward), ...section("backward", "gradient")];
@@ -159,12 +143,9 @@ class ComparisonTable extends HTMLElement {
     line.append(html("th", { scope: "row" }, layer));
     const label = line.insertCell();
     label.className = "name";
-    if (tensor === null) {
-      label.append(name);
-    } else {
-      const link = buttonOf({ class: "link" }, () => emit(this, "tensor-select", { tensor }), name);
-      label.append(link);
-    }
+    label.append(
+      tensor === null ? name : buttonOf({ class: "link" }, () => emit(this, "tensor-select", { tensor }), name),
+    );
     const [a, b, contrast] = [line.insertCell(), line.insertCell(), line.insertCell()];
     const text = html("span");
     contrast.className = "contrast";
@@ -174,21 +155,16 @@ class ComparisonTable extends HTMLElement {
     return { a, b, contrast, text };
   }
 
-  /** @param {Picture} picture @param {PinnedRun} pinned @param {ProfileStatistic} statistic */
-  #update(picture, { profile }, statistic) {
-    const layers = compareLayers(picture, profile, statistic);
+  /** @param {ComparedLayer[]} layers @param {Figures} loss @param {ProfileStatistic} statistic */
+  #update(layers, loss, statistic) {
     let order = 0;
     for (const phase of /** @type {const} */ (["forward", "backward"])) {
       const pairs = layers.flatMap((layer) => layer[phase] ?? []);
       const full = reach(pairs, statistic);
-      for (const pair of pairs) {
-        const line = this.#lines[order];
-        if (line !== undefined) write(line, pair, full);
-        order += 1;
-      }
+      for (const pair of pairs) write(this.#lines[order++], pair, full);
     }
     // A single figure gets no bar.
-    if (this.#loss !== null) write(this.#loss, compareLoss(picture, profile), Infinity);
+    if (this.#loss !== null) write(this.#loss, loss, Infinity);
   }
 }
 
@@ -205,12 +181,11 @@ function alone(title, { modules, tensors }, { topology }) {
   ];
 }
 
-/** @param {Line} line @param {Pick<ComparedPair, "a" | "b" | "contrast">} pair
- * @param {number} full size of a whole bar */
+/** @param {Line} line @param {Figures} pair @param {number} full size of a whole bar */
 function write({ a, b, contrast, text }, pair, full) {
   setFigure(a, pair.a);
   setFigure(b, pair.b);
-  setText(text, pair.contrast.text);
+  writeText(text, pair.contrast.text);
   const share = Math.max(-1, Math.min(1, (pair.contrast.size ?? 0) / full));
   contrast.classList.toggle("less", share < 0);
   contrast.style.setProperty("--share", Math.abs(share).toFixed(3));
@@ -218,13 +193,8 @@ function write({ a, b, contrast, text }, pair, full) {
 
 /** @param {HTMLElement} cell @param {ComparedFigure} figure */
 function setFigure(cell, { text, isWarning }) {
-  setText(cell, text);
+  writeText(cell, text);
   cell.classList.toggle("warning", isWarning);
-}
-
-/** @param {HTMLElement} element @param {string} text */
-function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
 }
 
 customElements.define("comparison-table", ComparisonTable);

@@ -1,7 +1,6 @@
 /** <dump-scrubber>: several dumps in order, such as the steps of a training: a slider over the curve of their
  * losses, which fills as they are read, and buttons to play and step.
- * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
- * {index}. */
+ * Call `open(sources)`, `tell(index, figures)`; set `index`, `pinned`, `problem`. Event, bubbling: `dump-step` {index}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
@@ -14,22 +13,17 @@ import { iconButton, Player } from "../core/player.js";
 
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
-/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number |
- * null, endsHigh: boolean}} LossCurve breaks: steps whose graph differs from the previous one; low, high: range of
- * the finite losses; endsHigh: the last one lies in the upper half */
-
 /** With more steps the line has no dots. */
 const MAX_DOTS = 40;
 const MARGIN = 5;
 
-/** @param {readonly (Step | null)[]} steps null: not read yet @param {(index: number) => number} x of a step, px
- * @param {number} height px
- * @returns {LossCurve} the line has gaps at steps that are not read yet or have no finite loss */
+/** The line has gaps at steps that are not read yet or have no finite loss; breaks: steps with another graph than the one
+ * before. @param {readonly (Step | null)[]} steps null: not read yet @param {(index: number) => number} x of a step, px
+ * @param {number} height px */
 function lossCurve(steps, x, height) {
   const losses = steps.map((step) => step?.loss ?? null);
   const finite = losses.filter((loss) => loss !== null && Number.isFinite(loss)).map(Number);
-  const [low, high] = finite.length === 0 ? [null, null]
-    : [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
+  const [low, high] = finite.length === 0 ? [null, null] : [Math.min(...finite), Math.max(...finite)];
   const isLog = low !== null && high !== null && low > 0 && high > 10 * low;
   const place = (/** @type {number} */ loss) => isLog ? Math.log(loss) : loss;
   const [from, to] = [place(low ?? 0), place(high ?? 0)];
@@ -59,8 +53,6 @@ function lossCurve(steps, x, height) {
   return { paths, dots, breaks, isLog, low, high, endsHigh: y(finite.at(-1) ?? 0) < height / 2 };
 }
 
-/** @typedef {{loss: number | null, structure: string}} StepFigures */
-
 const PER_SECOND = 5;
 const HEIGHT = 34;
 /** Half the slider's thumb: its centre stays this far from the ends of the track, px. */
@@ -70,7 +62,7 @@ const SCALE_WIDTH = 150;
 
 class DumpScrubber extends HTMLElement {
   #sources = /** @type {readonly {name: string}[]} */ ([]);
-  #figures = /** @type {(StepFigures | null)[]} */ ([]);
+  #figures = /** @type {(Step | null)[]} */ ([]);
   #problems = /** @type {Map<number, string>} */ (new Map());
   /** A problem that is not of one dump. */
   #otherProblem = "";
@@ -91,7 +83,6 @@ class DumpScrubber extends HTMLElement {
   #problem = html("p", { class: "problem", role: "alert", hidden: true });
 
   connectedCallback() {
-    if (this.childElementCount > 0) return;
     this.append(html("div", { class: "controls" }, this.#back, this.#player.button, this.#on),
       html("div", { class: "track" }, this.#svg, this.#slider), html("p", { class: "now" }, this.#name, this.#place),
       this.#problem);
@@ -151,7 +142,7 @@ class DumpScrubber extends HTMLElement {
     writeText(this.#problem, said);
   }
 
-  /** @param {number} index @param {StepFigures | string} figures or the problem with the dump */
+  /** @param {number} index @param {Step | string} figures or the problem with the dump */
   tell(index, figures) {
     if (typeof figures === "string") this.#problems.set(index, figures);
     else {

@@ -2,8 +2,9 @@
  * and the band over seeds.
  * Call `show(picture, presets)`: those with this spec. Event, bubbling: `prediction-start` {figure}. */
 
-import { experiment, guessable } from "../core/lab/experiment.js";
+import { experiment } from "../core/lab/experiment.js";
 import { buttonOf, emit, html } from "../core/dom.js";
+import { FLOAT_COLUMNS } from "../core/picture.js";
 
 const CONSTRUCT =
   "One construct of the chapter by itself: click a box for its formula, its line of code and its values.";
@@ -43,8 +44,9 @@ class ExperimentNote extends HTMLElement {
 
   /** @param {Preset} preset @param {string} text @returns {Node[]} */
   #guess(preset, text) {
-    const statistic = guessable(preset);
-    if (statistic === null) return [];
+    // Some experiments are about no single number.
+    const statistic = FLOAT_COLUMNS.find((name) => name === preset.statistic);
+    if (statistic === undefined) return [];
     const figure = `${preset.focus}.${statistic}`;
     const title = `Hides the figures of ${preset.focus} until you have said what they will be`;
     const button = buttonOf({ class: "link", title }, () => emit(this, "prediction-start", { figure }), text);
@@ -57,18 +59,14 @@ function figures({ focus }, { figures: measured, printed, theory }) {
   const nodes = measured.map((figure, order) => {
     const of = order === 0 && !figure.isOfThePass ? `${focus} ` : "";
     const node = html("span", {}, `${of}${figure.name} `, html("b", {}, figure.measured));
-    const beside = [
-      ...(figure.printed === null ? [] : [`chapter ${figure.printed}`]),
-      ...(figure.theory === null ? [] : [`theory ${figure.theory}`]),
-      ...(figure.band === null ? []
-        : [`band ${figure.band}${figure.isInside === null ? "" : figure.isInside ? " ✓" : " outside"}`]),
-    ];
+    const { isInside } = figure;
+    const beside = [figure.printed && `chapter ${figure.printed}`, figure.theory && `theory ${figure.theory}`,
+      figure.band && `band ${figure.band}${isInside === null ? "" : isInside ? " ✓" : " outside"}`].filter(Boolean);
     if (beside.length > 0)
-      node.append(html("span", { class: figure.isInside === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
+      node.append(html("span", { class: isInside === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
     return node;
   });
-  const prose = [...(printed === null ? [] : [`chapter: ${printed}`]),
-    ...(theory === null ? [] : [`theory: ${theory}`])];
+  const prose = [printed && `chapter: ${printed}`, theory && `theory: ${theory}`].flatMap((text) => text || []);
   return [...nodes, ...prose.map((text) => html("span", { class: "beside" }, text))];
 }
 

@@ -1,12 +1,11 @@
 /** <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, a table of the
- * layers and the size of the graph. For a tensor with a theory, measured stands beside expected, with the rule and
- * its source. A tensor that waits for a guess shows "?" for every figure.
+ * layers and the size of the graph.
  * Set `rules`, `theory`, `reach` ("up2", "down", "") and, if the model's Functions can be checked, `check`; call
  * `show(picture, graph, id)`. Events, bubbling: `box-select` {id}, `box-open` {id}, `tensor-select` {tensor},
  * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}. */
 
-import { emit, html, writeText } from "../core/dom.js";
-import { count, quantity, shape } from "../core/format.js";
+import { buttonOf, emit, html, writeText } from "../core/dom.js";
+import { count, duration, quantity, shape } from "../core/format.js";
 import { find } from "../core/graph/graph.js";
 import { gradientCheck, isOfFunction } from "../core/inspector/check.js";
 import { comparison, figures, guessFirst, histogram } from "../core/inspector/figures.js";
@@ -18,7 +17,7 @@ import { firstBad } from "../core/lab/faults.js";
 import { hue } from "../core/colours.js";
 import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
-import { entriesOf, gradientsOf, wiringOf } from "../core/graph/wiring.js";
+import { entriesOf, gradientsOf, inputsOf, outputsOf, readersOf, wiringOf } from "../core/graph/wiring.js";
 
 /** @typedef {HTMLElement & {picture: Picture, theory: Theory | null}} LayerTable */
 /** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}}
@@ -86,7 +85,7 @@ class InspectorPanel extends HTMLElement {
     inspection.updates.push((picture) => (table.picture = picture));
     inspection.expectations.push((_, theory) => (table.theory = theory));
     const ops = (/** @type {Phase} */ half) => topology.ops.filter(({ phase }) => phase === half);
-    const parameters = topology.tensors.filter(({ role }) => role === "parameter");
+    const parameters = topology.tensors.flatMap(({ role }, tensor) => role === "parameter" ? [tensor] : []);
     const flops = (/** @type {Op[]} */ some) => quantity(some.reduce((sum, op) => sum + op.flops, 0), "FLOP");
     const passes = /** @type {const} */ (["forward", "backward"]).map(
       (half) => /** @type {[string, string]} */ ([half, `${ops(half).length} ops, ${flops(ops(half))}`])
@@ -95,18 +94,15 @@ class InspectorPanel extends HTMLElement {
       html("header", {}, html("h2", {}, "Overview")),
       this.#firstBad(inspection),
       ...(topology.layers.length > 0 ? [table] : []),
-      list([["parameters",
-        `${count(parameters.reduce((sum, tensor) => sum + elements(tensor), 0))} in ${parameters.length} tensors`],
-        ...passes]),
+      list([["parameters", parametersText(inspection, parameters)], ...passes]),
       html("p", { class: "hint" }, "Click a box of the graph to see what is in it."),
     ];
   }
 
   /** A button that leads to the first bad tensor. @param {Inspection} inspection @returns {HTMLElement} */
   #firstBad({ graph, expectations }) {
-    const button = html("button", { type: "button", class: "first-bad" });
     let target = -1;
-    button.addEventListener("click", () => emit(this, "box-open", { id: graph.tensorId[target] ?? "" }));
+    const button = buttonOf({ class: "first-bad" }, () => emit(this, "box-open", { id: graph.tensorId[target] ?? "" }));
     expectations.push((picture, theory) => {
       const bad = firstBad(graph, picture, theory);
       button.hidden = bad === null;
@@ -120,8 +116,7 @@ class InspectorPanel extends HTMLElement {
   #tensor(inspection, { index, half }) {
     const { graph, picture } = inspection;
     const { topology, arrays } = graph;
-    const tensor = inspection.tensor(index);
-    if (tensor === undefined) return [];
+    const tensor = topology.tensors[index];
     const colour = hue(half, tensor.role);
     const row = picture.rows.get(tensor.id);
     const isNamed = graph.tensorId[index] === tensor.name;
@@ -133,7 +128,7 @@ class InspectorPanel extends HTMLElement {
     if (row === undefined) {
       nodes.push(html("p", { class: "hint" }, tensor.note ?? "No statistics were taken of this tensor."));
     } else {
-      if (elements(tensor) > 1) nodes.push(...histogram(inspection, row, colour, tensor.name));
+      if (arrays.elements[index] > 1) nodes.push(...histogram(inspection, row, colour, tensor.name));
       nodes.push(figures(inspection, row));
       const layer = topology.layers.find((one) =>
         [one.preactivation, one.activation, one.gradient, one.weight].includes(tensor.id)
@@ -141,28 +136,29 @@ class InspectorPanel extends HTMLElement {
       if (layer !== undefined) nodes.push(comparison(inspection, layer, tensor.id));
     }
     const { needed } = wiringOf(graph);
-    const readers = entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, index);
+    const readers = readersOf(arrays, index);
     // A hand-written layer keeps what its backward reads; only autograd's saved tensors are recorded as saved.
     const isBackward = (/** @type {number} */ op) => half === "forward" && arrays.opHalf[op] === 1;
     const savers = [...arrays.savedOp].filter((_, edge) => arrays.savedTensor[edge] === index);
     const original = arrays.gradientOf[index];
     const gradient = gradientsOf(graph)[index];
     const maker = arrays.producer[index];
-    const producer = inspection.op(maker);
+    const producers = maker < 0 ? [] : [maker];
     nodes.push(list([
       ["shape", shape(tensor.shape)],
       ["dtype", tensor.dtype],
-      ["elements", `${count(elements(tensor))}, ${quantity(elements(tensor) * itemSize(tensor.dtype), "B")}`],
+      ["elements",
+        `${count(arrays.elements[index])}, ${quantity(arrays.elements[index] * itemSize(tensor.dtype), "B")}`],
       ["module", this.#module(inspection, tensor.module, half)],
       ["gradient", inspection.tensorLinks(gradient < 0 ? [] : [gradient])],
       ["gradient of", inspection.tensorLinks(original < 0 ? [] : [original])],
-      ["made by", inspection.opLinks(maker < 0 ? [] : [maker])],
+      ["made by", inspection.opLinks(producers)],
       ["read by", inspection.opLinks([...readers].filter((op) => !isBackward(op)))],
       ["saved for", inspection.opLinks(unique([...savers, ...[...readers].filter(isBackward)]))],
       ["needed by", inspection.opLinks([...entriesOf(needed, index)])],
     ]));
-    if (producer !== undefined) nodes.push(...formulas(inspection, [producer]), ...sources(topology, [producer]));
-    if (producer !== undefined) nodes.push(...gradientRules(inspection, [maker]));
+    const made = producers.map((op) => topology.ops[op]);
+    nodes.push(...formulas(inspection, made), ...sources(topology, made), ...gradientRules(inspection, producers));
     nodes.push(this.#values(inspection, index), ...pathToLoss(inspection, original < 0 ? index : original),
       this.#controls.element);
     return nodes;
@@ -199,11 +195,8 @@ class InspectorPanel extends HTMLElement {
     const repeats = arrays.groupRepeats[item.index];
     const sum = (/** @type {(op: Op) => number} */ of) => ops.reduce((total, op) => total + of(op), 0);
     const { keeps } = wiringOf(graph);
-    const parameters = unique(
-      opsOf(graph, { ...item, half: "forward" }).flatMap(
-        (op) => [...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, op)]
-      ),
-    ).filter((tensor) => topology.tensors[tensor]?.role === "parameter");
+    const read = opsOf(graph, { ...item, half: "forward" }).flatMap((op) => [...inputsOf(arrays, op)]);
+    const parameters = unique(read).filter((tensor) => topology.tensors[tensor].role === "parameter");
     const hasTwin = opsOf(graph, other).length > 0;
     const took = topology.op_us;
     return [
@@ -216,14 +209,10 @@ class InspectorPanel extends HTMLElement {
       list([
         ["module", module === undefined || module.path === "" ? "the model itself" : module.path],
         [other.half, hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index]} (${other.half})`) : null],
-        ["parameters",
-          parameters.length === 0 ? null
-            : `${
-              count(parameters.reduce((total, tensor) => total + arrays.elements[tensor], 0))
-            } in ${parameters.length} ${parameters.length === 1 ? "tensor" : "tensors"}`],
+        ["parameters", parameters.length === 0 ? null : parametersText(inspection, parameters)],
         ["FLOPs", quantity(sum(({ flops }) => flops), "FLOP")],
         ["read + written", quantity(sum(({ bytes }) => bytes), "B")],
-        ["time", took == null ? null : microseconds(places.reduce((total, op) => total + (took[op] ?? 0), 0))],
+        ["time", took == null ? null : duration(places.reduce((total, op) => total + (took[op] ?? 0), 0))],
         ["saves", inspection.tensorLinks(unique(places.flatMap((op) => [...entriesOf(keeps, op)])))],
       ]),
       html("h3", {}, ops.length === 1 ? "1 op" : `${count(ops.length)} ops, in order`),
@@ -241,8 +230,7 @@ class InspectorPanel extends HTMLElement {
   #op(inspection, { index, half }) {
     const { graph } = inspection;
     const { topology, arrays } = graph;
-    const op = inspection.op(index);
-    if (op === undefined) return [];
+    const op = topology.ops[index];
     const { keeps, needs, backward, twin } = wiringOf(graph);
     const forward = twin[index];
     const twins = half === "backward" ? (forward < 0 ? [] : [forward]) : [...entriesOf(backward, index)];
@@ -263,25 +251,23 @@ class InspectorPanel extends HTMLElement {
           group < 0 ? null
             : inspection.itemLink({ kind: "group", index: group, half }, `${graph.groupLabel[group]} (${half})`)],
         ["attributes", attributes.length === 0 ? null : attributes.join(", ")],
-        ["reads", inspection.tensorLinks([...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, index)])],
+        ["reads", inspection.tensorLinks([...inputsOf(arrays, index)])],
         ["and, saved for it", inspection.tensorLinks([...entriesOf(needs, index)])],
-        ["writes",
-          inspection.tensorLinks([...entriesOf({ start: arrays.outputStart, entries: arrays.outputs }, index)])],
+        ["writes", inspection.tensorLinks([...outputsOf(arrays, index)])],
         ["saves", inspection.tensorLinks(unique(entriesOf(keeps, index)))],
         [half === "forward" ? "backward" : "forward", inspection.opLinks(twins)],
         ["FLOPs",
           hasFailed ? null
             : flopsText(op, (id) => topology.tensors[graph.tensorIndex.get(id) ?? -1], topology.ops[forward] ?? null)],
         ["read + written", hasFailed ? null : quantity(op.bytes, "B")],
-        ["time", took === undefined || hasFailed ? null : microseconds(took)],
+        ["time", took === undefined || hasFailed ? null : duration(took)],
         ["step", `${index + 1} of ${arrays.ops}`],
       ]),
       this.#controls.element,
     ];
   }
 
-  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half
-   * @returns {Node | string} linked where it is a box */
+  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half */
   #module(inspection, id, half) {
     const { graph } = inspection;
     const place = graph.topology.modules.findIndex((module) => module.id === id);
@@ -295,14 +281,10 @@ class InspectorPanel extends HTMLElement {
   }
 }
 
-/** @param {Tensor} tensor @returns {number} */
-function elements(tensor) {
-  return tensor.shape.reduce((product, size) => product * size, 1);
-}
-
-/** @param {number} time @returns {string} */
-function microseconds(time) {
-  return time >= 1000 ? `${(time / 1000).toPrecision(3)} ms` : `${time.toPrecision(3)} µs`;
+/** @param {Inspection} inspection @param {readonly number[]} tensors */
+function parametersText({ graph: { arrays } }, tensors) {
+  const total = tensors.reduce((sum, tensor) => sum + arrays.elements[tensor], 0);
+  return `${count(total)} in ${tensors.length} ${tensors.length === 1 ? "tensor" : "tensors"}`;
 }
 
 /** @param {Inspection} inspection @param {number} op @returns {string} (200×100), (100×50) → (200×50) */

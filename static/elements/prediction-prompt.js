@@ -1,6 +1,5 @@
 /** <prediction-prompt>: asks for a guess before a figure is shown, then compares the two.
- * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, null to guess again;
- * `prediction-end`. */
+ * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, null: again; `prediction-end`. */
 
 import { buttonOf, emit, html } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
@@ -59,7 +58,12 @@ class PredictionPrompt extends HTMLElement {
       this.#built = what;
       if (problem !== null) this.replaceChildren(html("p", { role: "status" }, problem), this.#close());
       else if (prediction.guess === null) this.replaceChildren(...this.#question(prediction));
-      else this.replaceChildren(this.#answer, this.#again(), this.#close());
+      else {
+        // Focusing this button makes a screen reader announce the answer once, not with every picture.
+        const again = buttonOf({ class: "link", "aria-describedby": "guess-answer" }, () =>
+          emit(this, "prediction-guess", { guess: null }), "guess again");
+        this.replaceChildren(this.#answer, again, this.#close());
+      }
       if (hadFocus) this.focus();
     }
     if (problem === null && prediction.guess !== null) this.#tell(picture, prediction, prediction.guess);
@@ -113,12 +117,6 @@ class PredictionPrompt extends HTMLElement {
     ].flat();
     const text = parts.map((part) => typeof part === "string" ? part : part.textContent).join("");
     if (this.#answer.textContent !== text) this.#answer.replaceChildren(...parts);
-  }
-
-  #again() {
-    // Focusing this button makes a screen reader announce the answer once, not with every picture.
-    return buttonOf({ class: "link", "aria-describedby": "guess-answer" },
-      () => emit(this, "prediction-guess", { guess: null }), "guess again");
   }
 
   #close() {

@@ -55,7 +55,11 @@ class RunStatus extends HTMLElement {
     if (state === "live" || isFirst) this.#write(state);
     else this.#writing = setTimeout(() => this.#write(state), WRITE_AFTER);
     if (state !== "connecting" && state !== this.#read)
-      this.#reading = setTimeout(() => this.#readOut(state), READ_AFTER);
+      this.#reading = setTimeout(() => {
+        this.#read = state;
+        const [word, meaning] = CONNECTION[state];
+        writeText(this.#news, state === "live" ? "Live again" : meaning || word);
+      }, READ_AFTER);
   }
 
   /** @param {ConnectionState} state */
@@ -65,13 +69,6 @@ class RunStatus extends HTMLElement {
     write(this.#connection, "title", meaning);
     // For the dot: it turns with the word.
     this.dataset["shown"] = state;
-  }
-
-  /** @param {ConnectionState} state */
-  #readOut(state) {
-    this.#read = state;
-    const [word, meaning] = CONNECTION[state];
-    writeText(this.#news, state === "live" ? "Live again" : meaning || word);
   }
 
   /** @param {ErrorBody | null} error */

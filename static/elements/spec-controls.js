@@ -1,25 +1,22 @@
 /** <spec-controls>: every key of the spec, the program first, then the scale of the init. The page data lists the
  * keys and their values; depth and width are steppers for `widths`. Keys that the program does not use are greyed.
- * The slider's ticks mark standard deviations of the weights of the selected layer (else the first): .01, 1/√n,
- * √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
+ * The slider's ticks mark standard deviations of the weights of the selected layer (else the first).
  * Call `configure(pageData)`; set `spec`, `picture`, `theory`, `selection`, `error`. Event, bubbling: `spec-change`
  * {change, moving}, `moving`: the slider is still held. */
 
 import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
-import { ScaleSlider, snapTicks, TICK_HELP } from "../core/lab/scale-slider.js";
-import { dice, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
+import { ScaleSlider, snapTicks } from "../core/lab/scale-slider.js";
+import { dice, fieldOf, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
 /** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at
  * scale 1 */
 
-/** @type {Record<string, string>} */
-const LABELS = { program: "Program", rung: "Rung", constant: "Constant", init: "Scheme", scale: "Scale",
-  widths: "Widths", activation: "Activation", style: "Style", seed: "Seed",
-  last_activation: "Activation after the last layer", bias: "Biases", bias_std: "Std of biases", loss: "Loss",
-  batch: "Batch", dtype: "Dtype", device: "Device" };
+/** Labels that are not the key itself. @type {Record<string, string>} */
+const LABELS = { init: "Scheme", last_activation: "Activation after the last layer", bias: "Biases",
+  bias_std: "Std of biases" };
 
 const PROGRAM = ["program", "rung", "constant"];
 const FIRST = ["init", "scale"];
@@ -48,7 +45,6 @@ class SpecControls extends HTMLElement {
   #fields = /** @type {Map<string, SpecField>} */ (new Map());
   #steppers = /** @type {Stepper[]} */ ([]);
   #spec = /** @type {Spec} */ ({});
-  #range = { minimum: 1e-4, maximum: 1e4 };
   #slider = new ScaleSlider("Init scale", (scale, moving) => this.#change("scale", scale, moving));
   #drawn = html("span", { class: "drawn" });
   #where = html("span", { class: "where" });
@@ -73,8 +69,8 @@ class SpecControls extends HTMLElement {
       ![...PROGRAM, ...FIRST, ...SECOND, ...MORE].includes(name)
     );
     this.#programs = new Map(programs.map((program) => [program.name, program]));
-    /** @param {readonly string[]} names */
-    const fields = (names) => names.flatMap((name) => this.#field(byName.get(name), devices) ?? []);
+    const fields = (/** @type {readonly string[]} */ names) =>
+      names.flatMap((name) => byName.get(name) ?? []).map((key) => this.#field(key, devices));
     const program = html("div", { class: "group program" }, ...fields(PROGRAM));
     program.querySelector('[data-key="program"]')?.after(this.#program);
     const first = html("div", { class: "group first" }, ...fields(FIRST));
@@ -87,23 +83,21 @@ class SpecControls extends HTMLElement {
     this.replaceChildren(program, first, second, this.#more);
   }
 
-  /** @param {SpecKey | undefined} key @param {readonly string[]} devices @returns {HTMLElement | undefined} */
+  /** @param {SpecKey} key @param {readonly string[]} devices */
   #field(key, devices) {
-    if (key === undefined) return undefined;
     const { name } = key;
     const control = this.#control(key, devices);
-    control.id = `spec-${name}`;
-    control.title = key.doc;
-    const note = html("p", { class: "note", id: `spec-${name}-note` });
-    control.setAttribute("aria-describedby", note.id);
-    const label = html("label", { for: control.id, title: key.doc }, LABELS[name] ?? name);
-    const root = html("div", { class: `field ${key.kind}`, "data-key": name }, label, control);
-    if (name === "seed") root.append(dice((seed) => this.#change("seed", seed)));
-    if (name === "scale" && control instanceof HTMLInputElement) this.#wireScale(key, root, control);
-    root.append(note);
-    this.#fields.set(name, { key, root, control, note });
+    const { input, marks } = this.#slider;
+    const beside = name === "seed" ? [dice((seed) => this.#change("seed", seed))]
+      : name === "scale" ? [this.#drawn, input, marks, html("p", { class: "unit" }, this.#where, this.#measured)] : [];
+    const field = fieldOf(key, `spec-${name}`, LABELS[name] ?? name.charAt(0).toUpperCase() + name.slice(1), control, [
+      control,
+      ...beside,
+    ]);
+    if (name === "scale") this.#slider.configure(key, control);
+    this.#fields.set(name, field);
     control.addEventListener("change", () => this.#change(name, readControl(key, control)));
-    return root;
+    return field.root;
   }
 
   /** @param {SpecKey} key @param {readonly string[]} devices @returns {SpecControl} */
@@ -140,20 +134,17 @@ class SpecControls extends HTMLElement {
     let widths = /** @type {number[] | null} */ (null);
     const typed = html("input", { type: "text", inputmode: "numeric", autocomplete: "off", id: `spec-${name}`,
       title: help });
-    /** @param {number} value */
-    const to = (value) => {
+    const to = (/** @type {number} */ value) => {
       if (widths !== null && Number.isSafeInteger(value) && value >= 1)
         this.#change("widths", widthsText(apply(widths, value)));
       else show(widths);
     };
-    /** @param {1 | -1} by */
-    const go = (by) => {
+    const go = (/** @type {1 | -1} */ by) => {
       const now = widths === null ? null : read(widths);
       if (now !== null) to(Math.max(1, step(now.value, by)));
     };
-    const button = (/** @type {string} */ sign, /** @type {1 | -1} */ by, /** @type {string} */ title) => {
-      return buttonOf({ class: "icon-button step", title, "aria-label": title, tabindex: "-1" }, () => go(by), sign);
-    };
+    const button = (/** @type {string} */ sign, /** @type {1 | -1} */ by, /** @type {string} */ title) =>
+      buttonOf({ class: "icon-button step", title, "aria-label": title, tabindex: "-1" }, () => go(by), sign);
     const [less, more] = [button("−", -1, `Less ${name}`), button("+", 1, `More ${name}`)];
     typed.addEventListener("change", () => to(Number(typed.value.trim() || NaN)));
     typed.addEventListener("keydown", (event) => {
@@ -161,8 +152,7 @@ class SpecControls extends HTMLElement {
       event.preventDefault();
       go(event.key === "ArrowUp" ? 1 : -1);
     });
-    /** @param {number[] | null} next */
-    const show = (next) => {
+    const show = (/** @type {number[] | null} */ next) => {
       widths = next;
       const now = next === null ? null : read(next);
       const text = now === null || now.isMixed ? "" : String(now.value);
@@ -174,17 +164,6 @@ class SpecControls extends HTMLElement {
     const root = html("div", { class: "stepper" }, html("label", { for: typed.id, title: help }, label),
       html("span", {}, less, typed, more));
     return { root, show };
-  }
-
-  /** @param {SpecKey} key @param {HTMLElement} root @param {HTMLInputElement} typed */
-  #wireScale(key, root, typed) {
-    const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
-    this.#range = { minimum, maximum };
-    this.#slider.reach(minimum, maximum);
-    this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
-    typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
-    root.append(this.#drawn, this.#slider.input, this.#slider.marks,
-      html("p", { class: "unit" }, this.#where, this.#measured));
   }
 
   /** @param {string} name @param {string | number | boolean} value @param {boolean} [moving] */
@@ -250,7 +229,6 @@ class SpecControls extends HTMLElement {
     if (isHidden(picture, row) !== this.#isSecret) {
       this.#isSecret = isHidden(picture, row);
       this.#drawTicks();
-      this.#writeDrawn();
     }
     writeText(this.#sigma, row === undefined ? "" : `σ ${figureAt(picture, picture.floats.std, row)}`);
     this.#measured.hidden = row === undefined;
@@ -298,7 +276,6 @@ class SpecControls extends HTMLElement {
       this.#unit = null;
       this.#where.textContent = "";
       this.#drawTicks();
-      this.#writeDrawn();
     }
     if (picture === null || layer === undefined || n === undefined) return;
     const told = netOf(picture.spec ?? {}) === this.#units.net ? this.#units.stds[layer.index - 1] : undefined;
@@ -313,7 +290,6 @@ class SpecControls extends HTMLElement {
     this.#measured.title = `std of ${weight} as drawn, over all its elements`;
     this.#drawn.title = `std that ${weight}, the weights of layer ${layer.index}, are drawn with`;
     this.#drawTicks();
-    this.#writeDrawn();
   }
 
   #writeDrawn() {
@@ -329,7 +305,7 @@ class SpecControls extends HTMLElement {
 
   #drawTicks() {
     const { unit, n, weight } = this.#unit ?? { unit: NaN, n: 0, weight: "" };
-    const { minimum, maximum } = this.#range;
+    const { minimum, maximum } = this.#slider.range;
     // The position of the ticks would reveal the std.
     const ticks = this.#unit === null || this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
     this.#slider.ticks = ticks.map(({ formula, std, scale, ...tick }) => {
@@ -338,6 +314,7 @@ class SpecControls extends HTMLElement {
       }`;
       return { ...tick, scale, says };
     });
+    this.#writeDrawn();
   }
 
   /** @param {ErrorBody | null} error shown at the control at fault */

@@ -4,7 +4,7 @@
  * `layers-options-change` {axis}. */
 
 import { oncePerFrame } from "../core/activity.js";
-import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
+import { buttonOf, emit, headings, html, write, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
@@ -21,23 +21,16 @@ class TensorOverSteps extends HTMLElement {
   #told = "";
 
   #title = html("h2");
-  #log = html("button", { type: "button", class: "toggle small", title: "A logarithmic axis to both sides of zero" },
-    "log");
+  #log = buttonOf({ class: "toggle small", title: "A logarithmic axis to both sides of zero" },
+    () => emit(this, "layers-options-change", { axis: this.#log.ariaPressed === "true" ? "linear" : "log" }), "log");
   #canvas = html("canvas", { role: "img" });
   #note = html("p", { class: "note" });
   #rows = html("tbody");
   #figures = html("details", { class: "figures" }, html("summary", {}, "Figures"),
-    html("table", {},
-      html("thead", {},
-        html("tr", {},
-          ...["step", "mean", "std", "min", "max", "NaN, Inf"].map((name) => html("th", { scope: "col" }, name)))),
-      this.#rows));
+    html("table", {}, html("thead", {}, headings(["step", "mean", "std", "min", "max", "NaN, Inf"])), this.#rows));
 
   connectedCallback() {
-    if (this.childElementCount > 0) return;
     this.append(html("header", {}, this.#title, this.#log), this.#canvas, this.#note, this.#figures);
-    this.#log.addEventListener("click",
-      () => emit(this, "layers-options-change", { axis: this.#log.ariaPressed === "true" ? "linear" : "log" }));
     this.#canvas.addEventListener("click", ({ offsetY }) => {
       const index = this.#plan === null ? -1 : this.#plan.stepAt(offsetY);
       if (index >= 0) emit(this, "dump-step", { index });
@@ -97,10 +90,10 @@ class TensorOverSteps extends HTMLElement {
     write(this.#canvas, "aria-label",
       `Histograms of ${name} at ${labels.length} steps: ${ends}. The figures are in the table beneath.`);
     const notes = [
-      ...(waiting > 0 ? [`${count(waiting)} of ${count(labels.length)} steps are still to be read`] : []),
-      ...(missing > 0 ? [`${count(missing)} ${missing === 1 ? "step has" : "steps have"} no such tensor`] : []),
-      ...(histograms === null && waiting === 0 ? ["no finite value"] : []),
-    ];
+      waiting > 0 ? `${count(waiting)} of ${count(labels.length)} steps are still to be read` : "",
+      missing > 0 ? `${count(missing)} ${missing === 1 ? "step has" : "steps have"} no such tensor` : "",
+      histograms === null && waiting === 0 ? "no finite value" : "",
+    ].filter(Boolean);
     this.#note.hidden = notes.length === 0;
     writeText(this.#note, notes.join(" · "));
   }
@@ -113,31 +106,21 @@ class TensorOverSteps extends HTMLElement {
     const key = labels.join("\n");
     if (key !== this.#told) {
       this.#told = key;
-      this.#rows.replaceChildren(...labels.map((label, order) => this.#row(label, order)));
+      this.#rows.replaceChildren(...labels.map((label, index) => {
+        const go = buttonOf({ class: "link" }, () => emit(this, "dump-step", { index }), label);
+        return html("tr", {}, html("th", { scope: "row" }, go), ...Array.from({ length: 5 }, () => html("td")));
+      }));
     }
     steps.rows.forEach((row, order) => {
       const line = this.#rows.rows[order];
-      if (line === undefined) return;
-      const bad = row === null ? ""
-        : [...(row.nan > 0 ? [`${count(row.nan)} NaN`] : []), ...(row.inf > 0 ? [`${count(row.inf)} Inf`] : [])].join(
-          ", ",
-        );
-      const texts = row === null ? ["–", "–", "–", "–", ""]
-        : [significant(row.mean), significant(row.std), significant(row.min), significant(row.max), bad || "0"];
-      texts.forEach((text, at) => {
-        const cell = line.cells[at + 1];
-        if (cell !== undefined) writeText(cell, text);
-      });
+      const { mean, std, min, max, nan = 0, inf = 0 } = row ?? {};
+      const bad = [nan > 0 ? `${count(nan)} NaN` : "", inf > 0 ? `${count(inf)} Inf` : ""].filter(Boolean).join(", ");
+      const texts = [...[mean, std, min, max].map(significant), row === null ? "" : bad || "0"];
+      texts.forEach((text, at) => writeText(line.cells[at + 1], text));
       line.classList.toggle("bad", bad !== "");
       if (order === index) line.setAttribute("aria-current", "step");
       else line.removeAttribute("aria-current");
     });
-  }
-
-  /** @param {string} label @param {number} order @returns {HTMLTableRowElement} */
-  #row(label, order) {
-    const go = buttonOf({ class: "link" }, () => emit(this, "dump-step", { index: order }), label);
-    return html("tr", {}, html("th", { scope: "row" }, go), ...Array.from({ length: 5 }, () => html("td")));
   }
 }
 

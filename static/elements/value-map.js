@@ -3,11 +3,11 @@
  * Call `show(picture, graph, tensor)`; set `isOpen` while visible. No events. */
 
 import { cancel, later } from "../core/activity.js";
-import { ApiError, getJson } from "../core/api.js";
+import { ApiError, apiPath, getJson } from "../core/api.js";
 import { buttonOf, html, writeText } from "../core/dom.js";
 import { isHidden, significant } from "../core/format.js";
 import { aroundZero, isDarkScheme, onSchemeChange, readPalette } from "../core/colours.js";
-import { cellsOf, MAX_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
+import { cellsOf, MAX_VALUES, windowAt } from "../core/inspector/value-window.js";
 
 /** While a slider moves, intermediate runs are not asked for. */
 const SETTLE_MS = 200;
@@ -37,7 +37,6 @@ class ValueMap extends HTMLElement {
     html("div", { class: "scroll" }, html("table", {}, this.#body)));
 
   connectedCallback() {
-    if (this.childElementCount > 0) return;
     this.append(this.#pager, this.#canvas, this.#readout, this.#legend, this.#message, this.#twin);
     this.#canvas.addEventListener("pointermove", (event) => this.#point(event));
     this.#canvas.addEventListener("pointerleave", () => this.#move(-1));
@@ -90,7 +89,11 @@ class ValueMap extends HTMLElement {
       return this.#refuse("Several tensors share its name: its values cannot be asked for.");
     const part = windowAt(tensor.shape, this.#at.row, this.#at.column);
     if (part === null) return this.#refuse("Each row of it holds more values than can be shown.");
-    const path = valuesPath(spec, tensor.name, part);
+    const query = new URLSearchParams(Object.entries(spec).map(([key, value]) => [key, String(value)]));
+    query.set("name", tensor.name);
+    query.set("rows", part.rows.join(":"));
+    query.set("cols", part.cols.join(":"));
+    const path = apiPath("tensor.json", query.toString());
     if (path === this.#asked) return;
     this.#drop();
     this.#asked = path;
@@ -145,12 +148,11 @@ class ValueMap extends HTMLElement {
     const pages = (word, [from, to], size, go) => {
       if (from === 0 && to >= size) return [];
       /** @param {string} text @param {string} label @param {number} next @param {boolean} isOff */
-      const button = (text, label, next, isOff) => {
-        return buttonOf({ class: "icon-button", "aria-label": label, disabled: isOff }, () => {
+      const button = (text, label, next, isOff) =>
+        buttonOf({ class: "icon-button", "aria-label": label, disabled: isOff }, () => {
           go(next);
           this.#ask(0);
         }, text);
-      };
       const step = to - from;
       return [
         html("span", {}, button("‹", `${word} before`, Math.max(0, from - step), from === 0),
@@ -222,7 +224,10 @@ class ValueMap extends HTMLElement {
       `Values of ${name}, ${cells.rows} by ${cells.columns}, up to ${significant(most)} away from 0${
         bad > 0 ? `, ${bad} of them not finite` : ""
       }. Arrow keys read them.`);
-    this.#read();
+    const isAt = this.#cursor >= 0 && this.#cursor < cells.values.length;
+    writeText(this.#readout,
+      isAt ? `${cells.index(this.#cursor)} = ${valueText(cells.values[this.#cursor])}`
+        : `${cells.rows} × ${cells.columns} values`);
   }
 
   /** @param {PointerEvent} event */
@@ -252,14 +257,6 @@ class ValueMap extends HTMLElement {
     if (cell === this.#cursor) return;
     this.#cursor = cell;
     this.#draw();
-  }
-
-  #read() {
-    const cells = this.#cells;
-    const isAt = cells !== null && this.#cursor >= 0 && this.#cursor < cells.values.length;
-    writeText(this.#readout,
-      isAt ? `${cells.index(this.#cursor)} = ${valueText(cells.values[this.#cursor])}`
-        : `${cells?.rows} × ${cells?.columns} values`);
   }
 
   #fillTable() {

@@ -1,14 +1,13 @@
 /** <what-if-controls>: changes to a copy of the user's model before it runs: a group of its modules, a factor for
  * the group's weights, a scheme to draw them anew, and its seed.
- * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`:
- * the group of the selection, null for none. Event, bubbling: `spec-change` {change, moving}, `moving`: the slider
- * is still held. */
+ * Call `configure(pageData)`, `offer(groups, tied)`; set `spec`, `picture`, `error`, and `here`: the group of the
+ * selection, or null. Event, bubbling: `spec-change` {change, moving}, `moving`: the slider is still held. */
 
-import { emit, html, write, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
 import { count, setting, significant, valueAt } from "../core/format.js";
 import { PathBox } from "../core/lab/path-box.js";
-import { ScaleSlider, TICK_HELP } from "../core/lab/scale-slider.js";
-import { dice, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
+import { ScaleSlider } from "../core/lab/scale-slider.js";
+import { dice, fieldOf, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
 import { weightsIn } from "../core/lab/weights.js";
 import { decadeLabel } from "../core/scales.js";
 
@@ -32,9 +31,9 @@ class WhatIfControls extends HTMLElement {
 
   #groupBox = new PathBox({ id: "what-if-group", label: "Group", all: ALL }, (group) => this.#change({ group }));
   #slider = new ScaleSlider("Scale of the weights", (scale, moving) => this.#change({ scale }, moving));
-  #reset = html("button", { type: "button", class: "button reset",
-    title: "The model as it is: every weight ×1, nothing drawn anew" }, "Reset");
-  #take = html("button", { type: "button", class: "link take" });
+  #reset = buttonOf({ class: "button reset", title: "The model as it is: every weight ×1, nothing drawn anew" },
+    () => this.#change(this.#defaults), "Reset");
+  #take = buttonOf({ class: "link take" }, () => this.#here !== null && this.#change({ group: this.#here }));
   #count = html("span", { class: "count" });
   #sigma = html("span", { class: "sigma", title: "std of their values as they run, smallest and largest" });
 
@@ -53,17 +52,16 @@ class WhatIfControls extends HTMLElement {
       this.#field(key("init"), "Draw", init, init),
       this.#field(key("seed"), "Seed", seed, seed, dice((value) => this.#change({ seed: value }))));
     this.replaceChildren(first, second);
-    this.#reset.addEventListener("click", () => this.#change(this.#defaults));
-    this.#take.addEventListener("click", () => this.#here !== null && this.#change({ group: this.#here }));
     this.offer(model?.groups ?? [], model?.tied ?? {});
     this.here = null;
   }
 
   /** @param {SpecKey} key */
   #scaleField(key) {
-    const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
-    this.#slider.reach(minimum, maximum);
-    this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
+    const typed = textInput(key.kind);
+    const field = this.#field(key, "Scale", typed, typed, this.#slider.input, this.#slider.marks,
+      html("p", { class: "unit" }, this.#count, this.#sigma));
+    this.#slider.configure(key, typed);
     this.#slider.ticks = SNAPS.map((exponent) => ({
       label: exponent === 0 ? "×1" : decadeLabel(exponent).replace("0.", "."),
       scale: Number(`1e${exponent}`),
@@ -71,27 +69,18 @@ class WhatIfControls extends HTMLElement {
       anchor: /** @type {const} */ ("middle"),
       rank: Math.abs(exponent),
     }));
-    const typed = textInput(key.kind);
-    const field = this.#field(key, "Scale", typed, typed, this.#slider.input, this.#slider.marks,
-      html("p", { class: "unit" }, this.#count, this.#sigma));
-    typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
     return field;
   }
 
   /** @param {SpecKey} key @param {string} label @param {SpecControl} control
    * @param {HTMLElement[]} parts including the control @returns {HTMLElement} */
   #field(key, label, control, ...parts) {
-    const { name, doc } = key;
-    control.id ||= `what-if-${name}`;
-    control.title = doc;
-    const note = html("p", { class: "note", id: `${control.id}-note` });
-    control.setAttribute("aria-describedby", note.id);
-    const root = html("div", { class: `field ${key.kind}`, "data-key": name },
-      html("label", { for: control.id, title: doc }, label), ...parts, note);
-    this.#fields.set(name, { key, root, control, note });
+    const { name } = key;
+    const field = fieldOf(key, `what-if-${name}`, label, control, parts);
+    this.#fields.set(name, field);
     // The box of paths reports changes itself.
     if (name !== "group") control.addEventListener("change", () => this.#change({ [name]: readControl(key, control) }));
-    return root;
+    return field.root;
   }
 
   /** @param {Spec} change @param {boolean} [moving] */

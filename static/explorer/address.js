@@ -1,20 +1,38 @@
 /** The address: it takes a spec once the server has accepted it, so that a reload never fails. */
 
-import { address, AddressBar, parseView, viewFragment, viewPushes } from "../core/url-state.js";
+import { cancel, later } from "../core/activity.js";
+import { address, parseView, UNPUSHED, viewFragment } from "../core/url-state.js";
 
 /** The picture is on the screen by then. */
 const AFTER_PICTURE_MS = 60;
+/** Browsers refuse more than a few changes a second. */
+const EVERY_MS = 250;
 
 /** @param {Signal<View>} view @param {string} accepted query of the spec */
 export function connectAddress(view, accepted) {
-  const bar = new AddressBar();
+  let shown = location.pathname + location.search + location.hash;
+  let writtenAt = 0;
+  let timer = 0;
 
-  /** @param {Partial<View>} change @returns {boolean} whether the view changes */
-  function take(change) {
-    const next = { ...view.value, ...change };
-    if (viewFragment(next) === viewFragment(view.value)) return false;
-    view.value = next;
-    return true;
+  /** @param {string} next @param {boolean} push whether it makes a history entry, which is done at once
+   * @param {number} delay ms that it may wait: it takes the browser a millisecond or two */
+  function writeAddress(next, push, delay) {
+    cancel(timer);
+    const wait = Math.max(delay, writtenAt + EVERY_MS - performance.now());
+    if (wait > 0 && !push) {
+      timer = later(() => writeAddress(next, false, 0), wait);
+      return;
+    }
+    if (next === shown) return;
+    shown = next;
+    writtenAt = performance.now();
+    try {
+      if (push) history.pushState(null, "", next);
+      else history.replaceState(null, "", next);
+    } catch (problem) {
+      // In a frame that holds the page itself, as a notebook shows it, there is no address to write.
+      if (!(problem instanceof DOMException && problem.name === "SecurityError")) throw problem;
+    }
   }
 
   return {
@@ -24,8 +42,8 @@ export function connectAddress(view, accepted) {
     pushes: false,
 
     /** @param {boolean} push @param {number} [delay] ms */
-    write(push, delay) {
-      bar.write(address(this.query, viewFragment(view.value)), push, delay);
+    write(push, delay = 0) {
+      writeAddress(address(this.query, viewFragment(view.value)), push, delay);
     },
 
     /** @param {string} query of the picture's spec */
@@ -37,20 +55,19 @@ export function connectAddress(view, accepted) {
 
     /** The browser went to another entry of its history. @param {string} query of that entry */
     moved(query) {
-      bar.moved();
+      shown = location.pathname + location.search + location.hash;
+      cancel(timer);
       this.pushes = false;
       this.query = query;
       view.value = parseView(location.hash);
     },
 
-    /** @param {Partial<View>} change */
-    setView(change) {
-      if (take(change)) this.write(viewPushes(change));
-    },
-
-    /** For changes that the user did not ask for: no history entry. @param {Partial<View>} change */
-    replaceView(change) {
-      if (take(change)) this.write(false);
+    /** @param {Partial<View>} change @param {boolean} [push] false for what the user did not ask for */
+    setView(change, push = Object.keys(change).some((name) => !UNPUSHED.includes(name))) {
+      const next = { ...view.value, ...change };
+      if (viewFragment(next) === viewFragment(view.value)) return;
+      view.value = next;
+      this.write(push);
     },
   };
 }

@@ -15,17 +15,12 @@ export function connectAnnouncer(picture, announcer, now) {
     clearTimeout(timer);
     timer = setTimeout(() => {
       const { picture: shown, selection } = now();
-      if (shown !== null) announcer.textContent = textOf(shown, selection);
+      if (shown === null) return;
+      const focus = selection === "" ? shown.topology.layers[0]?.activation : selection;
+      const tensor = shown.topology.tensors.find(({ id }) => id === focus);
+      const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`,
+        tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
+      announcer.textContent = parts.filter((part) => part !== "").join(". ");
     }, REST_MS);
   });
-}
-
-/** @param {Picture} shown @param {string} selection */
-function textOf(shown, selection) {
-  const { layers, tensors } = shown.topology;
-  const focus = selection === "" ? layers[0]?.activation : selection;
-  const tensor = tensors.find(({ id }) => id === focus);
-  const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`,
-    tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
-  return parts.filter((part) => part !== "").join(". ");
 }

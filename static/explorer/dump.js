@@ -18,10 +18,7 @@ const DRAW_EVERY = 250;
  * @property {(change: Partial<View>) => void} setView
  * @property {(type: string, listener: (detail: any) => void) => void} on */
 
-/** @param {Page} page
- * @returns {{take: (index: number) => Promise<OpenedDump>, inspect: (graph: Graph | null, tensor: string) => void,
- * tell: (problem: string) => void}} take: an open dump, to compare to · inspect: the selected tensor, by its id ·
- * tell: a problem that is not of one dump */
+/** @param {Page} page */
 export function connectDumps({ page, opened, elements, view, setView, on }) {
   let shelf = /** @type {DumpShelf | null} */ (null);
   let series = /** @type {Series | null} */ (null);
@@ -42,8 +39,12 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   view.subscribe(({ dump, a, axis }) => {
     elements["scrubber"].pinned = pinnedOf(a);
     elements["series"].axis = axis;
-    if (shelf !== null && placeOf(dump) !== wanted) goTo(placeOf(dump));
     drawSeries();
+    if (shelf === null || placeOf(dump) === wanted) return;
+    wanted = placeOf(dump);
+    elements["scrubber"].index = wanted;
+    elements["scrubber"].problem = "";
+    if (!isLoading) void during(load());
   });
   opened.subscribe((value) => {
     const isDump = value !== null || page.dump !== null;
@@ -122,14 +123,6 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
 
   // From one step to another
 
-  /** @param {number} index */
-  function goTo(index) {
-    wanted = index;
-    elements["scrubber"].index = index;
-    elements["scrubber"].problem = "";
-    if (!isLoading) void during(load());
-  }
-
   /** Shows the last wanted dump; dumps passed over meanwhile are not read. */
   async function load() {
     isLoading = true;
@@ -194,8 +187,10 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   }
 
   return {
+    /** An open dump, to compare to. @param {number} index @returns {Promise<OpenedDump>} */
     async take(index) {
-      if (shelf === null && page.dump !== null) await untilOpen(opened);
+      if (shelf === null && page.dump !== null)
+        await new Promise((resolve) => opened.subscribe((value) => value !== null && resolve(value)));
       if (shelf === null || shelf.sources[index] === undefined)
         throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
       try {
@@ -205,10 +200,11 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
         throw new ApiError({ code: "invalid_dump", message: `${shelf.sources[index]?.name}: ${problem.message}` }, 422);
       }
     },
-    inspect(graph, tensor) {
+    inspect(/** @type {Graph | null} */ graph, /** @type {string} id */ tensor) {
       inspected = { graph, tensor };
       drawSeries();
     },
+    /** A problem that is not of one dump. @param {string} problem */
     tell(problem) {
       elements["scrubber"].problem = problem;
     },
@@ -219,15 +215,6 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
 export function pinnedOf(a) {
   const [, index] = /^dump:(\d{1,6})$/.exec(a) ?? [];
   return index === undefined ? -1 : Number(index);
-}
-
-/** @param {Signal<ShownDump | null>} opened @returns {Promise<void>} */
-function untilOpen(opened) {
-  return new Promise((resolve) => {
-    opened.subscribe((value) => {
-      if (value !== null) resolve();
-    });
-  });
 }
 
 /** @param {unknown} problem @returns {{message: string, where?: string}} */

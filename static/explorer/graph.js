@@ -1,7 +1,7 @@
-/** The graph's part of the page: expansion, search, colours, lighting and steps. Events of the elements change the
- * view; the view updates the elements. */
+/** The graph's part of the page: expansion, search, colours, lighting and steps. */
 
 import { cancel, later } from "../core/activity.js";
+import { isDarkScheme, onSchemeChange } from "../core/colours.js";
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
 import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../core/graph/graph.js";
 import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/lab/overlay.js";
@@ -22,11 +22,7 @@ const SEARCH_AGAIN_MS = 300;
 /** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: the
  * one in view, from 1; note: why there may be more */
 
-/** @param {Page} page
- * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void,
- * compare: (reference: ComparisonReference | null) => void, boxOf: (tensor: string) => string, drawnWith: () =>
- * Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture shown · boxOf: a tensor's id in
- * addresses · light: lights items until the selection changes */
+/** @param {Page} page */
 export function connectGraph({ elements, view, setView, on, follow, replaceView }) {
   const graph = signal(/** @type {Graph | null} */ (null));
   let picture = /** @type {Picture | null} */ (null);
@@ -41,7 +37,6 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   let key = "";
   let searchedAs = "";
   let searching = 0;
-  const dark = matchMedia("(prefers-color-scheme: dark)");
 
   /** @param {Picture} next */
   function show(next) {
@@ -96,14 +91,14 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const { colour, thickness, span } = view.value;
     const isWanted = colour !== "" || thickness !== "";
     if (!isWanted && paints === null) return;
-    const scheme = dark.matches ? "dark" : "light";
+    const scheme = isDarkScheme() ? "dark" : "light";
     paints = !isWanted || picture === null || graph.value === null ? null
       : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range: spanOf(span),
         scheme });
     elements["graph"].paintwork = paints;
   }
 
-  dark.addEventListener("change", paint);
+  onSchemeChange(paint);
 
   // Searching
 
@@ -125,15 +120,6 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     }
     elements["toolbar"].found = found;
     light();
-  }
-
-  /** @param {number} by */
-  function goToFound(by) {
-    if (found === null || found.ids.length === 0) return;
-    const count = found.ids.length;
-    found.at = found.at === 0 && by < 0 ? count : ((found.at - 1 + by + count) % count) + 1;
-    elements["toolbar"].found = found;
-    goTo(found.ids[found.at - 1] ?? "");
   }
 
   /** Selects an item, opens its groups and brings it into view. @param {string} id */
@@ -207,7 +193,13 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     setView({ span: range === null ? "" : range.map((value) => Number(value.toPrecision(4))).join(":") });
   });
   on("search-change", ({ q }) => setView({ q }));
-  on("search-step", ({ by }) => goToFound(by));
+  on("search-step", ({ by }) => {
+    if (found === null || found.ids.length === 0) return;
+    const count = found.ids.length;
+    found.at = found.at === 0 && by < 0 ? count : ((found.at - 1 + by + count) % count) + 1;
+    elements["toolbar"].found = found;
+    goTo(found.ids[found.at - 1] ?? "");
+  });
   on("box-open", ({ id }) => goTo(id));
   on("reach-change",
     ({ direction, hops }) =>
@@ -222,18 +214,19 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   return {
     graph,
     show,
-    theory(next) {
+    theory(/** @type {Theory | null} */ next) {
       theory = next;
       elements["graph"].theory = next;
       if (view.value.colour === "health") paint();
     },
-    compare(next) {
+    compare(/** @type {ComparisonReference | null} */ next) {
       if (next?.picture === reference?.picture && next?.match === reference?.match) return;
       const isChoice = (next === null) !== (reference === null);
       reference = next;
       if (isChoice && graph.value !== null) offer(graph.value);
       if (view.value.colour === "difference") paint();
     },
+    /** A tensor's id in addresses. @param {string} tensor */
     boxOf(tensor) {
       const of = graph.value;
       const index = of?.tensorIndex.get(tensor);

@@ -1,6 +1,6 @@
 /** The header: menus, views, tabs, copying, and the list of keys. */
 
-import { getText, tracePath } from "../core/api.js";
+import { apiPath, getText } from "../core/api.js";
 import { address, viewFragment } from "../core/url-state.js";
 
 const COPIED_MS = 1500;
@@ -29,13 +29,17 @@ async function copyFrom(button, text) {
 export function connectHeader({ view, setView, query, needsToken }) {
   connectMenus();
   connectViews(view, setView);
-  connectHelp();
+  const help = /** @type {HTMLDialogElement | null} */ (document.querySelector("#help"));
+  document.querySelector("#help-button")?.addEventListener("click", () => help?.showModal());
+  addEventListener("keydown", (event) => {
+    if (event.key === "?" && !isTyping(event) && help?.open === false) help.showModal();
+  });
   /** @type {Record<string, () => string | Promise<string>>} */
   const copies = {
     // The browser's own address may lag behind.
     "#copy-link": () => new URL(address(query(), viewFragment(view.value)), location.href).href,
-    "#copy-pytorch": () => getText(tracePath("py", query())),
-    "#copy-curl": () => curl(new URL(tracePath("json", query()), location.href).href, needsToken),
+    "#copy-pytorch": () => getText(apiPath("trace.py", query())),
+    "#copy-curl": () => curl(new URL(apiPath("trace.json", query()), location.href).href, needsToken),
   };
   for (const [selector, text] of Object.entries(copies)) {
     const button = /** @type {HTMLButtonElement | null} */ (document.querySelector(selector));
@@ -66,8 +70,7 @@ function connectMenus() {
   }
 }
 
-/** Graph, Layers, Steps; on a narrow screen also the panels, as tabs. @param {Signal<View>} view
- * @param {(change: Partial<View>) => void} setView */
+/** The panels are tabs on a narrow screen. @param {Signal<View>} view @param {(change: Partial<View>) => void} setView */
 function connectViews(view, setView) {
   const buttons = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("button[data-show]:not([role])")]);
   const tabs = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[role="tab"]')]);
@@ -95,14 +98,6 @@ function connectViews(view, setView) {
       tab.setAttribute("tabindex", isShown ? "0" : "-1");
     }
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset["show"] === value.show));
-  });
-}
-
-function connectHelp() {
-  const help = /** @type {HTMLDialogElement | null} */ (document.querySelector("#help"));
-  document.querySelector("#help-button")?.addEventListener("click", () => help?.showModal());
-  addEventListener("keydown", (event) => {
-    if (event.key === "?" && !isTyping(event) && help?.open === false) help.showModal();
   });
 }
 

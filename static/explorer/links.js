@@ -1,6 +1,6 @@
 /** Links and buttons of the header that depend on the spec: models, traces and node data. */
 
-import { nodeDataPath, tracePath } from "../core/api.js";
+import { apiPath } from "../core/api.js";
 
 /** The only program with layers. */
 export const NET = "mlp";
@@ -20,8 +20,11 @@ export function connectLinks(spec, view, queryOf, choose) {
     button.addEventListener("click", () => choose(button.getAttribute("data-widths") ?? ""));
 
   /** One statistic per file: the colouring of the boxes, if Model Explorer knows it. */
-  const writeNodeData = () =>
-    nodeData?.setAttribute("href", nodeDataPath(NODE_DATA[view.value.colour] ?? "std", queryOf(spec.value)));
+  const writeNodeData = () => {
+    const query = queryOf(spec.value);
+    const statistic = `statistic=${NODE_DATA[view.value.colour] ?? "std"}`;
+    nodeData?.setAttribute("href", apiPath("node-data.json", `${statistic}${query && `&${query}`}`));
+  };
 
   spec.subscribe((value) => {
     for (const button of modelButtons) {
@@ -30,7 +33,7 @@ export function connectLinks(spec, view, queryOf, choose) {
     }
     writeNodeData();
     for (const link of traceLinks)
-      link.setAttribute("href", tracePath(link.getAttribute("data-trace") ?? "json", queryOf(value)));
+      link.setAttribute("href", apiPath(`trace.${link.getAttribute("data-trace")}`, queryOf(value)));
   });
   view.subscribe(writeNodeData);
 }

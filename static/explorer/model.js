@@ -1,5 +1,4 @@
-/** A user's own model instead of a spec. The controls set a what-if; the view survives new code and new graphs; a
- * failure of the code shows above the last picture. */
+/** A user's own model: the controls set a what-if; the view survives new code; a failure shows above the picture. */
 
 import { buttonOf, html, writeText } from "../core/dom.js";
 import { toggledToShow } from "../core/graph/expansion.js";
@@ -13,13 +12,6 @@ import { groupAt } from "../core/lab/weights.js";
  * @property {() => void} again asks for the picture again */
 
 /** @typedef {ReturnType<typeof connectModel>} Own */
-
-/** @param {PageData} page @returns {SpecTable} the keys of the query string */
-export function specTable(page) {
-  if (page.model == null) return page;
-  const defaults = Object.fromEntries(page.keys.map(({ name, default: value }) => [name, value]));
-  return { keys: page.keys, programs: [{ name: "what-if", doc: "", defaults, page: null }] };
-}
 
 /** @param {Page} page */
 export function connectModel({ model, elements, view, replaceView, again }) {
@@ -60,7 +52,9 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       writeText(text, behind.message);
     } else if (graph !== null && failure !== null) {
       writeText(title, `The ${passOf(graph, op)} broke off.`);
-      writeText(text, op === undefined ? failure.message : `${placeOf(graph, op)}: ${failure.message}`);
+      const path = graph.topology.modules.find(({ id }) => id === op?.module)?.path ?? "";
+      const place = op === undefined ? "" : `${op.name}${path && ` in ${path}`}: `;
+      writeText(text, place + failure.message);
     }
   }
 
@@ -77,8 +71,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
   }
 
   return {
-    /** Called before another graph of the model is shown. @param {Graph} before @param {Graph} after
-     * @returns {Partial<View>} the change that keeps the view */
+    /** Called before another graph of the model is shown. @param {Graph} before @param {Graph} after */
     follow(before, after) {
       const hasFailed = after.topology.error != null;
       const { select, toggled, step, reach, show: shown, tab, zoom, at, across } = view.value;
@@ -155,10 +148,4 @@ function passOf({ topology }, op) {
   if (op !== undefined) return `${op.outputs.length > 0 ? "backward" : op.phase} pass`;
   // The loss ends the forward pass.
   return topology.tensors.some(({ role }) => role === "loss") ? "backward pass" : "forward pass";
-}
-
-/** @param {Graph} graph @param {Op} op @returns {string} matmul in layers.1 */
-function placeOf({ topology }, { name, module }) {
-  const path = topology.modules.find(({ id }) => id === module)?.path ?? "";
-  return path === "" ? name : `${name} in ${path}`;
 }

@@ -1,6 +1,6 @@
 /** Run A, the pinned one: an open dump, or a run that the server computes, asked again while the server is busy. */
 
-import { ApiError, getJson, profilePath } from "../core/api.js";
+import { ApiError, apiPath, getJson } from "../core/api.js";
 import { runOfDump } from "../core/lab/dump-run.js";
 import { pinnedOf } from "./dump.js";
 
@@ -27,7 +27,11 @@ export function connectPin(pinned, problem, take, release, specOf) {
     const query = a.replace(/^\?/, "");
     try {
       const dump = pinnedOf(a);
-      const run = dump >= 0 ? runOfDump(await take(dump)) : await runOf(query);
+      /** @type {ProfileDump | null} */
+      const profile = dump >= 0 ? null : await getJson(apiPath("profile.json", query));
+      // A user's own model answers no spec: the query is its what-if.
+      const run = profile === null ? runOfDump(await take(dump))
+        : { query, profile: { ...profile, spec: profile.spec ?? specOf(query) } };
       if (pinning !== a) return;
       problem.value = null;
       pinned.value = run;
@@ -45,14 +49,6 @@ export function connectPin(pinned, problem, take, release, specOf) {
         if (pinning === "") void pin(a, true);
       }, AGAIN_MS);
     }
-  }
-
-  /** @param {string} query @returns {Promise<PinnedRun>} */
-  async function runOf(query) {
-    /** @type {ProfileDump} */
-    const profile = await getJson(profilePath(query));
-    // A user's own model answers no spec: the query is its what-if.
-    return { query, profile: { ...profile, spec: profile.spec ?? specOf(query) } };
   }
 
   return (a) => pin(a);

@@ -1,7 +1,8 @@
 /** Saves the state on the screen: as a picture, as a dump, or as a file that opens without a server. */
 
+import { saveFile } from "../core/lab/csv.js";
 import { isDarkScheme } from "../core/colours.js";
-import { getJson, getText, tracePath } from "../core/api.js";
+import { apiPath, getJson, getText } from "../core/api.js";
 import { graphSvg } from "../core/takeaway/graph-svg.js";
 import { standaloneHtml } from "../core/takeaway/standalone.js";
 
@@ -10,8 +11,7 @@ const SCALE = 2;
 const MAX_SIDE = 16_384;
 const MAX_PIXELS = 2 ** 26;
 
-/** @param {string} svg with width and height @returns {Promise<Blob>} twice as large, if the canvas allows
- * @throws {Error} the browser cannot draw it */
+/** @param {string} svg with width and height @returns {Promise<Blob>} twice as large, if the canvas allows */
 async function graphPng(svg) {
   const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
   try {
@@ -45,20 +45,20 @@ const FAILED_MS = 4000;
 
 /** @param {PageData} page @param {() => OnScreen} now */
 export function connectTakeaway(page, now) {
-  offer("#save-svg", async () => save(new Blob([svgOf(now())], { type: "image/svg+xml" }), `${nameOf(now())}.svg`));
-  offer("#save-png", async () => save(await graphPng(svgOf(now())), `${nameOf(now())}.png`));
+  offer("#save-svg", async () => saveFile(`${nameOf(now())}.svg`, svgOf(now()), "image/svg+xml"));
+  offer("#save-png", async () => saveFile(`${nameOf(now())}.png`, await graphPng(svgOf(now())), "image/png"));
   offer("#save-html", async () => {
     const { fragment, query, opened, theory } = now();
     /** @type {[string, Dump]} */
     const [shell, dump] = await Promise.all([getText("/standalone.html"),
-      opened?.dump ?? getJson(tracePath("json", query))]);
+      opened?.dump ?? getJson(apiPath("trace.json", query))]);
     const text = standaloneHtml(shell, { ...withoutModel(page), view: fragment, dumps: [],
       dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
-    save(new Blob([text], { type: "text/html" }), `${nameOf(now())}.html`);
+    saveFile(`${nameOf(now())}.html`, text, "text/html");
   });
   offer("#save-dump", async () => {
     const { opened } = now();
-    if (opened !== null) save(new Blob([JSON.stringify(opened.dump)], { type: "application/json" }), opened.name);
+    if (opened !== null) saveFile(opened.name, JSON.stringify(opened.dump), "application/json");
   });
 }
 
@@ -81,15 +81,6 @@ function nameOf({ opened, picture, model }) {
   if (model !== "") return `chainrule-${model.replaceAll(/[^\w.-]+/g, "-")}`;
   const { program = "mlp", widths = "graph" } = picture?.spec ?? {};
   return `chainrule-${program === "mlp" ? "" : `${program}-`}${String(widths).replaceAll(",", "-")}`;
-}
-
-/** @param {Blob} blob @param {string} name */
-function save(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), FAILED_MS);
 }
 
 /** @param {string} selector of a button @param {() => Promise<void>} act */

@@ -1,42 +1,18 @@
-/**
- * The inspector's gradient check of a custom Function, at the arguments that this op's call of it was given: on demand,
- * for it takes two runs of the Function per element of them.
- */
+/** The inspector's gradient check of a custom Function, at the arguments that this op's call of it was given: on
+ * demand, for it takes two runs of the Function per element of them. */
 
-import { html, writeText } from "../dom.js";
+import { buttonOf, headings, html, writeText } from "../dom.js";
 import { count, significant } from "../format.js";
 
-/** @typedef {number | string | null} Cell a number as JSON carries it */
-/** @typedef {{output_index: number[], input_index: number[], analytic: Cell, numeric: Cell}} Worst */
-/** @typedef {{output: string, input: string, size: [number, number], passed: boolean, max_difference: Cell, outside:
- * number, worst: Worst | null}} Comparison */
-/**
- * @typedef {object} Check
- * @property {boolean} passed
- * @property {Cell} max_difference
- * @property {boolean} zero_for_zero
- * @property {boolean} takes_undefined
- * @property {boolean} forward_repeatable
- * @property {boolean} backward_repeatable
- * @property {Comparison[]} comparisons
- * @property {{passed: boolean, finds_fault: boolean, message: string}} torch
- * @property {{agrees: boolean, max_difference: Cell, holds: boolean}} [analytic] of another dtype: whether backward
- *   says what it says in float64
- */
-/**
- * @typedef {object} Report what the server says of a Function
- * @property {string} name
- * @property {string} file
- * @property {boolean} passed
- * @property {Record<string, Check | {error: string}>} checks by dtype
- * @property {{columns: [number, number], rows: [number, number]} | null} sampled checked, of how many
- */
+/** @typedef {GradientCheck & {analytic?: {agrees: boolean, max_difference: CellValue, holds: boolean}}} Check analytic:
+ * in another dtype than float64, whether backward says what it says in float64 */
+/** @typedef {{columns: [number, number], rows: [number, number]}} Sampled how many were checked, of how many */
+/** @typedef {{name: string, passed: boolean, checks: Record<string, Check | {error: string}>, sampled: Sampled | null}}
+ * Report what the server says of a Function; checks: by dtype */
 /** @typedef {(op: string) => Promise<Report>} Checker */
 
-/**
- * Further properties of a backward, and the message where one fails.
- * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]}
- */
+/** Further properties of a backward, and the message where one fails.
+ * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
 const ELSE = [
   ["zero_for_zero", "A gradient of 0 coming in does not give 0."],
   ["takes_undefined", "It does not take an output that the loss makes no use of."],
@@ -44,12 +20,8 @@ const ELSE = [
   ["backward_repeatable", "Its backward gives other values when it is run again."],
 ];
 
-/**
- * @param {Graph} graph
- * @param {number} op
- * @returns {boolean} whether it is an op of a custom Function, as far as a recording tells: its backward is one too, by
- *   its name or by its line
- */
+/** @param {Graph} graph @param {number} op @returns {boolean} whether it is an op of a custom Function, as far as a
+ * recording tells: its backward is one too, by its name or by its line */
 export function isOfFunction({ topology }, op) {
   const { module: id, source } = topology.ops[op] ?? {};
   const module = topology.modules.find((each) => each.id === id);
@@ -66,23 +38,23 @@ export function isOfFunction({ topology }, op) {
   return !hasBackward && last === type && source?.function.endsWith(`${type}.forward`) === true;
 }
 
-/** @param {Inspection} inspection @param {number} op @param {Checker} check @returns {HTMLElement} */
-export function gradientCheck({ graph }, op, check) {
+/** @param {Inspection} inspection @param {number} op @param {Checker} ask @returns {HTMLElement} */
+export function gradientCheck({ graph }, op, ask) {
   const id = graph.topology.ops[op]?.id ?? "";
-  const button = html("button", { type: "button", class: "toggle" }, "Check gradients");
   const answer = html("div", { class: "check-answer", role: "status" });
-  button.addEventListener("click", async () => {
+  const check = async () => {
     button.disabled = true;
     writeText(button, "Checking …");
     try {
-      answer.replaceChildren(...told(await check(id)));
+      answer.replaceChildren(...told(await ask(id)));
     } catch (error) {
       answer.replaceChildren(html("p", { class: "bad" }, error instanceof Error ? error.message : String(error)));
     } finally {
       button.disabled = false;
       writeText(button, "Check again");
     }
-  });
+  };
+  const button = buttonOf({ class: "toggle" }, () => void check(), "Check gradients");
   const hint = html("p", { class: "hint" },
     "Holds this Function's backward against differences of its forward, at the inputs of this call, in float64.");
   return html("section", { class: "gradcheck" }, html("h3", {}, "Gradient check ", button), hint, answer);
@@ -118,8 +90,7 @@ function ofDtype(dtype, check) {
       html("td", {}, `${size[0]} × ${size[1]}`), html("td", {}, figure(largest)),
       html("td", {}, passed ? "✓" : `✗ ${count(comparison.outside)}`));
   });
-  const head = html("tr", {},
-    ...["Jacobian", "size", "max |a−n|", "differ"].map((text) => html("th", { scope: "col" }, text)));
+  const head = headings(["Jacobian", "size", "max |a−n|", "differ"]);
   const table = html("table", {}, html("caption", {}, dtype), html("thead", {}, head), html("tbody", {}, ...rows));
   const worst = check.comparisons.flatMap((comparison) =>
     comparison.passed || comparison.worst === null ? [] : [worstText(comparison, comparison.worst)]
@@ -129,7 +100,7 @@ function ofDtype(dtype, check) {
   return [table, ...[...worst, ...others, ...torch].map((text) => html("p", { class: "bad" }, text))];
 }
 
-/** @param {Comparison} comparison @param {Worst} worst @returns {string} */
+/** @param {JacobianComparison} comparison @param {JacobianWorst} worst @returns {string} */
 function worstText({ output, input }, { output_index: row, input_index: column, analytic, numeric }) {
   const at = (/** @type {string} */ name, /** @type {number[]} */ index) =>
     index.length === 0 ? name : `${name}[${index.join(", ")}]`;
@@ -138,7 +109,7 @@ function worstText({ output, input }, { output_index: row, input_index: column, 
   } by differences.`;
 }
 
-/** @param {Cell} value @returns {string} */
+/** @param {CellValue} value @returns {string} */
 function figure(value) {
   return typeof value === "number" ? significant(value) : String(value ?? "–").replace("Infinity", "∞");
 }

@@ -1,22 +1,12 @@
 /** The inspector's figures of a tensor: what was measured, and beside it what theory expects. */
 
 import { bandText, expectedText, figuresOf, figureText, isWithin, MEASURES } from "../lab/diagnosis.js";
-import { emit, html, writeText } from "../dom.js";
+import { buttonOf, emit, headings, html, writeText } from "../dom.js";
 import { count, figureAt, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
 
-/**
- * @typedef {object} Comparison a figure beside its expectation, as written
- * @property {string} key
- * @property {string} label
- * @property {string} measured
- * @property {string} expected
- * @property {string} band "" for none
- * @property {boolean | null} isIn
- * @property {string} says rule, and who found it
- * @property {string} source in full
- */
+/** @typedef {ReturnType<typeof comparisons>[number]} Comparison a figure beside its expectation, as written */
 /** @typedef {{elements: HTMLElement[], fill: (now: Comparison, isPaired: boolean) => void}} ComparisonRow */
 
 /** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}}
@@ -29,10 +19,10 @@ const FIGURES = [
   ["min", (picture, row) => figureAt(picture, picture.floats.min, row)],
   ["max", (picture, row) => figureAt(picture, picture.floats.max, row)],
   ["L2 norm", (picture, row) => figureAt(picture, picture.floats.norm, row)],
-  ["zeros", (picture, row) => unlessHidden(picture, row, percent(valueAt(picture.floats.zero_fraction, row)))],
-  ["NaN", (picture, row) => unlessHidden(picture, row, count(picture.integers.nan[row]))],
-  ["+Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.posinf[row]))],
-  ["−Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.neginf[row]))],
+  ["zeros", ({ floats }, row) => percent(valueAt(floats.zero_fraction, row))],
+  ["NaN", ({ integers }, row) => count(integers.nan[row])],
+  ["+Inf", ({ integers }, row) => count(integers.posinf[row])],
+  ["−Inf", ({ integers }, row) => count(integers.neginf[row])],
   ["dead units", ({ floats }, row) => optional(valueAt(floats.dead_fraction, row))],
   ["saturated", ({ floats }, row) => optional(valueAt(floats.saturation, row))],
 ];
@@ -45,11 +35,6 @@ const FIGURE_HELP = {
   saturated: "in the flat ends of the activation",
 };
 
-/** @param {Picture} picture @param {number} row @param {string} text @returns {string} */
-function unlessHidden(picture, row, text) {
-  return isHidden(picture, row) ? "?" : text;
-}
-
 /** @param {Picture} picture @param {number} row @returns {boolean} whether its figures wait for a guess */
 function isHidden(picture, row) {
   return picture.hidden?.row === row;
@@ -60,11 +45,8 @@ function optional(fraction) {
   return fraction === null ? null : percent(fraction);
 }
 
-/**
- * Its histogram, or a veil over it while it waits for a guess.
- * @param {Inspection} inspection @param {number} row @param {string} colour @param {string} name
- * @returns {Node[]}
- */
+/** Its histogram, or a veil over it while it waits for a guess.
+ * @param {Inspection} inspection @param {number} row @param {string} colour @param {string} name @returns {Node[]} */
 export function histogram({ updates }, row, colour, name) {
   const chart = /** @type {HistogramChart} */ (document.createElement("histogram-chart"));
   const veil = html("p", { class: "veil" }, html("b", {}, "?"), "Its figures show once you have guessed.");
@@ -83,9 +65,10 @@ export function figures({ updates }, row) {
     const line = html("div", { "data-figure": name, title: FIGURE_HELP[name] ?? "" }, html("dt", {}, name), value);
     updates.push((picture) => {
       const text = read(picture, row);
+      const isSecret = isHidden(picture, row);
       line.hidden = text === null;
-      writeText(value, text ?? "");
-      line.classList.toggle("warning", /NaN|Inf/.test(name) && text !== "0" && text !== "?");
+      writeText(value, isSecret ? "?" : (text ?? ""));
+      line.classList.toggle("warning", /NaN|Inf/.test(name) && text !== "0" && !isSecret);
     });
     return line;
   });
@@ -94,27 +77,23 @@ export function figures({ updates }, row) {
 
 /** @param {Inspection} inspection @param {string} name @param {number} row @returns {HTMLElement} */
 export function guessFirst({ host, updates }, name, row) {
-  const button = html("button", { type: "button", class: "guess",
-    title: `Hide the figures of ${name} until you have said what its std is` }, "Guess first");
-  button.addEventListener("click", () => emit(host, "prediction-start", { figure: `${name}.std` }));
+  const title = `Hide the figures of ${name} until you have said what its std is`;
+  const button = buttonOf({ class: "guess", title }, () => emit(host, "prediction-start", { figure: `${name}.std` }),
+    "Guess first");
   updates.push((picture) => (button.disabled = isHidden(picture, row)));
   return button;
 }
 
-/**
- * Measured and expected figures of a tensor, and the health of its layer. Measured figures follow every picture, the
+/** Measured and expected figures of a tensor, and the health of its layer. Measured figures follow every picture, the
  * others wait for the theory of that picture.
- * @param {Inspection} inspection @param {Layer} layer
- * @param {string} tensor id
- */
+ * @param {Inspection} inspection @param {Layer} layer @param {string} tensor id */
 export function comparison({ expectations, rules }, layer, tensor) {
   const health = html("span", { class: "health" });
   const body = html("tbody");
   const band = html("p");
   const fold = html("details", { class: "band-rule" }, html("summary", {}, "What the band is"), band);
-  const columns = ["", "measured", "expected"].map((text) => html("th", { scope: "col" }, text));
-  const head = html("tr", {}, ...columns,
-    html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
+  const head = headings(["", "measured", "expected"]);
+  head.append(html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
   const none = html("p", { class: "hint" });
   const title = html("h3", {},
     isNumbered(layer.index, layer.name) ? `Layer ${layer.index}` : `Layer ${layer.index}: ${layer.name}`, health);
@@ -153,8 +132,7 @@ export function comparison({ expectations, rules }, layer, tensor) {
   return section;
 }
 
-/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] @returns {string} why theory says
- * nothing of a tensor */
+/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] why theory is silent */
 function silenceText(layer, tensor, reason) {
   if (isNumbered(layer.index, layer.name))
     return "Theory expects no figure of this tensor: its numbers leave the range of the dtype.";
@@ -163,12 +141,8 @@ function silenceText(layer, tensor, reason) {
   return `${reason ?? "There is no theory of this tensor"}.`;
 }
 
-/**
- * @param {Picture} picture @param {Theory} theory @param {Layer} layer
- * @param {string} tensor of that layer
- * @param {Rules | null} rules
- * @returns {Comparison[]}
- */
+/** @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {string} tensor of that layer
+ * @param {Rules | null} rules */
 function comparisons(picture, theory, layer, tensor, rules) {
   if (tensor === layer.weight) {
     if (theory.layers[layer.index - 1]?.weight_std == null) return [];

@@ -1,13 +1,13 @@
 /** The mathematics of a selection: what its ops compute, with names and with sizes, and how the gradient goes back. */
 
-import { html, writeText } from "../dom.js";
+import { buttonOf, html, writeText } from "../dom.js";
 import { figureAt, isHidden, significant } from "../format.js";
 import { memo } from "../memo.js";
 import { definitions, ruleTerm } from "../rules/formula.js";
 import { shortName } from "../rules/terms.js";
-import { checkRule, gradientText, operandsOf, ruleOf, writtenOut } from "../rules/gradient-rules.js";
+import { checkRule, gradientText, operandsOf, writtenOut } from "../rules/gradient-rules.js";
 import { numberText, scalarOf } from "../rules/rule-types.js";
-import { compositeRule, sizeText } from "./op-facts.js";
+import { compositeRule, ruleOfCall, sizeText } from "./op-facts.js";
 import { entriesOf, wiringOf } from "../graph/wiring.js";
 
 /** A box with more ops shows no formulas. */
@@ -21,12 +21,8 @@ const byId = memo((/** @type {Graph} */ { topology: { tensors, ops } }) => ({
   ops: new Map(ops.map((op) => [op.id, op])),
 }));
 
-/**
- * The formulas of some ops, once with the tensors' names, once with their sizes; scalars show their value.
- * @param {Inspection} inspection
- * @param {readonly Op[]} ops in order of execution
- * @returns {Node[]}
- */
+/** The formulas of some ops, once with the tensors' names, once with their sizes; scalars show their value.
+ * @param {Inspection} inspection @param {readonly Op[]} ops in order of execution @returns {Node[]} */
 export function formulas(inspection, ops) {
   if (ops.length > MAX_OPS) return [];
   const { tensors, ops: allOps } = byId(inspection.graph);
@@ -72,9 +68,8 @@ function numberOf(picture, tensor) {
   return bad ?? figureAt(picture, picture.floats.mean, row);
 }
 
-/** Which tensors of some ops have a line of their own: those that leave them, and those with a role.
- * @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps
- * @returns {(id: string) => boolean} */
+/** Which tensors of some ops have a line of their own: those that leave them, and those with a role. @param {readonly
+ * Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps @returns {(id: string) => boolean} */
 function keptBy(ops, tensors, allOps) {
   // Intermediates of their forward ops have no line either.
   const inside = new Set(ops.flatMap(({ id, twin }) => [id, twin]));
@@ -90,55 +85,30 @@ function keptBy(ops, tensors, allOps) {
   };
 }
 
-/**
- * A rule for one call: the tensors that stand for its letters.
- *
- * @typedef {object} Applied
- * @property {GradientRule} rule
- * @property {(string | undefined)[]} operands tensor ids, as far as they are known
- * @property {string | undefined} output
- * @property {Op} op whose attributes count
- */
-
-/**
- * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
+/** How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
  * the backward pass meets them.
- * @param {Inspection} inspection
- * @param {readonly number[]} ops forward or backward
- * @returns {Node[]}
- */
+ * @param {Inspection} inspection @param {readonly number[]} ops forward or backward @returns {Node[]} */
 export function gradientRules(inspection, ops) {
   const { twin, backward } = wiringOf(inspection.graph);
   const { topology, arrays } = inspection.graph;
-  const forward = [...new Set(ops.map((op) => arrays.opHalf[op] === 0 ? op : twin[op]))].filter((op) => op >= 0).sort((
-    a,
-    b,
-  ) => a - b);
-  const calls = forward.flatMap((op) => topology.ops[op] ?? []);
+  const known = new Set(ops.map((op) => arrays.opHalf[op] === 0 ? op : twin[op]));
+  const forward = [...known].filter((op) => op >= 0).sort((a, b) => a - b);
+  const calls = forward.map((op) => topology.ops[op]);
   const isByHand = forward.some((op) =>
     [...entriesOf(backward, op)].some((back) => !topology.ops[back]?.name.includes("Backward"))
   );
   if (calls.length > MAX_OPS) return [];
 
-  /** @type {Applied[]} */
-  const applied = [];
   const shapeOf = (/** @type {string} */ id) => byId(inspection.graph).tensors.get(id)?.shape ?? [];
   const whole = compositeRule(calls, isByHand, shapeOf);
-  if (whole !== null) applied.push(whole);
-  else {
-    for (const op of [...calls].reverse()) {
-      const rule = ruleOf(op.name, { attributes: op.attributes, operands: op.inputs.map(shapeOf),
-        output: shapeOf(op.outputs[0] ?? "") });
-      if (rule !== null) applied.push({ rule, operands: op.inputs, output: op.outputs[0], op });
-    }
-  }
+  const applied = whole === null ? calls.toReversed().flatMap((op) => ruleOfCall(op, shapeOf) ?? []) : [whole];
   const nodes = applied.slice(0, MAX_RULES).map((each) => ruleSection(inspection, each));
   if (applied.length > MAX_RULES)
     nodes.push(html("p", { class: "hint" }, `and the rules of ${applied.length - MAX_RULES} more ops`));
   return nodes;
 }
 
-/** @param {Inspection} inspection @param {Applied} applied @returns {HTMLElement} */
+/** @param {Inspection} inspection @param {AppliedRule} applied @returns {HTMLElement} */
 function ruleSection(inspection, { rule, operands, output, op }) {
   const { tensors } = byId(inspection.graph);
   const letters = operandsOf(rule, operands.length);
@@ -185,14 +155,13 @@ function ruleSection(inspection, { rule, operands, output, op }) {
   const general = (/** @type {string} */ text) => writtenOut(rule, text, {}, op.attributes, undefined, call);
   const steps = rule.derivation.map((step) => html("li", {}, general(step)));
   const checked = html("output", { class: "checked" });
-  const check = html("button", { type: "button", class: "link" }, "Check the general rule with finite differences");
-  check.addEventListener("click", () => {
+  const check = buttonOf({ class: "link" }, () => {
     const { error, elements } = checkRule(rule);
     writeText(checked,
       `${elements} elements of a small example of the general rule, not of this op's sizes and settings, each moved by ±10⁻⁵: the rule is off by at most ${
         significant(error)
       } of the largest gradient.`);
-  });
+  }, "Check the general rule with finite differences");
   return html("section", { class: "gradient-rule" }, html("h3", {}, "Gradient rule", html("small", {}, rule.title)),
     ...lines,
     html("details", {}, html("summary", {}, "Derivation"),

@@ -12,11 +12,8 @@ const ELEMENTWISE_COST =
   /** @type {Record<string, number>} */ ({ mse_loss: 3, cross_entropy: 4, batch_norm: 5, layer_norm: 5, softmax: 3 });
 const REDUCTIONS = new Set(["sum", "mean", "norm", ...Object.keys(ELEMENTWISE_COST)]);
 
-/**
- * How the FLOPs of an op come about: 2·200·100·50 = 2,000,000. The number alone where no product of its sizes gives it.
- * @param {Op} op @param {(id: string) => Tensor | undefined} tensor
- * @param {Op | null} twin of a backward op
- */
+/** How the FLOPs of an op come about: 2·200·100·50 = 2,000,000. The number alone where no product of its sizes gives
+ * it. @param {Op} op @param {(id: string) => Tensor | undefined} tensor @param {Op | null} twin of a backward op */
 export function flopsText(op, tensor, twin = null) {
   const total = count(op.flops);
   if (op.flops === 0) return "0: it computes nothing";
@@ -33,15 +30,14 @@ export function flopsText(op, tensor, twin = null) {
   const [out = []] = outputs;
   /** @type {readonly (readonly number[])[]} products that are added up */
   let terms;
-  if (["matmul", "mm", "bmm"].includes(op.name))
-    terms = [[2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)]];
-  else if (op.name === "linear")
-    terms = [[2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)], ...(inputs.length > 2 ? [out] : [])];
-  else if (op.name === "addmm") terms = [[2, ...out.slice(0, -1), second.at(-1) ?? 1, ...out.slice(-1)], out];
+  if (["matmul", "mm", "bmm", "linear"].includes(op.name)) {
+    const product = [2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)];
+    terms = op.name === "linear" && inputs.length > 2 ? [product, out] : [product];
+  } else if (op.name === "addmm") terms = [[2, ...out.slice(0, -1), second.at(-1) ?? 1, ...out.slice(-1)], out];
   else if (op.name.startsWith("conv")) terms = [[2, ...out, ...second.slice(1)]];
   else if (op.name === "scaled_dot_product_attention") terms = [[4, ...first, second.at(-2) ?? 1]];
   else if (REDUCTIONS.has(op.name))
-    terms = [[...(ELEMENTWISE_COST[op.name] === undefined ? [] : [ELEMENTWISE_COST[op.name] ?? 1]), ...first]];
+    terms = [[ELEMENTWISE_COST[op.name] ?? [], first].flat(2)];
   else terms = outputs;
   const sum = terms.reduce((result, factors) => result + factors.reduce((product, factor) => product * factor, 1), 0);
   const text = terms.map((factors) => factors.length === 0 ? "1" : factors.join("·")).join(" + ");
@@ -52,74 +48,67 @@ export function flopsText(op, tensor, twin = null) {
 const PREPARING = new Set(["t", "T", "mT", "transpose", "squeeze", "unsqueeze", "view", "reshape", "flatten", "view_as",
   "contiguous", "to"]);
 
-/** Sequences of ops that are one function with one rule, and that rule's name. @type {readonly [string, string][]} */
-const COMPOSITES = [
-  ["matmul add", "lin"],
-  ["sub pow mean", "mse_loss"],
-  ["log_softmax gather mean neg", "cross_entropy"],
-  ["neg log_softmax gather mean", "cross_entropy"],
-];
+/** Sequences of ops that are one function with one rule: that rule's name. @type {Record<string, string>} */
+const COMPOSITES = { "sub pow mean": "mse_loss", "log_softmax gather mean neg": "cross_entropy",
+  "neg log_softmax gather mean": "cross_entropy" };
 
-/**
- * The rule that a few forward ops follow together, if they are one function: matmul and add are a linear layer.
- *
+/** @typedef {(id: string) => readonly number[]} ShapeOf of a tensor */
+/** @typedef {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined}} AppliedRule
+ * op: the one whose attributes count; operands: tensor ids, as far as they are known */
+
+/** @param {Op} op forward @param {ShapeOf} shapeOf @returns {AppliedRule | null} */
+export function ruleOfCall(op, shapeOf) {
+  const { name, attributes, inputs, outputs: [output] } = op;
+  const rule = ruleOf(name, { attributes, operands: inputs.map(shapeOf), output: shapeOf(output ?? "") });
+  return rule && { rule, op, operands: inputs, output };
+}
+
+/** The rule that a few forward ops follow together, if they are one function: matmul and add are a linear layer.
  * @param {readonly Op[]} ops forward, in order of execution
- * @param {boolean} isByHand whether their backward pass is written by hand
- * @param {(id: string) => readonly number[]} shapeOf
- * @returns {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined} | null} op:
- *   whose attributes count; operands: tensor ids, undefined where unknown
- */
+ * @param {boolean} isByHand whether their backward pass is written by hand @param {ShapeOf} shapeOf
+ * @returns {AppliedRule | null} */
 export function compositeRule(ops, isByHand, shapeOf) {
   const working = ops.filter(({ name }) => !PREPARING.has(name));
   const sequence = working.map(({ name }) => name).join(" ");
   const [head] = working;
   const last = working.at(-1);
   if (head === undefined || last === undefined) return null;
-  const before = (/** @type {string | undefined} */ id) => {
-    // Go back to the tensor before its preparation.
-    let source = id;
-    for (;;) {
-      const maker = ops.find(({ outputs, name }) =>
-        source !== undefined && outputs.includes(source) && PREPARING.has(name)
-      );
-      if (maker === undefined) return source;
-      source = maker.inputs[0];
-    }
+  const [first, second = ""] = head.inputs;
+  const output = last.outputs[0] ?? "";
+  const before = (/** @type {string | undefined} */ id) => beforePreparation(id, ops);
+  /** @param {string} name of the rule @param {(string | undefined)[]} operands @returns {AppliedRule | null} */
+  const applied = (name, operands) => {
+    const rule = ruleOf(name);
+    return rule && { rule, op: head, operands, output };
   };
-  const output = last.outputs[0];
   if (sequence === "matmul add") {
     const isTransposed = ops.some(({ name, outputs }) =>
-      ["t", "T", "mT", "transpose"].includes(name) && outputs.some((id) => head.inputs[1] === id)
+      ["t", "T", "mT", "transpose"].includes(name) && outputs.includes(second)
     );
-    const rule = ruleOf(isTransposed ? "linear" : "lin");
     const bias = last.inputs.find((id) => id !== head.outputs[0]);
     // A product of batches, or one to which another matrix is added, is no linear layer.
-    const isLayer = bias !== undefined && shapeOf(bias).length === 1 && shapeOf(head.inputs[1] ?? "").length === 2
-      && shapeOf(output ?? "").length > 1 && (last.attributes["alpha"] ?? 1) === 1;
-    return rule === null || !isLayer ? null
-      : { rule, op: head, operands: [before(head.inputs[0]), before(head.inputs[1]), bias], output };
+    const isLayer = bias !== undefined && shapeOf(bias).length === 1 && shapeOf(second).length === 2
+      && shapeOf(output).length > 1 && (last.attributes["alpha"] ?? 1) === 1;
+    return isLayer ? applied(isTransposed ? "linear" : "lin", [before(first), before(second), bias]) : null;
   }
   // Written by hand, the chapter's relu has slope 0 at 0, where autograd's clamp_min has 1.
-  if (sequence === "clamp_min" && isByHand && head.attributes["min"] === 0) {
-    const rule = ruleOf("relu");
-    return rule === null ? null : { rule, op: head, operands: [head.inputs[0]], output };
-  }
-  const name = COMPOSITES.find(([pattern]) => pattern === sequence)?.[1];
+  if (sequence === "clamp_min" && isByHand && head.attributes["min"] === 0) return applied("relu", [first]);
+  const name = COMPOSITES[sequence];
   const hasOwnSettings = working.some((op) =>
     (op.name === "pow" && op.attributes["exponent"] !== 2)
     || (op.name === "mean" && shapeOf(op.outputs[0] ?? "").length > 0) || (op.attributes["alpha"] ?? 1) !== 1
   );
-  const isStretched = name === "mse_loss"
-    && shapeOf(head.inputs[0] ?? "").join() !== shapeOf(head.inputs[1] ?? "").join();
+  const isStretched = name === "mse_loss" && shapeOf(first ?? "").join() !== shapeOf(second).join();
   if (name !== undefined && !hasOwnSettings && !isStretched) {
-    const rule = ruleOf(name);
-    const second = name === "mse_loss" ? before(head.inputs[1]) : before(working.find((op) =>
-      op.name === "gather"
-    )?.inputs[1]);
-    return rule === null ? null : { rule, op: head, operands: [before(head.inputs[0]), second], output };
+    const target = name === "mse_loss" ? second : working.find((op) => op.name === "gather")?.inputs[1];
+    return applied(name, [before(first), before(target)]);
   }
-  if (working.length !== 1 || ops.length === working.length) return null;
-  const rule = ruleOf(head.name, { attributes: head.attributes, operands: head.inputs.map(shapeOf),
-    output: shapeOf(output ?? "") });
-  return rule === null ? null : { rule, op: head, operands: head.inputs, output };
+  return working.length !== 1 || ops.length === working.length ? null : ruleOfCall(head, shapeOf);
+}
+
+/** @param {string | undefined} id of a tensor @param {readonly Op[]} ops
+ * @returns {string | undefined} the tensor that those of the ops which only prepare an operand made it of */
+function beforePreparation(id, ops) {
+  const maker = ops.find(({ outputs, name }) => id !== undefined && outputs.includes(id) && PREPARING.has(name));
+  return maker === undefined ? id : beforePreparation(maker.inputs[0], ops);
 }

@@ -1,7 +1,7 @@
 /** The inspector's way from a tensor to the loss: the chain rule along it, factor by factor, with what was measured. */
 
 import { chainPath, chainText, measured } from "../graph/chain-path.js";
-import { emit, html, writeText } from "../dom.js";
+import { buttonOf, emit, headings, html, writeText } from "../dom.js";
 import { significant } from "../format.js";
 
 /** The line of a longer path has only its first and last factors; the table has all. */
@@ -10,23 +10,18 @@ const MAX_ROWS = 300;
 /** Factors by which a gradient grows or shrinks that fill the bar, as powers of ten. */
 const WIDEST = 2;
 
-/**
- * @param {Inspection} inspection
- * @param {number} tensor a forward one
- * @returns {Node[]} none where no way leads to the loss
- */
+/** @param {Inspection} inspection @param {number} tensor a forward one */
 export function pathToLoss(inspection, tensor) {
   const { graph, host } = inspection;
   const path = chainPath(graph, tensor);
   if (path === null) return [];
   const { left, factors } = chainText(graph, path);
 
-  const light = html("button", { type: "button", class: "toggle", "aria-pressed": "false" }, "Light it in the graph");
-  light.addEventListener("click", () => {
+  const light = buttonOf({ class: "toggle", "aria-pressed": "false" }, () => {
     const isLit = light.getAttribute("aria-pressed") !== "true";
     light.setAttribute("aria-pressed", String(isLit));
     emit(host, "path-light", { ids: isLit ? [...path.ids] : [] });
-  });
+  }, "Light it in the graph");
 
   const factorLink = (/** @type {ChainFactor} */ factor, /** @type {string} */ text) => {
     const target = factor.gradient >= 0 ? factor.gradient : factor.from;
@@ -68,12 +63,11 @@ export function pathToLoss(inspection, tensor) {
       bar.style.width = `${Math.abs(share) * 50}%`;
     }
   });
-  const head = ["factor", "gradient RMS", "change"].map((text) =>
-    html("th", { scope: "col", ...(text === "factor" ? {} : {
-      title: text === "change" ? "what the factor makes of the root mean square"
-        : "its root mean square, behind the factor",
-    }) }, text)
-  );
+  const head = headings(["factor", "gradient RMS", "change"]);
+  ["", "its root mean square, behind the factor", "what the factor makes of the root mean square"].forEach((
+    title,
+    column,
+  ) => (head.cells[column].title = title));
   return [
     html("section", { class: "path" }, html("h3", {}, "Path to the loss", light), chain,
       ...(path.isOneOfMany
@@ -85,7 +79,6 @@ export function pathToLoss(inspection, tensor) {
             factors.length === 1 ? "it does" : "each does"
           } to the gradient`),
         html("div", { class: "scroll" },
-          html("table", {}, html("thead", {}, html("tr", {}, ...head)),
-            html("tbody", {}, ...rows.flatMap(({ nodes }) => nodes)))))),
+          html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows.flatMap(({ nodes }) => nodes)))))),
   ];
 }

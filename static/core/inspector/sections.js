@@ -1,6 +1,6 @@
 /** Parts of the inspector's sections: headings, lists of facts, links. */
 
-import { emit, html } from "../dom.js";
+import { buttonOf, emit, html } from "../dom.js";
 import { idOf } from "../graph/graph.js";
 
 // Controls to highlight what lies upstream or downstream of the selection.
@@ -14,20 +14,17 @@ const WAYS = [
 ];
 const HOPS = [1, 2, 3, 5, 10, 20, Infinity];
 
-/**
- * @param {HTMLElement} host that events start from
- * @returns {{element: HTMLElement, fill: (reach: string) => void}} fill: with "up2", "down", "both1" or ""
- */
+/** @param {HTMLElement} host that events start from
+ * @returns {{element: HTMLElement, fill: (reach: string) => void}} fill: with "up2", "down", "both1" or "" */
 export function reachControls(host) {
   let [direction, hops] = ["", 1];
   const tell = () => emit(host, "reach-change", { direction, hops });
   const buttons = WAYS.map(([way, text, title]) => {
-    const button = html("button", { type: "button", title, "aria-pressed": "false" }, text);
-    button.addEventListener("click", () => {
+    const choose = () => {
       direction = way;
       tell();
-    });
-    return { way, button };
+    };
+    return { way, button: buttonOf({ title, "aria-pressed": "false" }, choose, text) };
   });
   const select = html("select", { "aria-label": "Ops away" },
     ...HOPS.map((each) =>
@@ -81,8 +78,7 @@ export function sources({ sources: files }, ops) {
   return nodes;
 }
 
-/** @param {Source} source @param {ReadonlySet<number>} lit @param {readonly Snippet[]} snippets
- * @returns {HTMLElement} */
+/** @param {Source} source @param {ReadonlySet<number>} lit @param {readonly Snippet[]} snippets */
 function stretch(source, lit, snippets) {
   const place = `${source.file}:${source.line}`;
   const where = html("span", { class: "place", title: place }, `${place} in ${source.function}`);
@@ -114,10 +110,8 @@ export class Inspection {
   /** @type {((picture: Picture, theory: Theory | null) => void)[]} */
   expectations = [];
 
-  /**
-   * @param {HTMLElement} host that events start from
-   * @param {Picture} picture @param {Graph} graph @param {Rules | null} rules
-   */
+  /** @param {HTMLElement} host that events start from @param {Picture} picture @param {Graph} graph
+   * @param {Rules | null} rules */
   constructor(host, picture, graph, rules) {
     this.host = host;
     this.picture = picture;
@@ -125,21 +119,9 @@ export class Inspection {
     this.rules = rules;
   }
 
-  /** @param {number} tensor @returns {Tensor | undefined} */
-  tensor(tensor) {
-    return this.graph.topology.tensors[tensor];
-  }
-
-  /** @param {number} op @returns {Op | undefined} */
-  op(op) {
-    return this.graph.topology.ops[op];
-  }
-
   /** @param {string} text @param {() => void} act @param {string} [title] @returns {HTMLElement} */
   link(text, act, title = "") {
-    const button = html("button", { type: "button", class: "link mono", ...(title === "" ? {} : { title }) }, text);
-    button.addEventListener("click", act);
-    return button;
+    return buttonOf({ class: "link mono", ...(title === "" ? {} : { title }) }, act, text);
   }
 
   /** @param {Item} item @param {string} text @returns {HTMLElement} */
@@ -149,9 +131,8 @@ export class Inspection {
 
   /** @param {readonly number[]} tensors @returns {Node | null} null for none */
   tensorLinks(tensors) {
-    const { topology } = this.graph;
     return inline(tensors, (tensor) => {
-      const { id = "", name = "" } = topology.tensors[tensor] ?? {};
+      const { id, name } = this.graph.topology.tensors[tensor];
       return this.link(name, () => emit(this.host, "tensor-select", { tensor: id }));
     });
   }
@@ -163,13 +144,12 @@ export class Inspection {
 
   /** @param {number} op @returns {HTMLElement} */
   opLink(op) {
-    const { id = "", name = "" } = this.op(op) ?? {};
+    const { id, name } = this.graph.topology.ops[op];
     return this.link(name, () => emit(this.host, "box-select", { id }), id);
   }
 }
 
-/** @param {readonly number[]} items @param {(item: number) => Node} made @returns {Node | null} with commas between;
- * null for none */
+/** With commas between. @param {readonly number[]} items @param {(item: number) => Node} made */
 function inline(items, made) {
   if (items.length === 0) return null;
   const line = html("span");
@@ -178,15 +158,11 @@ function inline(items, made) {
   return line;
 }
 
-/**
- * @param {Inspection} inspection @param {string} name @param {string} kind
- * @param {string} colour class of the chip
- * @param {readonly Node[]} [beside] before the button that closes
- */
+/** @param {Inspection} inspection @param {string} name @param {string} kind @param {string} colour class of the chip
+ * @param {readonly Node[]} [beside] before the button that closes */
 export function heading({ host }, name, kind, colour, beside = []) {
-  const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview",
-    title: "Back to the overview (Esc)" }, "✕");
-  close.addEventListener("click", () => emit(host, "box-select", { id: "" }));
+  const close = buttonOf({ class: "icon-button", "aria-label": "Back to the overview",
+    title: "Back to the overview (Esc)" }, () => emit(host, "box-select", { id: "" }), "✕");
   return html("header", {}, html("h2", { class: "mono" }, name), html("span", { class: `chip ${colour}` }, kind),
     ...beside, close);
 }

@@ -1,26 +1,20 @@
 /** Two runs beside each other: A, which is pinned, and B, the picture on the screen. Figures and words; no DOM. */
 
-import { isHidden, percent, setting, significant, valueAt } from "../format.js";
-import { nonFinite } from "../picture.js";
+import { isHidden, percent, setting, significant } from "../format.js";
+import { measured, ofRun } from "./profile-series.js";
 import { parseWidths, widthsText } from "./widths.js";
 
 /** @typedef {{index: number, forward: ComparedPair, backward: ComparedPair | null}} ComparedLayer */
 
-/** @type {ComparedFigure} */
-const BLANK = { value: null, text: "", isWarning: false };
-/** @type {ComparedFigure} */
-const NONE = { value: null, text: "–", isWarning: false };
-/** @type {ComparedFigure} */
-const SECRET = { value: null, text: "?", isWarning: false };
+/** @type {ComparedFigure[]} */
+const [BLANK, NONE, SECRET] = ["", "–", "?"].map((text) => ({ value: null, text, isWarning: false }));
 
 // The least differences that count: a ratio, in decades, and a share of the units.
 const DOUBLING = Math.log10(2);
 const TENTH = 0.1;
 
-/**
- * @param {ProfileStatistic} statistic
- * @returns {boolean} whether B ÷ A is what tells two of its figures apart; else it is B − A
- */
+/** @param {ProfileStatistic} statistic
+ * @returns {boolean} whether B ÷ A is what tells two of its figures apart; else it is B − A */
 export function isRatio(statistic) {
   return statistic === "std" || statistic === "ratio";
 }
@@ -42,19 +36,13 @@ function settingText(key, value) {
   return typeof value === "number" ? setting(value) : String(value);
 }
 
-/**
- * A statistic layer by layer, matched by index: a layer that one run lacks has blank figures there.
- * @param {Picture} picture B
- * @param {ProfileDump} profile A
- * @param {ProfileStatistic} statistic
- * @returns {ComparedLayer[]}
- */
+/** A statistic layer by layer, matched by index: a layer that one run lacks has blank figures there.
+ * @param {Picture} picture B @param {ProfileDump} profile A @param {ProfileStatistic} statistic */
 export function compareLayers(picture, profile, statistic) {
   const { layers } = picture.topology;
   const names = new Map(picture.topology.tensors.map(({ id, name }) => [id, name]));
   const hasBackward = statistic === "std" || statistic === "mean";
-  /** @param {string | null | undefined} tensor @param {ComparedFigure} a @param {ComparedFigure} b
-   * @returns {ComparedPair} */
+  /** @param {string | null | undefined} tensor @param {ComparedFigure} a @param {ComparedFigure} b */
   const pair = (tensor, a, b) => {
     const isSecret = picture.hidden !== null && b === SECRET;
     const figures = isSecret ? { a: a === BLANK ? BLANK : SECRET, b } : { a, b };
@@ -63,35 +51,29 @@ export function compareLayers(picture, profile, statistic) {
   };
   return Array.from({ length: Math.max(layers.length, profile.layers.length) }, (_, order) => {
     const [here, there] = [layers[order], profile.layers[order]];
-    const forward = statistic === "ratio" ? here?.weight_gradient : here?.activation;
+    const compared = (/** @type {ProfileSide} */ side, /** @type {string | null | undefined} */ tensor) => {
+      const point = { layer: order + 1, series: /** @type {const} */ ("activation") };
+      const a = there === undefined ? BLANK : figureOf(ofRun(profile, statistic, point, side), statistic);
+      return pair(tensor, a, figureOfPicture(picture, here, statistic, side));
+    };
     return {
       index: order + 1,
-      forward: pair(forward, figureOfRun(there, "activation", statistic),
-        figureOfPicture(picture, here, "activation", statistic)),
-      backward: hasBackward
-        ? pair(here?.gradient, figureOfRun(there, "gradient", statistic),
-          figureOfPicture(picture, here, "gradient", statistic)) : null,
+      forward: compared("forward", statistic === "ratio" ? here?.weight_gradient : here?.activation),
+      backward: hasBackward ? compared("backward", here?.gradient) : null,
     };
   });
 }
 
-/**
- * The losses of both.
- * @param {Picture} picture @param {ProfileDump} profile
- * @returns {Pick<ComparedPair, "a" | "b" | "contrast">}
- */
+/** The losses of both.
+ * @param {Picture} picture @param {ProfileDump} profile @returns {Pick<ComparedPair, "a" | "b" | "contrast">} */
 export function compareLoss(picture, profile) {
   if (picture.hidden?.loss === true) return { a: SECRET, b: SECRET, contrast: { text: "?", size: null } };
   const [a, b] = [numberFigure(profile.loss === null ? null : Number(profile.loss)), numberFigure(picture.loss)];
   return { a, b, contrast: contrastOf(a, b, "std") };
 }
 
-/**
- * The size that a whole bar stands for: the greatest of all, but not less than what counts as a difference.
- * @param {readonly ComparedPair[]} pairs of one kind
- * @param {ProfileStatistic} statistic
- * @returns {number} above 0
- */
+/** The size that a whole bar stands for: the greatest of all, but not less than what counts as a difference.
+ * @param {readonly ComparedPair[]} pairs of one kind @param {ProfileStatistic} statistic @returns {number} above 0 */
 export function reach(pairs, statistic) {
   let most = isRatio(statistic) ? DOUBLING : statistic === "mean" ? Number.MIN_VALUE : TENTH;
   for (const { a, b, contrast } of pairs) {
@@ -102,46 +84,24 @@ export function reach(pairs, statistic) {
   return most;
 }
 
-/**
- * @param {Picture} picture @param {Layer | undefined} layer @param {"activation" | "gradient"} kind
- * @param {ProfileStatistic} statistic
- * @returns {ComparedFigure}
- */
-function figureOfPicture(picture, layer, kind, statistic) {
+/** @param {Picture} picture @param {Layer | undefined} layer @param {ProfileStatistic} statistic
+ * @param {ProfileSide} side @returns {ComparedFigure} */
+function figureOfPicture(picture, layer, statistic, side) {
   if (layer === undefined) return BLANK;
-  if (statistic === "ratio") return ratioOfPicture(picture, layer);
-  const row = picture.rows.get(layer[kind] ?? "");
-  if (row === undefined) return NONE;
-  if (isHidden(picture, row)) return SECRET;
-  const bad = nonFinite(picture, row);
-  if (bad !== null) return { value: null, text: bad.word, isWarning: true };
-  return written(valueAt(picture.floats[statistic], row), statistic);
+  const isQuotient = statistic === "ratio";
+  const tensor = (isQuotient ? layer.weight : layer.activation) ?? "";
+  const gradient = (isQuotient ? layer.weight_gradient : layer.gradient) ?? "";
+  const read = isQuotient ? [tensor, gradient] : [side === "forward" ? tensor : gradient];
+  if (read.some((id) => isHidden(picture, picture.rows.get(id)))) return SECRET;
+  return figureOf(measured(picture, statistic, { tensor, gradient }, side), statistic);
 }
 
-/** @param {Picture} picture @param {Layer} layer @returns {ComparedFigure} std of the weight's gradient over that of
- * the weight */
-function ratioOfPicture(picture, { weight, weight_gradient }) {
-  const rows = [picture.rows.get(weight_gradient ?? ""), picture.rows.get(weight ?? "")];
-  if (rows.some((row) => isHidden(picture, row))) return SECRET;
-  const [above, below] = rows.map((row) =>
-    row === undefined || nonFinite(picture, row) !== null ? null : valueAt(picture.floats.std, row)
-  );
-  if (above == null || below == null || below === 0) return NONE;
-  return written(above / below, "ratio");
-}
-
-/**
- * @param {LayerProfile | undefined} layer @param {"activation" | "gradient"} kind @param {ProfileStatistic} statistic
- * @returns {ComparedFigure}
- */
-function figureOfRun(layer, kind, statistic) {
-  if (layer === undefined) return BLANK;
-  if (statistic === "ratio") return written(layer.gradient_to_weight_ratio, statistic);
-  const summary = layer[kind];
-  if (summary === null) return NONE;
-  if (summary.nan > 0) return { value: null, text: "NaN", isWarning: true };
-  if (summary.posinf + summary.neginf > 0) return { value: null, text: "Inf", isWarning: true };
-  return written(summary[statistic], statistic);
+/** @param {ProfileReading | null} reading @param {ProfileStatistic} statistic @returns {ComparedFigure} */
+function figureOf(reading, statistic) {
+  if (reading === null) return NONE;
+  const isBad = statistic !== "ratio" && (reading.hasNan || reading.hasInf);
+  if (isBad) return { value: null, text: reading.hasNan ? "NaN" : "Inf", isWarning: true };
+  return written(reading.value, statistic);
 }
 
 /** @param {number | null} value @param {ProfileStatistic} statistic @returns {ComparedFigure} */
@@ -156,10 +116,7 @@ function numberFigure(value) {
   return { value: null, text: Number.isNaN(value) ? "NaN" : significant(value), isWarning: true };
 }
 
-/**
- * @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic
- * @returns {ComparedContrast}
- */
+/** @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic */
 function contrastOf(a, b, statistic) {
   if (a === BLANK || b === BLANK) return { text: "", size: null };
   if (a.value === null || b.value === null) return { text: "–", size: null };

@@ -2,10 +2,8 @@
 
 const REVOKE_MS = 10_000;
 
-/**
- * @param {readonly (readonly (string | number)[])[]} table
- * @returns {string} numbers with as many digits as read back as the same number
- */
+/** @param {readonly (readonly (string | number)[])[]} table
+ * @returns {string} numbers with as many digits as read back as the same number */
 export function csv(table) {
   return table.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
 }
@@ -16,9 +14,9 @@ function cell(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** @param {string} name @param {string} text @param {string} type */
-export function saveFile(name, text, type) {
-  const address = URL.createObjectURL(new Blob([text], { type }));
+/** @param {string} name @param {string | Blob} content @param {string} type */
+export function saveFile(name, content, type) {
+  const address = URL.createObjectURL(new Blob([content], { type }));
   const link = document.createElement("a");
   link.href = address;
   link.download = name;

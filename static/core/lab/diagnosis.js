@@ -3,15 +3,10 @@
 import { percent, significant, valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
 
-/**
- * @typedef {object} Measure where a quantity is read
- * @property {"preactivation" | "activation" | "gradient"} part
- * @property {FloatColumn} column
- * @property {string} label
- * @property {boolean} isShare written in percent
- */
+/** @typedef {"preactivation" | "activation" | "gradient"} LayerPart */
 
-/** @type {Record<Quantity, Measure>} */
+/** The layer's tensor and the column that hold a quantity; isShare: written in percent
+ * @type {Record<Quantity, {part: LayerPart, column: FloatColumn, label: string, isShare: boolean}>} */
 export const MEASURES = {
   preactivation_std: { part: "preactivation", column: "std", label: "std", isShare: false },
   activation_mean: { part: "activation", column: "mean", label: "mean", isShare: false },
@@ -26,10 +21,8 @@ const QUANTITIES = /** @type {Quantity[]} */ (Object.keys(MEASURES));
 /** Worst first: what comes later in a net that overflows is a consequence. @type {readonly Health[]} */
 export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "saturated"];
 
-/**
- * Theory's figures of one tensor; none if no layer owns it.
- * @param {Picture} picture @param {Theory} theory @param {string} tensor
- */
+/** Theory's figures of one tensor; none if no layer owns it.
+ * @param {Picture} picture @param {Theory} theory @param {string} tensor */
 export function figuresOf(picture, theory, tensor) {
   const figures = [];
   const names = new Set();
@@ -47,10 +40,8 @@ export function figuresOf(picture, theory, tensor) {
   return figures;
 }
 
-/**
- * @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {Quantity} quantity
- * @returns {DiagnosedFigure | null} null where the layer has no such tensor
- */
+/** @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {Quantity} quantity
+ * @returns {DiagnosedFigure | null} null where the layer has no such tensor */
 function figureOf(picture, theory, layer, quantity) {
   const { part, column } = MEASURES[quantity];
   const tensor = layer[part];
@@ -59,31 +50,17 @@ function figureOf(picture, theory, layer, quantity) {
   return { layer, quantity, tensor, measured, expected: theory.layers[layer.index - 1]?.expected[quantity] ?? null };
 }
 
-/**
- * @param {DiagnosedFigure} figure
- * @returns {boolean | null} whether it lies in its band; null where there is nothing to compare
- */
+/** @param {DiagnosedFigure} figure
+ * @returns {boolean | null} whether it lies in its band; null where there is nothing to compare */
 export function isWithin({ measured, expected }) {
   if (measured === null || expected === null) return null;
   const [low, high] = expected.band;
   return low <= measured && measured <= high;
 }
 
-/**
- * Kept, since several elements ask for the same picture.
- * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}}
- */
-const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
-
-/** @param {Picture} picture @param {Theory} theory of this picture @returns {Diagnosis} */
+/** How many figures lie in their bands, of how many that have one, and what is wrong, worst first.
+ * @param {Picture} picture @param {Theory} theory of this picture */
 export function diagnose(picture, theory) {
-  if (last.picture !== picture || last.theory !== theory)
-    Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
-  return last.diagnosis;
-}
-
-/** @param {Picture} picture @param {Theory} theory @returns {Diagnosis} */
-function diagnosisOf(picture, theory) {
   const { layers } = picture.topology;
   let [within, figures] = [0, 0];
   for (const layer of layers) {
@@ -101,8 +78,9 @@ function diagnosisOf(picture, theory) {
   return { layers: layers.length, within, figures, troubles };
 }
 
-/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected
- * @returns {Trouble} */
+/** layers: rising; figure: the one it shows in most; ratio: for vanishing and exploding its RMS over that of where the
+ * signal came from; tensor: of the first layer
+ * @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected */
 function trouble(picture, theory, health, affected) {
   const [first] = affected;
   const layers = affected.map(({ index }) => index);
@@ -111,12 +89,9 @@ function trouble(picture, theory, health, affected) {
   if (health === "non-finite") return whole;
   if (health === "dead" || health === "saturated") {
     const quantity = health === "dead" ? "dead_fraction" : "saturation";
-    let worst = null;
-    for (const layer of affected) {
-      const figure = figureOf(picture, theory, layer, quantity);
-      if (figure !== null && (worst === null || (figure.measured ?? 0) > (worst.measured ?? 0))) worst = figure;
-    }
-    return { ...whole, figure: worst };
+    const all = affected.flatMap((layer) => figureOf(picture, theory, layer, quantity) ?? []);
+    const [figure = null] = all.sort((a, b) => (b.measured ?? 0) - (a.measured ?? 0));
+    return { ...whole, figure };
   }
   // The rules speak of root mean squares: activations against the input's, gradients against the last layer's.
   const source = rms(picture,
@@ -126,18 +101,16 @@ function trouble(picture, theory, health, affected) {
     null,
   );
   const direction = health === "vanishing" ? -1 : 1;
-  let worst = null;
-  for (const layer of affected) {
-    for (const [quantity, reference]
-      of /** @type {[Quantity, number | null][]} */ ([["activation_std", source], ["gradient_std", end]]))
-    {
+  /** @type {[Quantity, number | null][]} */
+  const references = [["activation_std", source], ["gradient_std", end]];
+  const all = affected.flatMap((layer) =>
+    references.flatMap(([quantity, reference]) => {
       const size = rms(picture, layer[MEASURES[quantity].part]);
-      if (size === null || reference === null || reference === 0) continue;
-      const ratio = size / reference;
-      if (worst === null || direction * ratio > direction * worst.ratio) worst = { layer, quantity, ratio };
-    }
-  }
-  if (worst === null) return whole;
+      return size === null || !reference ? [] : [{ layer, quantity, ratio: size / reference }];
+    })
+  );
+  const [worst] = all.sort((a, b) => direction * (b.ratio - a.ratio));
+  if (worst === undefined) return whole;
   const figure = figureOf(picture, theory, worst.layer, worst.quantity);
   const tensor = worst.quantity === "gradient_std" ? (first?.gradient ?? whole.tensor) : whole.tensor;
   return { ...whole, figure, ratio: worst.ratio, tensor };
@@ -181,10 +154,8 @@ export function expectedText(quantity, { value, band: [low, high] }) {
   return figureText(quantity, Math.abs(value) < NOTHING * (high - low) ? 0 : value);
 }
 
-/**
- * @param {Quantity} quantity @param {readonly [number, number]} band
- * @returns {string} 0.966–1.03; "exactly" where it has no width
- */
+/** @param {Quantity} quantity @param {readonly [number, number]} band
+ * @returns {string} 0.966–1.03; "exactly" where it has no width */
 export function bandText(quantity, [low, high]) {
   const [from, to] = [figureText(quantity, low), figureText(quantity, high)];
   if (from === to) return "exactly";

@@ -1,16 +1,13 @@
 /** A dump as run A, what B is compared to: its layers in the places of B's, and its tensors beside B's. No DOM. */
 
 import { significant, valueAt } from "../format.js";
-import { nonFinite } from "../picture.js";
+import { FLOAT_COLUMNS, nonFinite } from "../picture.js";
 import { matchGraphs } from "./match.js";
 
 // Distances of two pictures, tensor by tensor.
 
-/**
- * @param {Picture} picture B
- * @param {ComparisonReference} reference A
- * @returns {Float64Array} by tensor of B, see `relativeDifference`; NaN where there is no partner, or no statistics
- */
+/** @param {Picture} picture B @param {ComparisonReference} reference A
+ * @returns {Float64Array} by tensor of B, see `relativeDifference`; NaN where there is no partner, or no statistics */
 export function differences(picture, { picture: other, match }) {
   return Float64Array.from(picture.topology.tensors, ({ id }, tensor) => {
     const [row, there] = [picture.rows.get(id),
@@ -20,12 +17,9 @@ export function differences(picture, { picture: other, match }) {
   });
 }
 
-/**
- * The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest
- * value as shares of the greatest magnitude in both.
- * @param {Picture} a @param {number} rowA @param {Picture} b @param {number} rowB
- * @returns {number} 0: alike, up to 2; Infinity where one has more NaN or Inf than the other
- */
+/** The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest
+ * value as shares of the greatest magnitude in both. @param {Picture} a @param {number} rowA @param {Picture} b
+ * @param {number} rowB @returns {number} 0: alike, up to 2; Infinity where one has more NaN or Inf than the other */
 function relativeDifference(a, rowA, b, rowB) {
   if (badShare(a, rowA) !== badShare(b, rowB)) return Infinity;
   const of = (/** @type {"std" | "min" | "max"} */ name) => [a.floats[name][rowA] ?? NaN, b.floats[name][rowB] ?? NaN];
@@ -45,24 +39,21 @@ function share(difference, of) {
   return difference === 0 ? 0 : Math.abs(difference) / of;
 }
 
-/** @type {readonly FloatColumn[]} */
-const FLOATS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
-
 /** @param {OpenedDump} taken @returns {PinnedRun} not matched with anything yet */
 export function runOfDump({ index, name, dump, picture }) {
-  const layers = picture.topology.layers.map((layer, order) => profileOf(picture, layer, order + 1));
+  const layers = picture.topology.layers.map((layer, order) =>
+    profileOf(picture, layer, { index: order + 1, name: layer.name })
+  );
   return { query: "", profile: { ...profileHead(picture), layers },
     dump: { index, name, dump, picture, shown: null, match: null } };
 }
 
-/**
- * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
- * figures.
- * @param {PinnedRun} run
- * @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
- * @param {Picture} picture of B
- * @returns {PinnedRun} the same one where it is no dump
- */
+/** A layer's tensors, those that tell it from others first. */
+const LAYER_KEYS = /** @type {const} */ (["weight", "activation", "preactivation"]);
+
+/** Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
+ * figures. @param {PinnedRun} run @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
+ * @param {Picture} picture of B @returns {PinnedRun} the same one where it is no dump */
 export function matchedRun(run, shown, picture) {
   if (run.dump === undefined) return run;
   const a = run.dump.picture;
@@ -71,70 +62,45 @@ export function matchedRun(run, shown, picture) {
   const partner = (/** @type {string | null} */ id) =>
     a.topology.tensors[match.tensors[places.get(id ?? "") ?? -1] ?? -1]?.id ?? null;
   const layers = picture.topology.layers.map((layer, order) => {
-    const { preactivation, activation, weight } = layer;
-    const there = a.topology.layers.find((other) =>
-      isPartner(other, { preactivation: partner(preactivation), activation: partner(activation),
-        weight: partner(weight) })
-    );
-    return there === undefined ? blank(layer, order + 1) : profileOf(a, there, order + 1);
+    const key = LAYER_KEYS.find((each) => partner(layer[each]) !== null);
+    const there = key && a.topology.layers.find((other) => other[key] === partner(layer[key]));
+    return profileOf(a, there, { index: order + 1, name: (there ?? layer).name });
   });
   return { ...run, profile: { ...run.profile, layers },
     dump: { ...run.dump, match, shown: { index: shown.index, name: shown.name, dump: shown.dump } } };
 }
 
-/** @param {Layer} layer @param {Pick<Layer, "preactivation" | "activation" | "weight">} sought @returns {boolean} */
-function isPartner(layer, sought) {
-  for (const key of /** @type {const} */ (["weight", "activation", "preactivation"]))
-    if (sought[key] !== null) return layer[key] === sought[key];
-  return false;
-}
-
 /** @param {Picture} picture */
 function profileHead(picture) {
   const input = picture.topology.tensors.find(({ role }) => role === "input")?.id ?? null;
-  const loss = picture.loss === null || Number.isFinite(picture.loss) ? picture.loss
-    : Number.isNaN(picture.loss) ? /** @type {const} */ ("NaN")
-    : picture.loss > 0 ? /** @type {const} */ ("Infinity") : /** @type {const} */ ("-Infinity");
+  const { loss: own } = picture;
+  const loss = /** @type {JsonNumber} */ (own === null || Number.isFinite(own) ? own : String(own));
   return { spec: picture.spec ?? {}, loss, first_inf_layer: null, first_nan_layer: null, advice: null,
     input: summaryOf(picture, input) };
 }
 
-/** @param {Picture} picture @param {Layer} layer @param {number} index @returns {LayerProfile} */
-function profileOf(picture, layer, index) {
-  const [activation, weight, gradient] = [summaryOf(picture, layer.activation), summaryOf(picture, layer.weight),
-    summaryOf(picture, layer.weight_gradient)];
+const PARTS =
+  /** @type {const} */ (["preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient"]);
+
+/** @param {Picture} picture @param {Layer | undefined} layer undefined: without figures
+ * @param {{index: number, name: string}} place @returns {LayerProfile} */
+function profileOf(picture, layer, { index, name }) {
+  const summaries = PARTS.map((part) => [part, summaryOf(picture, layer?.[part] ?? null)]);
+  const parts = /** @type {Record<typeof PARTS[number], SummaryDump | null>} */ (Object.fromEntries(summaries));
+  const { activation, weight, weight_gradient: gradient } = parts;
   const isFinite = [weight, gradient].every((summary) =>
     summary !== null && summary.nan + summary.posinf + summary.neginf === 0
   );
   const ratio = isFinite && weight?.std && gradient?.std != null ? gradient.std / weight.std : null;
-  return {
-    ...blank(layer, index),
-    preactivation: summaryOf(picture, layer.preactivation),
-    activation,
-    gradient: summaryOf(picture, layer.gradient),
-    weight,
-    weight_gradient: gradient,
-    bias_gradient: summaryOf(picture, layer.bias_gradient),
-    gradient_to_weight_ratio: ratio,
-    dead_fraction: activation?.dead_fraction ?? null,
-    saturation: activation?.saturation ?? null,
-  };
-}
-
-/** @param {Layer} layer @param {number} index @returns {LayerProfile} one that says nothing: a dump comes without
- * theory */
-function blank({ name }, index) {
-  const nothing = { preactivation: null, activation: null, gradient: null, weight: null, weight_gradient: null,
-    bias_gradient: null };
-  return { index, name, health: null, weight_std: 0, expected: {}, ...nothing, gradient_to_weight_ratio: null,
-    dead_fraction: null, saturation: null };
+  return { index, name, health: null, weight_std: 0, expected: {}, ...parts, gradient_to_weight_ratio: ratio,
+    dead_fraction: activation?.dead_fraction ?? null, saturation: activation?.saturation ?? null };
 }
 
 /** @param {Picture} picture @param {string | null} tensor @returns {SummaryDump | null} */
 function summaryOf(picture, tensor) {
   const row = picture.rows.get(tensor ?? "");
   if (row === undefined) return null;
-  const floats = Object.fromEntries(FLOATS.map((name) => [name, valueAt(picture.floats[name], row)]));
+  const floats = Object.fromEntries(FLOAT_COLUMNS.map((name) => [name, valueAt(picture.floats[name], row)]));
   const { n, nan, posinf, neginf } = picture.integers;
   const counts = { n: n[row], nan: nan[row], posinf: posinf[row], neginf: neginf[row] };
   return /** @type {SummaryDump} */ ({ ...floats, ...counts });
@@ -145,15 +111,9 @@ function summaryOf(picture, tensor) {
 /** @typedef {{tensor: string, name: string, a: string, b: string, difference: number}} TensorPair tensor: its id in B;
  * a, b: its std, of one value that value itself; difference: Infinity where NaN or Inf came or went */
 
-/**
- * Where two dumps differ most.
- *
- * @param {Picture} picture B
- * @param {PinnedRun} run A, matched
- * @param {number} most
- * @returns {{pairs: TensorPair[], alike: number, compared: number}} pairs: the greatest differences first; alike: how
- *   many tensors differ in nothing
- */
+/** Where two dumps differ most.
+ * @param {Picture} picture B @param {PinnedRun} run A, matched @param {number} most @returns {{pairs: TensorPair[],
+ * alike: number, compared: number}} pairs: the greatest differences first; alike: how many tensors differ in nothing */
 export function greatestDifferences(picture, { dump }, most) {
   const match = dump?.match;
   if (dump === undefined || match == null) return { pairs: [], alike: 0, compared: 0 };
@@ -178,11 +138,8 @@ function figureOf(picture, tensor) {
   return significant(valueAt(isSingle ? picture.floats.mean : picture.floats.std, row));
 }
 
-/**
- * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
- * numbers.
- * @param {Dump} a @param {Dump} b
- */
+/** In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
+ * numbers. @param {Dump} a @param {Dump} b */
 export function dumpDifferences(a, b) {
   const [one, other] = [factsOf(a), factsOf(b)];
   return [...new Set([...Object.keys(one), ...Object.keys(other)])].flatMap((key) => {

@@ -1,7 +1,6 @@
 /** The figures of a chapter's experiment: measured, printed, expected, and the band over seeds. No DOM. */
 
 import { isHidden, percent, significant, valueAt } from "../format.js";
-import { STATISTICS } from "./prediction.js";
 import { firstInf, firstNaN } from "./verdict.js";
 
 /** Figures of the whole pass, not of a tensor. @type {Record<string, (picture: Picture) => number | null>} */
@@ -11,14 +10,8 @@ const OF_THE_PASS = { first_inf_layer: firstInf, first_nan_layer: firstNaN };
 const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first NaN at", zero_fraction: "zeros",
   nan: "NaN" };
 
-/** @param {Preset} preset
- * @returns {FloatColumn | null} the statistic to guess; null if the experiment is about no single number */
-export function guessable(preset) {
-  return STATISTICS.find((name) => name === preset.statistic) ?? null;
-}
-
 /** While a figure waits for its guess, only other measured figures show: the rest would reveal it.
- * @param {Picture} picture @param {Preset} preset @returns {Experiment} */
+ * @param {Picture} picture @param {Preset} preset */
 export function experiment(picture, preset) {
   const focus = picture.topology.tensors.find(({ name }) => name === preset.focus);
   const row = picture.rows.get(focus?.id ?? "");

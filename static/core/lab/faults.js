@@ -1,9 +1,8 @@
-/** Faults of a pass in words and as icons, and their places in the graph. No DOM but the icon. */
+/** Faults of a pass in words and as icons, and their places in the graph. */
 
-import { svg } from "../dom.js";
 import { percent } from "../format.js";
 import { inputsOf, outputsOf, readersOf } from "../graph/wiring.js";
-import { HEALTH_SHAPES } from "../health.js";
+import { HEALTH_SHAPES, iconOf } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
 
@@ -33,15 +32,12 @@ export function faultWord(kind) {
 
 /** @param {FaultKind} kind @returns {SVGSVGElement} */
 export function faultIcon(kind) {
-  return svg("svg", { class: `health-icon ${kind}`, viewBox: "0 0 16 16", width: 14, height: 14,
-    "aria-hidden": "true" }, svg("path", { d: KINDS[kind].shape }));
+  return iconOf(kind, KINDS[kind].shape);
 }
 
-/**
- * A picture's faults: a dump has its own, those of a live picture come with its theory.
+/** A picture's faults: a dump has its own, those of a live picture come with its theory.
  * @param {Picture | null} picture @param {Theory | null} theory
- * @returns {readonly Fault[] | null} null: not told yet
- */
+ * @returns {readonly Fault[] | null} null: not told yet */
 export function faultsOf(picture, theory) {
   // A fault would give away what is to be guessed.
   if (picture === null || picture.hidden !== null) return [];
@@ -49,16 +45,13 @@ export function faultsOf(picture, theory) {
   return theory === null || theory.seq !== picture.seq ? null : (theory.faults ?? []);
 }
 
-/** Whether somebody has most likely meant it so: parameters that were frozen. @param {Fault} fault
- * @returns {boolean} */
+/** Whether it was most likely meant: frozen parameters. @param {Fault} fault @returns {boolean} */
 export function isNote({ kind, op, message }) {
   return kind === "no_gradient" && op === null && message.endsWith("requires_grad=False");
 }
 
-/**
- * @param {Fault} fault @param {Topology} topology
- * @returns {string} its place, as in addresses; "" for one that is not in the graph
- */
+/** @param {Fault} fault @param {Topology} topology
+ * @returns {string} its place, as in addresses; "" for one that is not in the graph */
 export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
   const [first, second] = OF_TENSORS.has(kind) ? [tensor, op] : [op, tensor];
   const id = first ?? second;
@@ -75,12 +68,9 @@ export function faultsText(faults) {
   return parts.flatMap(([word, count]) => count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`]).join(", ");
 }
 
-/**
- * Where things go wrong first: the first tensor in order of execution that is not finite, else that of the worst layer.
- * @param {Graph} graph @param {Picture} picture
- * @param {Theory | null} theory of that picture, or of one shortly before
- * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess
- */
+/** The first tensor in order of execution that is not finite, else a tensor of the worst layer.
+ * @param {Graph} graph @param {Picture} picture @param {Theory | null} theory of that picture, or of one shortly before
+ * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess */
 export function firstBad(graph, picture, theory) {
   if (picture.hidden !== null) return null;
   const { tensorIndex } = graph;
@@ -96,12 +86,8 @@ export function firstBad(graph, picture, theory) {
     : { tensor, why: `${worst.health} in ${layersText(worst.layers)}` };
 }
 
-/**
- * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
- * or is a mask itself, is made.
- * @param {Graph} graph @param {Picture} picture
- * @returns {number} -1: none
- */
+/** The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
+ * or is a mask itself, is made. @param {Graph} graph @param {Picture} picture @returns {number} -1: none */
 function firstNonFinite(graph, picture) {
   const { nan, posinf, neginf } = picture.integers;
   if (![nan, posinf, neginf].some((counts) => counts.some((n) => n > 0))) return -1;

@@ -1,10 +1,6 @@
 /** Marks of a chart as the data of an SVG path, around a point. No DOM. */
 
-/**
- * A length as a path needs it: to a tenth of a pixel. (`toFixed` takes several times as long, a thousand times a
- * frame.)
- * @param {number} length px
- */
+/** To a tenth of a pixel; `toFixed` takes several times as long, a thousand times a frame. @param {number} length px */
 export function tenth(length) {
   return Math.round(length * 10) / 10;
 }

@@ -1,7 +1,5 @@
-/**
- * The histograms of all layers on one axis. A tensor's 64 bins cover its own [min, max]; here its counts are spread
- * over the common bins that they overlap, as if every bin were filled evenly. No DOM.
- */
+/** The histograms of all layers on one axis. A tensor's 64 bins cover its own [min, max]; here its counts are spread
+ * over the common bins that they overlap, as if every bin were filled evenly. No DOM. */
 
 import { valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
@@ -12,11 +10,9 @@ const REACH = 4;
 /** Decades below a fixed range's unit; smaller values lie at zero on a logarithmic axis. */
 const FIXED_DECADES = 3;
 
-/**
- * One column per layer, and the input (or its gradient) before them where it is one of these tensors.
+/** One column per layer, and the input (or its gradient) before them where it is one of these tensors.
  * @param {Picture} picture @param {LayerTensor} of
- * @returns {LayerColumn[]} empty where the graph is no chain of layers, or none of them has such a tensor
- */
+ * @returns {LayerColumn[]} empty where the graph is no chain of layers, or none of them has such a tensor */
 export function layerColumns({ topology, rows }, of) {
   const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
   /** @param {number} index @param {string | null} tensor @returns {LayerColumn} */
@@ -30,11 +26,8 @@ export function layerColumns({ topology, rows }, of) {
   return first === undefined || input === undefined ? columns : [column(0, first), ...columns];
 }
 
-/**
- * The range of all finite values.
- * @param {Picture} picture @param {readonly LayerColumn[]} columns
- * @returns {ValueRange | null} null where no value is finite
- */
+/** The range of all finite values. @param {Picture} picture @param {readonly LayerColumn[]} columns
+ * @returns {ValueRange | null} null where no value is finite */
 export function adaptiveRange({ floats }, columns) {
   let [low, high, least] = [Infinity, -Infinity, Infinity];
   for (const { row } of columns) {
@@ -52,12 +45,10 @@ export function adaptiveRange({ floats }, columns) {
   return { low, high, threshold: 10 ** Math.floor(Math.log10(least)) };
 }
 
-/**
- * A range that says what is healthy, not what there is: four standard deviations to both sides, of 1 for activations,
+/** A range that says what is healthy, not what there is: four standard deviations to both sides, of 1 for activations,
  * of Kaiming's draw (He 2015) for weights, of the gradient that the loss hands to the last layer for gradients.
  * @param {Picture} picture @param {readonly LayerColumn[]} columns @param {LayerTensor} of
- * @returns {ValueRange & {rule: string} | null} null where the last layer's gradient has no std to go by
- */
+ * @returns {ValueRange & {rule: string} | null} null where the last layer's gradient has no std to go by */
 export function fixedRange({ topology, floats }, columns, of) {
   let unit = 1;
   let rule = "4 × std 1";
@@ -74,8 +65,7 @@ export function fixedRange({ topology, floats }, columns, of) {
     rule };
 }
 
-/** @param {Topology} topology @returns {number} the fan_in of the layer that has the least, whose weights are the
- * largest */
+/** @param {Topology} topology @returns {number} the least fan_in of a layer: its weights are the largest */
 function fewestInputs({ tensors, layers }) {
   const widths = new Map(tensors.map(({ id, shape }) => [id, shape.at(-1) ?? 1]));
   const inputs = [inputOf(tensors)?.id, ...layers.slice(0, -1).map(({ activation }) => activation)];
@@ -83,24 +73,23 @@ function fewestInputs({ tensors, layers }) {
   return known.length === 0 ? 1 : Math.min(...known);
 }
 
-/**
- * @param {Picture} picture @param {readonly LayerColumn[]} columns @param {ValueAxis} axis
- * @returns {LayerHistograms} per column, counts, below, above and the non-finite sum up to its size
- */
+/** All layers' counts in the bins of one axis: per column, counts, below, above and the non-finite sum up to its size.
+ * @param {Picture} picture @param {readonly LayerColumn[]} columns @param {ValueAxis} axis */
 export function layerHistograms(picture, columns, axis) {
   const numbers = () => new Float64Array(columns.length);
   const result = {
     columns,
     axis,
-    counts: new Float64Array(columns.length * BINS),
+    counts: new Float64Array(columns.length * BINS), // fractions where a bin was divided
     below: numbers(),
     above: numbers(),
     nan: numbers(),
     posinf: numbers(),
     neginf: numbers(),
     sizes: numbers(),
-    spikes: numbers(),
-    spikeBins: numbers(),
+    spikes: numbers(), // how many values are exactly the same, of those in counts
+    spikeBins: numbers(), // where they lie; −1 off the axis
+    // The column that waits for a guess.
     hidden: picture.hidden === null ? -1 : columns.findIndex(({ row }) => row === picture.hidden?.row),
   };
   const { floats, integers, bins } = picture;
@@ -124,19 +113,13 @@ export function layerHistograms(picture, columns, axis) {
   return result;
 }
 
-/**
- * Spreads one histogram over the bins of an axis. Exact zeros, whose number is known, stay at zero: after relu they are
- * half of all values, and a bin that reaches from zero to the hundredth part of the maximum would smear them.
- *
- * @param {Uint32Array} source counts of equally wide bins over [low, high]
- * @param {number} low
- * @param {number} high equal to low: all values are
- * @param {number} zeros among the counted values
- * @param {ValueAxis} axis
- * @param {Float64Array} into counts per bin of the axis, added to
+/** Spreads one histogram over the bins of an axis. Exact zeros, whose number is known, stay at zero: after relu they
+ * are half of all values, and a bin that reaches from zero to the hundredth part of the maximum would smear them.
+ * @param {Uint32Array} source counts of equally wide bins over [low, high] @param {number} low
+ * @param {number} high equal to low: all values are @param {number} zeros among the counted values
+ * @param {ValueAxis} axis @param {Float64Array} into counts per bin of the axis, added to
  * @returns {{below: number, above: number, spike: number, spikeBin: number}} what lies outside the axis; how many
- *   values are exactly the same, and the bin they are in: −1 below the axis, BINS above
- */
+ * values are exactly the same, and the bin they are in: −1 below the axis, BINS above */
 export function spread(source, low, high, zeros, axis, into) {
   const result = { below: 0, above: 0, spike: 0, spikeBin: axis.binOf(low === high ? low : 0) };
   const putSpike = () => {
@@ -183,21 +166,15 @@ export function spread(source, low, high, zeros, axis, into) {
   return result;
 }
 
-/**
- * @param {number} low @param {number} high
- * @param {number} share 0 to 1
- * @returns {number} the value that far between the two: low and high themselves at the ends
- */
+/** @param {number} low @param {number} high @param {number} share 0 to 1
+ * @returns {number} the value that far between the two: low and high themselves at the ends */
 function binEdge(low, high, share) {
   return low * (1 - share) + high * share;
 }
 
-/**
- * The histograms as they were taken, in rows for a table: 64 bins each over the tensor's own [min, max], one where all
- * values are equal, and one row each for NaN, Infinity and −Infinity where there are such.
- * @param {Picture} picture @param {readonly LayerColumn[]} columns
- * @returns {(string | number)[][]} the first holds the titles
- */
+/** The histograms as they were taken, in rows for a table: 64 bins each over the tensor's own [min, max], one where all
+ * values are equal, and one row each for NaN, Infinity and −Infinity where there are such. @param {Picture} picture
+ * @param {readonly LayerColumn[]} columns @returns {(string | number)[][]} the first holds the titles */
 export function histogramRows(picture, columns) {
   /** @type {(string | number)[][]} */
   const table = [["layer", "name", "bin_low", "bin_high", "count"]];

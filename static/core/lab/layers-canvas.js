@@ -1,12 +1,10 @@
-/**
- * All layers on a canvas: cells of a heatmap from one image, or outlines of a ridgeline; axes on a canvas of their own,
- * which stays when Plotly takes the place of the first.
- */
+/** All layers on a canvas: cells of a heatmap from one image, or outlines of a ridgeline; axes on a canvas of their
+ * own, which stays when Plotly takes the place of the first. */
 
 import { percent } from "../format.js";
 import { columnX, countTicks, LABELS, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill,
   needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
-import { colourOf, css, MIN_COUNT, rampPixels, rampStops } from "../colours.js";
+import { colourOf, hex, MIN_COUNT, rampPixels, rampStops } from "../colours.js";
 import { BINS } from "./value-axis.js";
 
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
@@ -69,8 +67,8 @@ export class LayersPainter {
     }
     const { image, pixels } = this.#image;
     const scale = 254 / Math.log1p(mostOf(histograms));
-    /** @param {number} count */
-    const shade = (count) => count < MIN_COUNT ? 0 : this.#shades[1 + Math.floor(scale * Math.log1p(count))];
+    const shade = (/** @type {number} */ count) =>
+      count < MIN_COUNT ? 0 : this.#shades[1 + Math.floor(scale * Math.log1p(count))];
     for (let order = 0; order < layers; order += 1) {
       for (let bin = 0; bin < BINS; bin += 1)
         pixels[(BINS - 1 - bin) * layers + order] = shade(counts[order * BINS + bin]);
@@ -90,8 +88,7 @@ export class LayersPainter {
   #ridges(context, plan, histograms) {
     const { main, pitch, reach, gap } = plan;
     const peak = peakShare(histograms);
-    /** @param {number} place @returns {number} */
-    const y = (place) => main.y + main.h * (1 - place);
+    const y = (/** @type {number} */ place) => main.y + main.h * (1 - place);
     context.lineJoin = "round";
     // From the last to the first: a ridge's tips lie over the foot of the next ones, else nothing but feet would be
     // seen.
@@ -119,12 +116,9 @@ export class LayersPainter {
   }
 }
 
-/**
- * The axes: labels, thin lines behind the layers, and a question mark for a layer that waits for a guess.
+/** The axes: labels, thin lines behind the layers, and a question mark for a layer that waits for a guess.
  * @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms
- * @param {LayersSection} section @param {LayersPaint} paint
- * @param {string} family of the font
- */
+ * @param {LayersSection} section @param {LayersPaint} paint @param {string} family of the font */
 export function drawAxes(context, plan, histograms, section, paint, family) {
   const { main, lanes } = plan;
   const { axis } = histograms;
@@ -163,12 +157,9 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
   context.fillText("?", columnX(plan, section, histograms.hidden), main.y + main.h / 2);
 }
 
-/**
- * The legend of the shades or the ridges.
+/** The legend of the shades or the ridges.
  * @param {CanvasRenderingContext2D} context @param {number} width @param {LayersPlan} plan
- * @param {LayerHistograms} histograms @param {LayersPaint} paint
- * @param {string} family of the font
- */
+ * @param {LayerHistograms} histograms @param {LayersPaint} paint @param {string} family of the font */
 export function drawLegend(context, width, plan, histograms, paint, family) {
   context.clearRect(0, 0, width, 24);
   context.font = `10px ${family}`;
@@ -195,7 +186,7 @@ export function drawLegend(context, width, plan, histograms, paint, family) {
   context.textAlign = "right";
   context.fillText("values in a bin", from - 10, top - 1);
   const gradient = context.createLinearGradient(from, 0, width, 0);
-  for (const [at, colour] of rampStops(paint.paper, paint.hue, paint.ink)) gradient.addColorStop(at, css(colour));
+  for (const [at, colour] of rampStops(paint.paper, paint.hue, paint.ink)) gradient.addColorStop(at, hex(colour));
   for (const { place, text } of countTicks(most)) {
     const x = from + place * RAMP.width;
     context.fillRect(Math.round(x), top, 1, RAMP.height + 3);

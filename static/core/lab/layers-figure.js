@@ -1,12 +1,9 @@
-/**
- * The same picture for Plotly, once it rests: hover, zoom and export. It draws layers only, over the axes that stand on
- * the canvas; an exported image brings its own. No DOM.
- */
+/** The same picture for Plotly, once it rests: hover, zoom and export. Only an exported image has axes of its own. */
 
 import { count, percent, significant } from "../format.js";
 import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
   peakShare, ridgeFill, ridgeOf, wholeSection } from "./layers-plan.js";
-import { css, MIN_COUNT, rampStops } from "../colours.js";
+import { MIN_COUNT, rampStops } from "../colours.js";
 import { BINS } from "./value-axis.js";
 
 /** @typedef {{data: object[], layout: Record<string, any>}} Figure */
@@ -14,11 +11,8 @@ import { BINS } from "./value-axis.js";
 const PLAIN_AXIS = { showgrid: false, zeroline: false, showline: false, showticklabels: false, ticks: "" };
 const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
 
-/**
- * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
- * @param {string} family of the font
- * @returns {Figure}
- */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
+ * @param {string} family of the font @returns {Figure} */
 export function layersFigure(histograms, plan, paint, family) {
   const { main, lanes, width, height } = plan;
   const [upper, lower] = [lanes.filter(({ y }) => y < main.y), lanes.filter(({ y }) => y > main.y)];
@@ -59,24 +53,19 @@ export function layersFigure(histograms, plan, paint, family) {
   };
 }
 
-/**
- * An image to keep: with axes, title and scale, on paper.
+/** An image to keep: with axes, title and scale, on paper.
  * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
- * @param {string} family of the font
- * @param {string} title @param {string} subtitle
- * @returns {Figure}
- */
+ * @param {string} family of the font @param {string} title @param {string} subtitle @returns {Figure} */
 export function exportedFigure(histograms, plan, paint, family, title, subtitle) {
   const { data, layout } = layersFigure(histograms, plan, paint, family);
   const { axis } = histograms;
   const section = wholeSection(plan);
   const labels = layerLabels(histograms, plan, section);
   const ticks = axis.ticks(0, 1, plan.main.h, 26);
-  const laneLabels = (/** @type {Lane[]} */ group) => ({
-    showticklabels: true,
-    tickvals: group.map((_, order) => order + 0.5),
-    ticktext: group.map(({ kind }) => plain(laneText(kind, axis))),
-  });
+  const labelled = (/** @type {number[]} */ tickvals, /** @type {string[]} */ texts) => ({ showticklabels: true,
+    tickvals, ticktext: texts.map(plain) });
+  const laneLabels = (/** @type {Lane[]} */ group) =>
+    labelled(group.map((_, order) => order + 0.5), group.map(({ kind }) => laneText(kind, axis)));
   const most = mostOf(histograms);
   const scale = countTicks(most);
   const colorbar = {
@@ -110,31 +99,20 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
       xaxis: {
         ...layout["xaxis"],
         anchor: "y3",
-        showticklabels: true,
-        tickvals: labels.map(({ column }) => column),
-        ticktext: labels.map(({ text }) => plain(text)),
+        ...labelled(labels.map(({ column }) => column), labels.map(({ text }) => text)),
         tickangle: 0,
         title: { text: "layer", standoff: 6 },
       },
       yaxis: {
         ...layout["yaxis"],
-        showticklabels: true,
+        ...labelled(ticks.map(({ place }) => place), ticks.map(({ text }) => text)),
         showgrid: true,
         gridcolor: paint.line,
-        tickvals: ticks.map(({ place }) => place),
-        ticktext: ticks.map(({ text }) => text),
       },
       yaxis2: { ...layout["yaxis2"], ...laneLabels(plan.lanes.filter(({ y }) => y < plan.main.y)) },
       yaxis3: { ...layout["yaxis3"], ...laneLabels(plan.lanes.filter(({ y }) => y > plan.main.y)) },
     },
   };
-}
-
-/** @param {LayerHistograms} histograms @param {number} order @returns {string} */
-function titleOf({ columns }, order) {
-  const column = columns[order];
-  if (column === undefined) return "";
-  return plain(`${column.index === 0 ? "input" : `layer ${column.index}`}: ${column.name}`);
 }
 
 /** Plotly reads a few tags in its texts. @param {string} text @returns {string} */
@@ -149,13 +127,13 @@ function binText(histograms, order, bin) {
   return shareText(histograms, order, range, counts[order * BINS + bin]);
 }
 
-/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values
- * @returns {string} */
+/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values */
 function shareText(histograms, order, what, values) {
   const size = histograms.sizes[order] || 1;
-  return `<b>${titleOf(histograms, order)}</b><br>${what}<br>${about(values)} of ${count(size)} values, ${
-    percent(values / size)
-  }`;
+  const { index, name } = histograms.columns[order];
+  return `<b>${plain(`${index === 0 ? "input" : `layer ${index}`}: ${name}`)}</b><br>${what}<br>${about(values)} of ${
+    count(size)
+  } values, ${percent(values / size)}`;
 }
 
 /** @param {number} values @returns {string} counts that were spread over bins are no whole numbers */
@@ -194,18 +172,14 @@ function heatmap({ gap }) {
 /** @param {LayerHistograms} histograms @param {LayersPaint} paint @returns {object} */
 function shades(histograms, { paper, hue, ink }) {
   return {
-    colorscale: rampStops(paper, hue, ink).map(([at, colour]) => [at, css(colour)]),
+    colorscale: rampStops(paper, hue, ink).map(([at, colour]) => [at, `rgb(${colour.join()})`]),
     zmin: 0,
     zmax: Math.log1p(mostOf(histograms)),
   };
 }
 
-/**
- * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @param {Lane} lane
- * @param {string} yaxis
- * @param {number} order of the lane on its axis
- * @returns {object}
- */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @param {Lane} lane
+ * @param {string} yaxis @param {number} order of the lane on its axis @returns {object} */
 function laneCells(histograms, plan, paint, { kind }, yaxis, order) {
   const { columns, sizes } = histograms;
   const counts = columns.map((_, column) => histograms[kind][column] ?? 0);
@@ -235,8 +209,7 @@ function hex(opacity) {
   return Math.round(255 * opacity).toString(16).padStart(2, "0");
 }
 
-/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @returns {object[]} one
- * outline per layer, as on the canvas the first on top */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint */
 function ridges(histograms, plan, paint) {
   const peak = peakShare(histograms);
   const gap = plan.gap / plan.pitch;

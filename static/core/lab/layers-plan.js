@@ -1,10 +1,7 @@
-/**
- * Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. No
- * DOM.
- */
+/** Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. */
 
 import { significant } from "../format.js";
-import { colourOf, css, depth, MIN_COUNT, mix, rampStops } from "../colours.js";
+import { colourOf, depth, hex, MIN_COUNT, mix, rampStops } from "../colours.js";
 import { layerTicks } from "../scales.js";
 import { BINS } from "./value-axis.js";
 
@@ -21,11 +18,8 @@ const CROWDED_PITCH = 14;
 /** Thickness of a line that stands for equal values, px. */
 export const NEEDLE = 2;
 
-/**
- * @param {LayersForm} form @param {number} width @param {number} height @param {number} layers
- * @param {boolean} isCut whether values may lie beyond the axis
- * @returns {LayersPlan}
- */
+/** @param {LayersForm} form @param {number} width @param {number} height @param {number} layers
+ * @param {boolean} isCut whether values may lie beyond the axis */
 export function planOf(form, width, height, layers, isCut) {
   const upper = /** @type {LaneKind[]} */ (isCut ? ["nan", "posinf", "above"] : ["nan", "posinf"]);
   const lower = /** @type {LaneKind[]} */ (isCut ? ["below", "neginf"] : ["neginf"]);
@@ -44,9 +38,9 @@ export function planOf(form, width, height, layers, isCut) {
       ...upper.map((kind, order) => ({ kind, y: TOP + order * LANE })),
       ...lower.map((kind, order) => ({ kind, y: y + h + LANE_GAP + order * LANE })),
     ],
-    pitch,
+    pitch, // from one layer to the next
     gap: pitch > 60 ? 4 : pitch > 5 ? 1 : 0,
-    reach: overlap * pitch,
+    reach: overlap * pitch, // of the tallest ridge
   };
 }
 
@@ -55,8 +49,7 @@ export function wholeSection({ main, pitch }) {
   return { x: [-0.5, main.w / pitch - 0.5], y: [0, 1] };
 }
 
-/** @param {LayersPlan} plan @param {LayersSection} section @param {number} column @returns {number} x of its middle,
- * px */
+/** @param {LayersPlan} plan @param {LayersSection} section @param {number} column its middle, px */
 export function columnX({ main }, { x: [from, to] }, column) {
   return main.x + ((column - from) / (to - from)) * main.w;
 }
@@ -68,17 +61,13 @@ export function mostOf({ counts, below, above }) {
   return most;
 }
 
-/**
- * A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no
- * width for all other values.
- * @param {LayerHistograms} histograms @param {number} order @param {number} bin
- */
+/** A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no
+ * width for all other values. @param {LayerHistograms} histograms @param {number} order @param {number} bin */
 function smoothCount({ counts, spikes, spikeBins }, order, bin) {
   return counts[order * BINS + bin] - (bin === spikeBins[order] ? spikes[order] : 0);
 }
 
-/** @param {LayerHistograms} histograms @returns {number} the greatest share of a layer's values in one bin, spikes
- * apart */
+/** @param {LayerHistograms} histograms @returns {number} the greatest share of a layer in one bin, less spikes */
 export function peakShare(histograms) {
   let peak = 0;
   histograms.columns.forEach((_, order) => {
@@ -88,16 +77,11 @@ export function peakShare(histograms) {
   return peak || 1;
 }
 
-/** @typedef {{places: number[], heights: number[]}} Run along the axis, 0 to 1, and away from it, as shares of the
- * reach */
+/** @typedef {{places: number[], heights: number[]}} Run heights: shares of the reach */
 
-/**
- * The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars
- * do, so that tails stay visible.
- * @param {LayerHistograms} histograms @param {number} order
- * @param {number} peak see peakShare
- * @returns {Run[]} each begins and ends at height 0
- */
+/** The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars
+ * do, so that tails stay visible. @param {LayerHistograms} histograms @param {number} order
+ * @param {number} peak see peakShare @returns {Run[]} each begins and ends at height 0 */
 export function ridgeOf(histograms, order, peak) {
   const size = histograms.sizes[order] || 1;
   /** @type {Run[]} */
@@ -125,8 +109,7 @@ export function ridgeOf(histograms, order, peak) {
 
 /** @typedef {{place: number, share: number}} Needle */
 
-/** @param {LayerHistograms} histograms @param {number} order @returns {Needle | null} values that are all exactly the
- * same */
+/** @param {LayerHistograms} histograms @param {number} order @returns {Needle | null} of equal values */
 export function needleOf({ axis, spikes, spikeBins, sizes }, order) {
   const share = spikes[order] / (sizes[order] || 1);
   const bin = spikeBins[order];
@@ -141,12 +124,12 @@ export function laneOpacity(share) {
 
 /** @param {LayersPaint} paint @returns {string} of a ridge: its hue on paper, opaque enough to stand before the next */
 export function ridgeFill({ paper, hue }) {
-  return css(mix(colourOf(paper), colourOf(hue), 0.28));
+  return hex(mix(colourOf(paper), colourOf(hue), 0.28));
 }
 
 /** @param {LayersPaint} paint @returns {string} of a needle: as of the greatest count */
 export function needleFill({ paper, hue, ink }) {
-  return css(rampStops(paper, hue, ink).at(-1)?.[1] ?? [0, 0, 0]);
+  return hex(rampStops(paper, hue, ink).at(-1)?.[1] ?? [0, 0, 0]);
 }
 
 /** The label of a lane; outer lanes are named by the end of the axis. @param {LaneKind} kind @param {ValueAxis} axis */
@@ -156,10 +139,8 @@ export function laneText(kind, { low, high }) {
   return { nan: "NaN", posinf: "+Inf", neginf: "−Inf" }[kind];
 }
 
-/**
- * Labels of layers, as many as fit.
- * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section
- */
+/** Labels of layers, as many as fit.
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section */
 export function layerLabels({ columns }, { main }, { x: [from, to] }) {
   const pitch = main.w / (to - from);
   const hasInput = columns[0]?.index === 0;

@@ -1,21 +1,15 @@
-/**
- * Matches the ops and tensors of two graphs. Graphs of the same structure match by position. Else ops match by pass,
+/** Matches the ops and tensors of two graphs. Graphs of the same structure match by position. Else ops match by pass,
  * module path, name and order; tensors by their producer, by the tensor they are the gradient of, or by role and name.
- * Things without a partner are listed. No DOM, no recursion.
- */
+ * Things without a partner are listed. No DOM, no recursion. */
 
 import { structureOf } from "../dump/dump.js";
+import { memo } from "../memo.js";
 
-/** @type {WeakMap<object, WeakMap<object, GraphMatch>>} */
-const known = new WeakMap();
+const matchesWith = memo((/** @type {MatchableThings} */ a) => memo((/** @type {MatchableThings} */ b) => made(a, b)));
 
 /** @param {MatchableThings} a @param {MatchableThings} b @returns {GraphMatch} kept as long as the two are */
 export function matchGraphs(a, b) {
-  let ofA = known.get(a.tensors);
-  if (ofA === undefined) known.set(a.tensors, ofA = new WeakMap());
-  let match = ofA.get(b.tensors);
-  if (match === undefined) ofA.set(b.tensors, match = made(a, b));
-  return match;
+  return matchesWith(a)(b);
 }
 
 /** @param {MatchableThings} a @param {MatchableThings} b @returns {GraphMatch} */
@@ -78,10 +72,8 @@ function matchTensors(a, b, ops) {
       if (a.tensors[there]?.gradient_of === null && b.tensors[here]?.gradient_of === null) set(there, here);
     });
   });
-  /**
-   * Matches the remaining tensors by a key.
-   * @param {(tensor: Tensor) => string | null} keyA @param {(tensor: Tensor) => string | null} keyB
-   */
+  /** Matches the remaining tensors by a key.
+   * @param {(tensor: Tensor) => string | null} keyA @param {(tensor: Tensor) => string | null} keyB */
   const byKey = (keyA, keyB) => {
     const found = new Int32Array(b.tensors.length).fill(-1);
     const isFree = (/** @type {Tensor} */ { id }) => !taken.has(placeA.get(id) ?? -1);
@@ -100,13 +92,9 @@ function matchTensors(a, b, ops) {
   return tensors;
 }
 
-/**
- * The first of a name with the first of that name, the second with the second.
- * @template T @param {readonly T[]} a @param {readonly T[]} b
- * @param {(thing: T) => string | null} keyA null: not to be paired
- * @param {(thing: T) => string | null} keyB
- * @param {Int32Array} into of B → of A
- */
+/** The first of a name with the first of that name, the second with the second. @template T @param {readonly T[]} a
+ * @param {readonly T[]} b @param {(thing: T) => string | null} keyA null: not to be paired
+ * @param {(thing: T) => string | null} keyB @param {Int32Array} into of B → of A */
 function pair(a, b, keyA, keyB, into) {
   /** @type {Map<string, number[]>} */
   const waiting = new Map();
@@ -125,8 +113,7 @@ function pair(a, b, keyA, keyB, into) {
   });
 }
 
-/** @param {MatchableThings} here @param {MatchableThings} there @param {(tensor: number) => boolean} isAlone
- * @returns {UnmatchedThings} */
+/** @param {MatchableThings} here @param {MatchableThings} there @param {(tensor: number) => boolean} isAlone */
 function alone(here, there, isAlone) {
   const path = paths(here);
   const others = new Set(there.modules.map(({ path }) => path));
@@ -141,12 +128,9 @@ function alone(here, there, isAlone) {
   return { modules: modules.map(({ path, type }) => `${path} ${type}`.trim()), tensors };
 }
 
-/**
- * The id of a selection in another graph; unchanged if it is a name that both graphs have.
- * @param {string} select as in addresses
- * @param {MatchableThings} from @param {MatchableThings} to
- * @returns {string} "" for an op that has no partner
- */
+/** The id of a selection in another graph; unchanged if it is a name that both graphs have.
+ * @param {string} select as in addresses @param {MatchableThings} from @param {MatchableThings} to
+ * @returns {string} "" for an op that has no partner */
 export function carried(select, from, to) {
   const { ops, tensors } = matchGraphs(from, to);
   const op = from.ops.findIndex(({ id }) => id === select);

@@ -1,7 +1,5 @@
-/**
- * Where ±Inf and NaN begin, and the arithmetic that made them, in words: the first tensor of a pass that holds one is
- * followed back to the op that wrote it, and the figures of that op's operands say what happened. No DOM.
- */
+/** Where ±Inf and NaN begin, and the arithmetic that made them, in words: the first tensor of a pass that holds one is
+ * followed back to the op that wrote it, and the figures of that op's operands say what happened. No DOM. */
 
 import { count, significant, valueAt } from "../format.js";
 import { memo } from "../memo.js";
@@ -31,22 +29,9 @@ const SLOPES = /^(Relu|LeakyRelu|Tanh|Sigmoid|Gelu|Silu|Elu|Selu)Backward0$/;
 const GATES = new Set(["gelu", "silu", "mish"]);
 const LONGEST_LABEL = 40;
 
-/**
- * The part that depends on the topology alone.
- * @typedef {object} Plan
- * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in
- *   order of execution
- * @property {ReadonlyMap<string, Op>} ops
- * @property {ReadonlyMap<string, Tensor>} tensors
- * @property {(tensor: Tensor) => number | null} layerOf
- */
-
-/**
- * The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
- * forward pass is finite.
- * @param {Picture} picture
- * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden
- */
+/** The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
+ * forward pass is finite. @param {Picture} picture
+ * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden */
 export function firstNonFinite(picture) {
   const { topology, integers } = picture;
   if (picture.hidden !== null) return { inf: null, nan: null };
@@ -58,9 +43,11 @@ export function firstNonFinite(picture) {
     nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
 }
 
+/** @typedef {ReturnType<typeof build>} Plan */
 const planOf = memo(build);
 
-/** @param {Topology} topology @returns {Plan} */
+/** The part that depends on the topology alone; named: tensors with a name of their own, in order of execution.
+ * @param {Topology} topology */
 function build(topology) {
   const { ops, tensors: all, layers } = topology;
   const rows = rowIndex(topology);
@@ -97,12 +84,10 @@ function isNamed({ role, gradient_of }, tensors) {
   return role !== "intermediate" && (gradient_of === null || tensors.get(gradient_of)?.role !== "intermediate");
 }
 
-/**
+/** layer: 0 for the input, null outside of all, as the loss is; tensor: id of the first that holds it
  * @param {Picture} picture @param {Plan} plan @param {NonFiniteKind} kind
- * @param {{tensor: Tensor, isBackward: boolean}} first
- * @returns {NonFiniteCause}
- */
-function explain(picture, plan, kind, { tensor, isBackward }) {
+ * @param {{tensor: Tensor, isBackward: boolean}} first */
+export function explain(picture, plan, kind, { tensor, isBackward }) {
   const writer = new Account(picture, plan);
   const layer = plan.layerOf(tensor);
   const isLoss = layer === null && tensor.producer !== null && picture.topology.layers.length > 0;
@@ -134,23 +119,17 @@ class Account {
     let output = tensor;
     for (;;) {
       const op = this.plan.ops.get(output.producer ?? "") ?? null;
-      const from = op === null ? undefined : this.#operandsOf(op, output).find((id) => this.#has(id, kind));
+      const from = op === null ? undefined : this.#operandsOf(op, output).find((id) =>
+        (this.#operand(id)?.[kind === "Inf" ? "inf" : "nan"] ?? 0) > 0
+      );
       const input = this.plan.tensors.get(from ?? "");
       if (input === undefined || input === output) return { op, output };
       output = input;
     }
   }
 
-  /** @param {string} id @param {NonFiniteKind} kind */
-  #has(id, kind) {
-    const operand = this.#operand(id);
-    return operand !== null && (kind === "Inf" ? operand.inf : operand.nan) > 0;
-  }
-
-  /**
-   * The ids of an op's operands. A node of autograd records only its gradient: the others are inputs of the forward op.
-   * @param {Op} op @param {Tensor} output
-   */
+  /** The ids of an op's operands. A node of autograd records only its gradient; the forward op has the others.
+   * @param {Op} op @param {Tensor} output */
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);
     if (forward === null) return op.inputs;
@@ -266,21 +245,11 @@ class Account {
   }
 }
 
-/**
- * The figures of an op that wrote the first ±Inf or NaN.
- *
- * @typedef {object} Step
- * @property {string} name of the op; of a node of autograd the forward op's
- * @property {string} expression
- * @property {readonly Operand[]} operands
- * @property {string} sum of how many values or products each element is the sum; "" where it is none
- * @property {string} slope what is multiplied by the slope of an activation; "" where nothing is
- * @property {unknown} exponent
- * @property {number} largest number of the dtype
- * @property {string} limit the same in words
- * @property {number} nan how many NaN there are in the output
- * @property {string} share of the output that was struck
- */
+/** The figures of an op that wrote the first ±Inf or NaN. name: of a node of autograd the forward op's; sum: of how many
+ * values or products each element is the sum; slope: what is multiplied by the slope of an activation; both "" for none;
+ * largest: number of the dtype; limit: the same in words; nan: how many are in the output; share: what was struck of it
+ * @typedef {{name: string, expression: string, operands: readonly Operand[], sum: string, slope: string,
+ * exponent: unknown, largest: number, limit: string, nan: number, share: string}} Step */
 
 /** @param {Step} step @returns {string} how finite numbers became ±Inf */
 function overflow({ name, expression, operands, sum, exponent, largest, limit, share }) {

@@ -1,7 +1,4 @@
-/**
- * The value behind an overlay for every op, tensor and group of a graph. NaN: no value; Infinity: the tensor is not
- * finite. No DOM, no recursion.
- */
+/** The value behind an overlay for every op, tensor and group. NaN: no value; Infinity: the tensor is not finite. */
 
 import { WORST_FIRST } from "./diagnosis.js";
 import { differences } from "./dump-run.js";
@@ -9,28 +6,15 @@ import { itemSize } from "../graph/steps.js";
 import { gradientsOf, outputsOf } from "../graph/wiring.js";
 import { memo } from "../memo.js";
 
-/**
- * @typedef {object} OverlayValues
- * @property {(kind: Item["kind"], index: number, half: Phase) => number} of for health: position in the list of what
- *   can be wrong, NaN for healthy
- * @property {() => [number, number]} range of all finite ones; of positive ones where that spans decades
- * @property {boolean} hasInfinite
- */
+/** @typedef {{of: (kind: Item["kind"], index: number, half: Phase) => number, range: () => [number, number],
+ * hasInfinite: boolean}} OverlayValues of: for health a place in WORST_FIRST; range: of positive ones over decades */
 
-/**
- * Index arrays of a graph, the same for every picture.
- * @typedef {object} Plan
- * @property {Int32Array} rows tensor → row of the statistics, -1 for none
- * @property {Int32Array} gradients tensor → its gradient; a gradient's is itself
- * @property {Int32Array} results op → the output that its std is of
- * @property {Int32Array} groups innermost last, so that what is inside comes first
- * @property {[Int32Array, Int32Array]} groupResults group → the tensor that its half puts out
- * @property {Map<OverlayKind, OverlayValues>} constant overlays that pictures do not change
- */
-
+/** @typedef {ReturnType<typeof build>} Plan */
 const planOf = memo(build);
 
-/** @param {Graph} graph @returns {Plan} */
+/** Index arrays of a graph, the same for every picture: rows of tensors in the statistics, -1 for none; their gradients,
+ * a gradient's being itself; the output that an op's std is of; groups, innermost first; and their results.
+ * @param {Graph} graph */
 function build(graph) {
   const { arrays, topology, tensorIndex } = graph;
   const rows = new Int32Array(arrays.tensors).fill(-1);
@@ -46,14 +30,13 @@ function build(graph) {
   const groups = Int32Array.from({ length: arrays.groups }, (_, group) => group).sort((a, b) =>
     arrays.groupDepth[b] - arrays.groupDepth[a] || b - a
   );
-  return { rows, gradients, results, groups, groupResults: resultsOfGroups(graph, results), constant: new Map() };
+  /** Overlays that pictures do not change. @type {Map<OverlayKind, OverlayValues>} */
+  const constant = new Map();
+  return { rows, gradients, results, groups, groupResults: resultsOfGroups(graph, results), constant };
 }
 
-/**
- * The tensor that leaves each group: forward the output of its last op, backward the gradient of its input.
- * @param {Graph} graph @param {Int32Array} results
- * @returns {[Int32Array, Int32Array]}
- */
+/** The tensor that leaves each group: forward the output of its last op, backward the gradient of its input.
+ * @param {Graph} graph @param {Int32Array} results @returns {[Int32Array, Int32Array]} */
 function resultsOfGroups({ arrays, topology }, results) {
   const forward = new Int32Array(arrays.groups).fill(-1);
   const backward = new Int32Array(arrays.groups).fill(-1);
@@ -79,10 +62,8 @@ function resultsOfGroups({ arrays, topology }, results) {
   return [forward, backward];
 }
 
-/**
- * @param {OverlayKind} kind @param {Graph} graph @param {Picture} picture @param {Theory | null} theory
- * @param {ComparisonReference | null} [reference] a dump that it is compared to
- */
+/** @param {OverlayKind} kind @param {Graph} graph @param {Picture} picture @param {Theory | null} theory
+ * @param {ComparisonReference | null} [reference] a dump that it is compared to */
 export function overlayValues(kind, graph, picture, theory, reference = null) {
   const plan = planOf(graph);
   const known = plan.constant.get(kind);
@@ -98,21 +79,22 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
     ops.set(cost);
     if (kind === "memory")
       topology.tensors.forEach(({ dtype }, tensor) => (tensors[tensor] = arrays.elements[tensor] * itemSize(dtype)));
-    const values = assembled(graph, plan, tensors, ops, (sum, value) => sum + value, null);
+    const values = assembled(graph, plan, tensors, ops, (sum, value) => sum + value);
     plan.constant.set(kind, values);
     return values;
   }
 
+  const joined = (/** @type {(a: number, b: number) => number} */ join) => {
+    spread(graph, tensors, ops, join);
+    return assembled(graph, plan, tensors, ops, join);
+  };
   if (kind === "difference") {
     if (reference !== null) tensors.set(differences(picture, reference));
-    spread(graph, tensors, ops, Math.max);
-    return assembled(graph, plan, tensors, ops, Math.max, null);
+    return joined(Math.max);
   }
-
   if (kind === "health") {
     healthOf(graph, plan, picture, theory, tensors);
-    spread(graph, tensors, ops, Math.min);
-    return assembled(graph, plan, tensors, ops, Math.min, null);
+    return joined(Math.min);
   }
 
   const { nan, posinf, neginf } = picture.integers;
@@ -127,13 +109,9 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
     const isBad = nan[row] + posinf[row] + neginf[row] > 0;
     tensors[tensor] = isBad && kind !== "dead_fraction" ? Infinity : column[row];
   }
-  if (kind === "std") {
-    for (let op = 0; op < arrays.ops; op += 1)
-      ops[op] = plan.results[op] < 0 ? NaN : tensors[plan.results[op]];
-    return assembled(graph, plan, tensors, ops, null, tensors);
-  }
-  spread(graph, tensors, ops, Math.max);
-  return assembled(graph, plan, tensors, ops, Math.max, null);
+  if (kind !== "std") return joined(Math.max);
+  plan.results.forEach((result, op) => (ops[op] = tensors[result] ?? NaN));
+  return assembled(graph, plan, tensors, ops, null);
 }
 
 /** An op has the worst of what it puts out. @param {Graph} graph @param {Float64Array} tensors
@@ -147,21 +125,14 @@ function spread({ arrays }, tensors, ops, join) {
   }
 }
 
-/**
- * @param {Graph} graph
- * @param {Plan} plan
- * @param {Float64Array} tensors
- * @param {Float64Array} ops
- * @param {((a: number, b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of
- *   its result
- * @param {Float64Array | null} results of tensors, for groups that have that of their result
- * @returns {OverlayValues}
- */
-function assembled({ arrays }, plan, tensors, ops, join, results) {
+/** @param {Graph} graph @param {Plan} plan @param {Float64Array} tensors @param {Float64Array} ops @param {((a: number,
+ * b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of its result
+ * @returns {OverlayValues} */
+function assembled({ arrays }, plan, tensors, ops, join) {
   const halves = [new Float64Array(arrays.groups).fill(NaN), new Float64Array(arrays.groups).fill(NaN)];
   if (join === null) {
     plan.groupResults.forEach((outputs, half) =>
-      outputs.forEach((output, group) => output >= 0 && halves[half].fill(results?.[output] ?? NaN, group, group + 1))
+      outputs.forEach((output, group) => (halves[half][group] = tensors[output] ?? NaN))
     );
   } else {
     const add = (/** @type {Float64Array} */ into, /** @type {number} */ group, /** @type {number} */ value) => {
@@ -174,14 +145,11 @@ function assembled({ arrays }, plan, tensors, ops, join, results) {
       for (const group of plan.groups) add(into, arrays.groupParent[group], into[group]);
   }
   const [forward, backward] = halves;
-  let hasInfinite = false;
-  for (const values of [tensors, ops])
-    for (let at = 0; at < values.length && !hasInfinite; at += 1) hasInfinite = values[at] === Infinity;
   return {
     of: (kind, index, half) =>
       (kind === "tensor" ? tensors : kind === "op" ? ops : half === "forward" ? forward : backward)[index] ?? NaN,
     range: () => rangeOf([tensors, ops, forward.subarray(1), backward.subarray(1)]),
-    hasInfinite,
+    hasInfinite: tensors.includes(Infinity) || ops.includes(Infinity),
   };
 }
 
@@ -203,11 +171,9 @@ function rangeOf(columns) {
 /** Above this share of saturated units a tensor counts as saturated where theory does not say. */
 const SATURATED = 0.5;
 
-/**
- * The health of each tensor as a position in WORST_FIRST: by its own numbers, else by its layer's verdict.
+/** The health of each tensor as a position in WORST_FIRST: by its own numbers, else by its layer's verdict.
  * @param {Graph} graph @param {Plan} plan @param {Picture} picture @param {Theory | null} theory
- * @param {Float64Array} into NaN: nothing is wrong
- */
+ * @param {Float64Array} into NaN: nothing is wrong */
 function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {
   const { nan, posinf, neginf } = picture.integers;
   const hidden = picture.hidden?.rows;

@@ -1,21 +1,10 @@
-/**
- * Overlays: colours the boxes of a graph by one figure, with a legend. The parts that depend on the graph alone are
- * computed once. No DOM.
- */
+/** Overlays colour the boxes of a graph by one figure, with a legend. No DOM. */
 
 import { overlayValues } from "./overlay-values.js";
 import { hex, oklch } from "../colours.js";
 
-/**
- * @typedef {object} Overlay
- * @property {OverlayKind} name
- * @property {string} title
- * @property {string} unit
- * @property {"auto" | "share" | "words"} scale auto: logarithmic over more than a decade; share: 0 to 1
- * @property {string} says what the colour of a box is of
- */
-
-/** @type {readonly Overlay[]} */
+/** says: what the colour of a box is of; scale auto: logarithmic over more than a decade, share: 0 to 1
+ * @type {readonly {name: OverlayKind, title: string, unit: string, scale: "auto" | "share" | "words", says: string}[]} */
 export const OVERLAYS = [
   { name: "std", title: "Activation std", unit: "", scale: "auto",
     says: "std of a tensor; of an op or a closed box that of what it puts out" },
@@ -35,15 +24,9 @@ export const OVERLAYS = [
   { name: "health", title: "Health", unit: "", scale: "words", says: "what is wrong; of a closed box the worst in it" },
 ];
 
-/** @param {OverlayKind} kind @returns {Overlay | undefined} */
-const overlayOf = (kind) => OVERLAYS.find(({ name }) => name === kind);
-
-/**
- * Why an overlay cannot be had of a graph.
- * @param {OverlayKind} kind @param {Graph} graph
+/** Why an overlay cannot be had of a graph. @param {OverlayKind} kind @param {Graph} graph
  * @param {ComparisonReference | null} [reference] a dump that it is compared to
- * @returns {string | null} null where it can
- */
+ * @returns {string | null} null where it can */
 export function whyNot(kind, { topology }, reference = null) {
   if (kind === "difference" && reference === null) return "No dump is pinned to compare to.";
   if (kind === "time" && topology.op_us == null) return "This recording does not say how long its ops took.";
@@ -61,11 +44,9 @@ const RECTIFIERS = new Set(
 /** Colours of a ramp: too many for the eye to see steps. */
 const SHADES = 64;
 
-/**
- * From next to the paper to as deep as the ink on it stays legible. Lightness runs one way and evenly, so the order
+/** From next to the paper to as deep as the ink on it stays legible. Lightness runs one way and evenly, so the order
  * shows to eyes that tell no hues apart; the hues, yellow over green to blue, are none of a phase's borders.
- * @type {Record<"light" | "dark", {lightness: [number, number], chroma: [number, number], hue: [number, number]}>}
- */
+ * @type {Record<"light" | "dark", {lightness: [number, number], chroma: [number, number], hue: [number, number]}>} */
 const RAMPS = {
   light: { lightness: [0.97, 0.66], chroma: [0.05, 0.11], hue: [105, 240] },
   dark: { lightness: [0.27, 0.51], chroma: [0.05, 0.09], hue: [285, 150] },
@@ -77,12 +58,10 @@ const between = ([from, to], share) => from + (to - from) * share;
 /** @param {"light" | "dark"} scheme @returns {string[]} colours from low to high */
 export function shadesOf(scheme) {
   const { lightness, chroma, hue } = RAMPS[scheme];
-  return Array.from({ length: SHADES },
-    (_, step) =>
-      hex(
-        oklch(between(lightness, step / (SHADES - 1)), between(chroma, step / (SHADES - 1)),
-          between(hue, step / (SHADES - 1))),
-      ));
+  return Array.from({ length: SHADES }, (_, step) => {
+    const share = step / (SHADES - 1);
+    return hex(oklch(between(lightness, share), between(chroma, share), between(hue, share)));
+  });
 }
 
 const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
@@ -100,11 +79,8 @@ const HEALTH = [
   { word: "saturated", hue: 105, chroma: 0.12 },
 ];
 
-/**
- * Colours differ in lightness too, not in hue alone.
- * @param {"light" | "dark"} scheme
- * @returns {string[]} by position in HEALTH
- */
+/** Colours differ in lightness too, not in hue alone.
+ * @param {"light" | "dark"} scheme @returns {string[]} by position in HEALTH */
 function healthColours(scheme) {
   return HEALTH.map(({ hue, chroma }, order) =>
     hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, chroma, hue))
@@ -115,22 +91,15 @@ const HEALTH_COLOURS = { light: healthColours("light"), dark: healthColours("dar
 
 const [THINNEST, THICKEST, PLAIN] = [0.75, 7, 1.25];
 
-/**
- * @param {object} options
- * @param {OverlayKind | ""} options.kind "": boxes keep the colours of their phases
- * @param {"" | "size" | "gradient"} options.edges what the width of an edge says
- * @param {Graph} options.graph
- * @param {Picture} options.picture of that graph
- * @param {Theory | null} options.theory
- * @param {ComparisonReference | null} [options.reference] a dump that it is compared to
- * @param {readonly [number, number] | null} options.range of the figure, to be the same in all runs; null: that of this
- *   one
- * @param {"light" | "dark"} options.scheme
- * @returns {Paintwork}
- */
+/** @param {object} options @param {OverlayKind | ""} options.kind "": boxes keep the colours of their phases
+ * @param {"" | "size" | "gradient"} options.edges what the width of an edge says @param {Graph} options.graph
+ * @param {Picture} options.picture of that graph @param {Theory | null} options.theory
+ * @param {ComparisonReference | null} [options.reference] a dump that it is compared to @param {readonly [number,
+ * number] | null} options.range of the figure, to be the same in all runs; null: that of this one
+ * @param {"light" | "dark"} options.scheme @returns {Paintwork} */
 export function paintwork({ kind, edges, graph, picture, theory, reference = null, range, scheme }) {
   const width = edgeWidth(edges, graph, picture);
-  const overlay = kind === "" ? undefined : overlayOf(kind);
+  const overlay = OVERLAYS.find(({ name }) => name === kind);
   if (kind === "" || overlay === undefined || whyNot(kind, graph, reference) !== null)
     return { fill: () => null, width, legend: null };
   const { title, unit, scale } = overlay;
@@ -148,8 +117,7 @@ export function paintwork({ kind, edges, graph, picture, theory, reference = nul
   const shades = SHADES_OF[scheme];
   const [from, to] = isLog ? [Math.log(low), Math.log(high)] : [low, high];
   const step = to > from ? (SHADES - 1) / (to - from) : 0;
-  /** @param {number} value @returns {string | null} */
-  const shade = (value) => {
+  const shade = (/** @type {number} */ value) => {
     if (Number.isNaN(value)) return null;
     if (value === Infinity) return NON_FINITE[scheme];
     const at = step === 0 ? SHADES / 2 : ((isLog ? Math.log(Math.max(value, low)) : value) - from) * step;
@@ -162,17 +130,13 @@ export function paintwork({ kind, edges, graph, picture, theory, reference = nul
     legend: Number.isFinite(low) ? legend : null };
 }
 
-/**
- * The range of a paintwork's figure, for the address: with it, other runs are coloured on the same scale.
- * @param {Paintwork} paint
- * @returns {[number, number] | null} null where the overlay has no numbers
- */
+/** The range of a paintwork's figure, for the address: with it, other runs are coloured on the same scale.
+ * @param {Paintwork} paint @returns {[number, number] | null} null where the overlay has no numbers */
 export function rangeOf({ legend }) {
   return legend === null || legend.stops.length === 0 ? null : [legend.low, legend.high];
 }
 
-/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture
- * @returns {(tensor: number) => number} */
+/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture */
 function edgeWidth(edges, graph, picture) {
   if (edges === "") return () => PLAIN;
   const { elements } = graph.arrays;
@@ -187,7 +151,7 @@ function edgeWidth(edges, graph, picture) {
     high = Math.max(high, value);
   }
   const span = Math.log(high / low);
-  return (tensor) => {
+  return (/** @type {number} */ tensor) => {
     const value = valueOf(tensor);
     if (value === Infinity) return THICKEST;
     if (!(value > 0)) return THINNEST;

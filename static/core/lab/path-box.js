@@ -1,7 +1,5 @@
-/**
- * A field for the path of a module: it offers those that there are, narrowed down by what is typed. Words of it may
- * stand anywhere in a path. Arrow keys walk the offers, Enter takes one, Escape leaves the field as it was.
- */
+/** A field for the path of a module: it offers those that there are, narrowed down by what is typed. Words of it may
+ * stand anywhere in a path. Arrow keys walk the offers, Enter takes one, Escape leaves the field as it was. */
 
 import { html } from "../dom.js";
 
@@ -9,8 +7,6 @@ import { html } from "../dom.js";
 const MAX_OFFERED = 200;
 
 export class PathBox {
-  input;
-  root;
   #list;
   #change;
   #all;
@@ -22,10 +18,8 @@ export class PathBox {
   /** The offer that Enter takes; -1: the typed text. */
   #at = -1;
 
-  /**
-   * @param {{id: string, label: string, all: string}} names all: what no path at all stands for
-   * @param {(path: string) => void} change
-   */
+  /** @param {{id: string, label: string, all: string}} names all: what no path at all stands for
+   * @param {(path: string) => void} change */
   constructor({ id, label, all }, change) {
     this.#all = all;
     this.#change = change;
@@ -41,7 +35,8 @@ export class PathBox {
     input.addEventListener("input", () => this.#offer(input.value));
     input.addEventListener("keydown", (event) => this.#onKey(event));
     // Text that was typed but not taken is dropped.
-    input.addEventListener("blur", () => this.#take(this.#isPath(input.value.trim()) ? input.value : this.#value));
+    input.addEventListener("blur",
+      () => this.#take(["", ...this.#paths].includes(input.value.trim()) ? input.value : this.#value));
     // The field keeps the focus, and with it what is typed.
     this.#list.addEventListener("mousedown", (event) => event.preventDefault());
     // Not on pointerdown, since a finger may begin to scroll.
@@ -66,11 +61,6 @@ export class PathBox {
 
   get #isOpen() {
     return !this.#list.hidden;
-  }
-
-  /** @param {string} text @returns {boolean} */
-  #isPath(text) {
-    return text === "" || this.#paths.includes(text);
   }
 
   /** @param {string} typed */

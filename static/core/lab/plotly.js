@@ -1,11 +1,9 @@
 /** Plotly, loaded when it is first wanted. It is a script of the classic kind that leaves a global behind. */
 
-/**
- * @typedef {object} Plotly the part that is used
+/** @typedef {object} Plotly the part that is used
  * @property {(target: HTMLElement, data: object[], layout: object, config: object) => Promise<unknown>} react
  * @property {(target: HTMLElement) => void} purge
- * @property {(figure: {data: object[], layout: object}, options: object) => Promise<unknown>} downloadImage
- */
+ * @property {(figure: {data: object[], layout: object}, options: object) => Promise<unknown>} downloadImage */
 
 const ADDRESS = "/static/vendor/plotly.min.js";
 

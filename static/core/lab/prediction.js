@@ -1,9 +1,8 @@
 /** Prediction mode: a figure is hidden until a person has said what it will be. No DOM. */
 
 import { valueAt } from "../format.js";
-
-/** @type {readonly FloatColumn[]} */
-export const STATISTICS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
+import { FLOAT_COLUMNS } from "../picture.js";
+import { figuresOf, MEASURES } from "./diagnosis.js";
 
 /** @type {Record<FloatColumn, string>} */
 export const STATISTIC_NAMES = {
@@ -20,19 +19,12 @@ export const STATISTIC_NAMES = {
 /** How near two figures are that are the same number, once added up in float32. */
 const SAME = 1e-6;
 
-/** Which figure of theory is that of an activation's column. @type {Partial<Record<FloatColumn, Quantity>>} */
-const ACTIVATION_QUANTITY = { mean: "activation_mean", std: "activation_std", dead_fraction: "dead_fraction",
-  saturation: "saturation" };
-
-/**
- * @param {string} figure such as l2.std or w1.g.norm
- * @param {string} guess "" for none yet
- * @returns {Prediction | null} null where nothing is to be guessed
- */
+/** @param {string} figure such as l2.std or w1.g.norm @param {string} guess "" for none yet
+ * @returns {Prediction | null} null where nothing is to be guessed */
 export function parsePrediction(figure, guess) {
   if (figure === "") return null;
   const dot = figure.lastIndexOf(".");
-  const statistic = STATISTICS.find((name) => dot > 0 && name === figure.slice(dot + 1)) ?? null;
+  const statistic = FLOAT_COLUMNS.find((name) => dot > 0 && name === figure.slice(dot + 1)) ?? null;
   return { figure, tensor: statistic === null ? figure : figure.slice(0, dot), statistic, guess: readGuess(guess) };
 }
 
@@ -43,13 +35,11 @@ export function readGuess(text) {
   return Number.isFinite(number) ? number : null;
 }
 
-/**
- * @param {Picture} picture @param {Prediction} prediction
- * @returns {string | null} why this graph has no such figure; null where it has
- */
+/** @param {Picture} picture @param {Prediction} prediction
+ * @returns {string | null} why this graph has no such figure; null where it has */
 export function problemOf(picture, prediction) {
   const { figure, tensor, statistic } = prediction;
-  const statistics = `Statistics: ${STATISTICS.join(", ")}.`;
+  const statistics = `Statistics: ${FLOAT_COLUMNS.join(", ")}.`;
   if (statistic === null)
     return `${figure} names no figure: it takes a tensor and a statistic, such as l2.std. ${statistics}`;
   const row = rowOf(picture, tensor);
@@ -66,27 +56,24 @@ export function problemOf(picture, prediction) {
   return null;
 }
 
-/**
- * The picture without what would give the figure away: the tensor's whole row, since a norm or a histogram says as much
- * as a standard deviation, and every other row that holds the same number.
- * @param {Picture} picture @param {Prediction | null} prediction
- * @returns {Picture} the same one where there is nothing to hide
- */
+/** The picture without what would give the figure away: the tensor's whole row, since a norm or a histogram says as
+ * much as a standard deviation, and every other row that holds the same number. @param {Picture} picture
+ * @param {Prediction | null} prediction @returns {Picture} the same one where there is nothing to hide */
 export function hide(picture, prediction) {
   const secret = secretOf(picture, prediction);
   if (secret === null) return picture;
   const { row, statistic, value } = secret;
   const rows = new Set([row]);
   for (let other = 0; other < picture.topology.statistics.tensor.length; other += 1) {
-    if (STATISTICS.some((name) => tells(picture.floats[name][other], value))) rows.add(other);
+    if (FLOAT_COLUMNS.some((name) => tells(picture.floats[name][other], value))) rows.add(other);
   }
   const floats = { ...picture.floats };
-  for (const name of STATISTICS) floats[name] = picture.floats[name].slice();
+  for (const name of FLOAT_COLUMNS) floats[name] = picture.floats[name].slice();
   const { n, ...others } = picture.integers;
   const integers = { n, nan: others.nan.slice(), posinf: others.posinf.slice(), neginf: others.neginf.slice() };
   const counts = picture.counts.slice();
   for (const hidden of rows) {
-    for (const name of STATISTICS) floats[name][hidden] = NaN;
+    for (const name of FLOAT_COLUMNS) floats[name][hidden] = NaN;
     for (const column of [integers.nan, integers.posinf, integers.neginf]) column[hidden] = 0;
     counts.fill(0, hidden * picture.bins, (hidden + 1) * picture.bins);
   }
@@ -97,75 +84,47 @@ export function hide(picture, prediction) {
     hidden: { row, rows, loss, tensor, statistic } };
 }
 
-/**
- * A pinned run without what would give the figure away. It may well be the run on the screen.
- * @param {PinnedRun} run
- * @param {Picture} picture with nothing hidden
- * @param {Prediction | null} prediction
- * @returns {PinnedRun} the same one where there is nothing to hide
- */
+/** A pinned run without what would give the figure away. It may well be the run on the screen.
+ * @param {PinnedRun} run @param {Picture} picture with nothing hidden @param {Prediction | null} prediction
+ * @returns {PinnedRun} the same one where there is nothing to hide */
 export function hideInRun(run, picture, prediction) {
   const secret = secretOf(picture, prediction);
   if (secret === null) return run;
   const { id, statistic, value } = secret;
-  /** @param {SummaryDump | null} summary @param {string | null | undefined} twin the tensor in its place in the
-   * picture */
+  /** @param {SummaryDump | null} summary @param {string | null | undefined} twin in the picture */
   const kept = (summary, twin) => {
     if (summary === null) return null;
     const isSame = twin === id && summary[statistic] === value;
-    return isSame || STATISTICS.some((name) => tells(summary[name] ?? NaN, value)) ? null : summary;
+    return isSame || FLOAT_COLUMNS.some((name) => tells(summary[name] ?? NaN, value)) ? null : summary;
   };
   const layers = run.profile.layers.map((layer, order) => {
-    const here = picture.topology.layers[order];
-    const activation = kept(layer.activation, here.activation);
-    const [weight, weightGradient] = [kept(layer.weight, here.weight),
-      kept(layer.weight_gradient, here.weight_gradient)];
-    return {
-      ...layer,
-      activation,
-      preactivation: kept(layer.preactivation, here.preactivation),
-      gradient: kept(layer.gradient, here.gradient),
-      weight,
-      weight_gradient: weightGradient,
-      dead_fraction: activation === null ? null : layer.dead_fraction,
-      saturation: activation === null ? null : layer.saturation,
-      gradient_to_weight_ratio: weight === null || weightGradient === null ? null : layer.gradient_to_weight_ratio,
-      expected: {},
-    };
+    const shown = { ...layer, expected: {} };
+    for (const part of /** @type {const} */ (["activation", "preactivation", "gradient", "weight", "weight_gradient"]))
+      shown[part] = kept(layer[part], picture.topology.layers[order]?.[part]);
+    if (shown.activation === null) shown.dead_fraction = shown.saturation = null;
+    if (shown.weight === null || shown.weight_gradient === null) shown.gradient_to_weight_ratio = null;
+    return shown;
   });
   const loss = tells(Number(run.profile.loss ?? NaN), value) ? null : run.profile.loss;
   return { ...run, profile: { ...run.profile, loss, layers } };
 }
 
-/**
- * @param {Picture} picture with nothing hidden
- * @param {Prediction} prediction
- * @returns {number | null} what was measured; null where there is no finite value
- */
+/** @param {Picture} picture with nothing hidden @param {Prediction} prediction
+ * @returns {number | null} what was measured; null where there is no finite value */
 export function measured(picture, { tensor, statistic }) {
   return statistic === null ? null : valueAt(picture.floats[statistic], rowOf(picture, tensor));
 }
 
-/**
- * @param {Picture} picture @param {Theory | null} theory @param {Prediction} prediction
- * @returns {{value: number, band: [number, number] | null} | null} null where theory says nothing of the figure
- */
+/** @param {Picture} picture @param {Theory | null} theory @param {Prediction} prediction
+ * @returns {{value: number, band: [number, number] | null} | null} null where theory says nothing of the figure */
 export function expected(picture, theory, { tensor, statistic }) {
   const id = idOf(picture, tensor);
   if (theory === null || statistic === null || id === undefined) return null;
-  for (const layer of picture.topology.layers) {
-    const told = theory.layers.find(({ index }) => index === layer.index);
-    if (told === undefined) continue;
-    if (layer.weight === id) return statistic === "std" ? { value: told.weight_std, band: null } : null;
-    /** @type {Quantity | undefined} */
-    let quantity;
-    if (layer.activation === id) quantity = ACTIVATION_QUANTITY[statistic];
-    else if (layer.preactivation === id && statistic === "std") quantity = "preactivation_std";
-    else if (layer.gradient === id && statistic === "std") quantity = "gradient_std";
-    const figure = quantity === undefined ? undefined : told.expected[quantity];
-    if (figure !== undefined) return figure;
-  }
-  return null;
+  const owner = picture.topology.layers.find(({ weight }) => weight === id);
+  const std = theory.layers[(owner?.index ?? 0) - 1]?.weight_std;
+  if (std !== undefined) return statistic === "std" ? { value: std, band: null } : null;
+  const figures = figuresOf(picture, theory, id);
+  return figures.find(({ quantity }) => MEASURES[quantity].column === statistic)?.expected ?? null;
 }
 
 /** The figure to hide, if any. @param {Picture} picture @param {Prediction | null} prediction */
@@ -178,10 +137,8 @@ function secretOf(picture, prediction) {
   return { id, row, statistic: prediction.statistic, value: picture.floats[prediction.statistic][row] ?? NaN };
 }
 
-/**
- * Whether one figure tells another. Shares of nothing and of all tell nothing: any tensor may have them.
- * @param {number | undefined} other @param {number} secret
- */
+/** Whether one figure tells another. Shares of nothing and of all tell nothing: any tensor may have them.
+ * @param {number | undefined} other @param {number} secret */
 function tells(other, secret) {
   if (other === undefined || secret === 0 || secret === 1) return false;
   return Math.abs(other - secret) <= SAME * Math.abs(secret);
@@ -197,10 +154,7 @@ function rowOf(picture, tensor) {
   return picture.rows.get(idOf(picture, tensor) ?? "");
 }
 
-/**
- * The tensors that have a name of their own, numbered ones as ranges: x, w1–w50, l1–l99, out.
- * @param {Picture} picture
- */
+/** The names of tensors, numbered ones as ranges: x, w1–w50, l1–l99, out. @param {Picture} picture */
 function tensorNames({ topology, rows }) {
   /** @type {Map<string, {stem: string, numbers: number[]}>} */
   const families = new Map();

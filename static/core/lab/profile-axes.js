@@ -11,21 +11,14 @@ const SHORTEST = 4;
 /** Width of the value axis, px. */
 export const LEFT = 46;
 
-/**
- * @param {readonly ProfilePoint[]} points
- * @param {DepthAxis} axis where the graph has their tensors
- * @param {number} width
- * @returns {number[]} x of every point; evenly spread where the graph has none
- */
+/** @param {readonly ProfilePoint[]} points @param {DepthAxis} axis where the graph has their tensors
+ * @param {number} width @returns {number[]} x of every point; evenly spread where the graph has none */
 export function places(points, { positions }, width) {
   const step = (width - LEFT - 24) / Math.max(1, points.length - 1);
   return points.map(({ at }, order) => positions.get(at) ?? LEFT + 8 + order * step);
 }
 
-/**
- * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {number} width
- * @returns {LayerSpan[]} one per layer, meeting half-way
- */
+/** @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {number} width */
 export function spansOf(points, xs, width) {
   /** @type {{layer: number, title: string, first: number, last: number}[]} */
   const ends = [];
@@ -43,10 +36,8 @@ export function spansOf(points, xs, width) {
   });
 }
 
-/**
- * @param {readonly LayerSpan[]} spans @param {number} width
- * @returns {{x: number, text: string}[]} the labels there is room for
- */
+/** @param {readonly LayerSpan[]} spans @param {number} width
+ * @returns {{x: number, text: string}[]} the labels there is room for */
 function layerLabels(spans, width) {
   const layers = spans.filter(({ layer }) => layer > 0);
   const [first, last] = [layers[0], layers.at(-1)];
@@ -60,11 +51,8 @@ function layerLabels(spans, width) {
   });
 }
 
-/**
- * A title as far as there is room for it: what tells paths apart is at their ends, types come after them.
- * @param {string} title "layer 3" or "block.mlp.0 (Linear)"
- * @param {number} room px
- */
+/** A title as far as there is room for it: what tells paths apart is at their ends, types come after them.
+ * @param {string} title "layer 3" or "block.mlp.0 (Linear)" @param {number} room px */
 function shortened(title, room) {
   if (/^layer \d+$/.test(title)) return title;
   const path = title.replace(/ \([^()]*\)$/, "");
@@ -81,11 +69,8 @@ const SHARES = [0, 0.25, 0.5, 0.75, 1];
 
 /** From the middle outwards: a lane for zero (on a logarithmic axis), the axis, lanes for Inf and for NaN. */
 export class ProfileAxis {
-  /**
-   * @param {number} inner y of its side next to the layers' numbers
-   * @param {number} outer y of its far side
-   * @param {readonly [number, number] | null} decades first and last exponent; null: linear, 0 to 1
-   */
+  /** @param {number} inner y of its side next to the layers' numbers @param {number} outer y of its far side
+   * @param {readonly [number, number] | null} decades first and last exponent; null: linear, 0 to 1 */
   constructor(inner, outer, decades) {
     const away = Math.sign(outer - inner);
     this.inner = inner;
@@ -97,8 +82,7 @@ export class ProfileAxis {
     this.decades = decades;
   }
 
-  /** @param {number} value of a logarithmic axis the magnitude counts @returns {number} where it stands; beyond an end,
-   * at that end */
+  /** @param {number} value of a logarithmic axis the magnitude counts @returns {number} at most at an end */
   y(value) {
     if (value === 0) return this.zero;
     if (this.decades === null) return this.#between(value);
@@ -137,12 +121,9 @@ export class ProfileAxis {
 const CROWD = 80;
 const TEN = 10;
 
-/**
- * @param {readonly LayerSpan[]} spans @param {readonly ProfileAxis[]} axes
- * @param {{width: number, height: number}} size
- * @param {number} stripAt where the layers' numbers stand
- * @returns {SVGElement[]} what goes beneath the marks: every other layer is shaded, as wide as in the graph
- */
+/** @param {readonly LayerSpan[]} spans @param {readonly ProfileAxis[]} axes
+ * @param {{width: number, height: number}} size @param {number} stripAt where the layers' numbers stand
+ * @returns {SVGElement[]} what goes beneath the marks: every other layer is shaded, as wide as in the graph */
 export function ground(spans, axes, { width, height }, stripAt) {
   return [
     ...stripes(spans).map(({ from, to }) =>
@@ -167,10 +148,8 @@ function stripes(spans) {
   );
 }
 
-/**
- * @param {readonly {axis: ProfileAxis, side: string, label: string}[]} halves @param {number} height
- * @returns {SVGElement[]} what goes above them: marks that are panned out to the left disappear beneath it
- */
+/** @param {readonly {axis: ProfileAxis, side: string, label: string}[]} halves @param {number} height
+ * @returns {SVGElement[]} what goes above them: marks that are panned out to the left disappear beneath it */
 export function scale(halves, height) {
   return [
     svg("rect", { class: "margin", x: 0, y: 0, width: LEFT - 5, height }),
@@ -199,14 +178,10 @@ export class CauseMarks {
     this.root.append(this.#marks.Inf.group, this.#marks.NaN.group);
   }
 
-  /**
-   * @param {readonly NonFiniteCause[]} causes those that have a place in the chart
-   * @param {(cause: NonFiniteCause) => number} xOf
-   * @param {Record<ProfileSide, ProfileAxis | null>} axes
-   * @param {(kind: NonFiniteKind, side: ProfileSide, from: number, to: number) => boolean} isFree whether a stretch of
-   *   a lane has no crosses
-   * @param {number} width of the chart
-   */
+  /** @param {readonly NonFiniteCause[]} causes those that have a place in the chart
+   * @param {(cause: NonFiniteCause) => number} xOf @param {Record<ProfileSide, ProfileAxis | null>} axes @param {(kind:
+   * NonFiniteKind, side: ProfileSide, from: number, to: number) => boolean} isFree whether a stretch of a lane has no
+   * crosses @param {number} width of the chart */
   draw(causes, xOf, axes, isFree, width) {
     for (const kind of /** @type {const} */ (["Inf", "NaN"])) {
       const cause = causes.find((each) => each.kind === kind);

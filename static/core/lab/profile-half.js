@@ -35,10 +35,8 @@ export class ProfileHalf {
     this.root.append(this.#question);
   }
 
-  /**
-   * @param {ProfileAxis | null} axis null: nothing is shown
-   * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {ProfileFigures} figures
-   */
+  /** @param {ProfileAxis | null} axis null: nothing is shown @param {readonly ProfilePoint[]} points
+   * @param {readonly number[]} xs @param {ProfileFigures} figures */
   draw(axis, points, xs, { measured, expected, run }) {
     let hidden = "";
     const pitch = Math.abs((xs.at(-1) ?? 0) - (xs[0] ?? 0)) / Math.max(1, points.length - 1);
@@ -141,12 +139,9 @@ class Stroke {
   }
 }
 
-/**
- * The line and the band over a stretch of layers.
- * @param {Record<typeof MARKS[number], string>} drawn
+/** The line and the band over a stretch of layers. @param {Record<typeof MARKS[number], string>} drawn
  * @param {readonly {x: number, value: number, low: number, high: number}[]} stretch
- * @param {number} stub half the width of a stretch of one
- */
+ * @param {number} stub half the width of a stretch of one */
 function drawTheory(drawn, stretch, stub) {
   const [only] = stretch;
   if (only === undefined) return;

@@ -2,18 +2,7 @@
 
 import { decadeRange } from "../scales.js";
 
-/**
- * @typedef {object} Form how a statistic is shown
- * @property {string} title
- * @property {string} button
- * @property {string} help
- * @property {string} symbol
- * @property {"log" | "linear"} axis linear: a share, 0 to 1
- * @property {boolean} isMirrored whether the gradient's is shown beneath
- * @property {string} label of the axis above
- */
-
-/** @type {Record<ProfileStatistic, Form>} */
+/** How each statistic is shown. axis linear: a share, 0 to 1; isMirrored: the gradient's is shown beneath. */
 export const FORMS = {
   std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch",
     symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
@@ -35,10 +24,8 @@ export const FORMS = {
 /** Above it, an update of SGD at learning rate 1 changes the weights by more than a thousandth. */
 export const USUAL_RATIO = 1e-3;
 
-/**
- * @param {Topology} topology @param {ProfileStatistic} statistic
- * @returns {ProfilePoint[]} in order of depth; none where there are no layers
- */
+/** @param {Topology} topology @param {ProfileStatistic} statistic
+ * @returns {ProfilePoint[]} in order of depth; none where there are no layers */
 export function pointsOf({ tensors, layers, modules }, statistic) {
   if (layers.length === 0) return [];
   const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => gradient_of === null ? [] : [[gradient_of, id]]));
@@ -70,10 +57,8 @@ export function pointsOf({ tensors, layers, modules }, statistic) {
   return points;
 }
 
-/**
- * @param {readonly Tensor[]} tensors
- * @returns {Tensor | undefined} what the signal starts from: the first input of floats, not token ids
- */
+/** @param {readonly Tensor[]} tensors
+ * @returns {Tensor | undefined} what the signal starts from: the first input of floats, not token ids */
 export function inputOf(tensors) {
   return tensors.find(({ role, dtype }) => role === "input" && !/^(u?int|bool)/.test(dtype ?? ""));
 }
@@ -88,11 +73,8 @@ export function pathOf(name) {
   return name.replace(/ \(\d+\)$/, "");
 }
 
-/**
- * @param {string} name of a tensor
- * @param {string} path of its layer, "" for none
- * @returns {string} the name as it reads beside the path: less that, or less what the two stand in
- */
+/** @param {string} name of a tensor @param {string} path of its layer, "" for none
+ * @returns {string} the name as it reads beside the path: less that, or less what the two stand in */
 export function labelOf(name, path) {
   const around = path.slice(0, Math.max(0, path.lastIndexOf(".")));
   const known = [path, around].find((each) => each !== "" && name.startsWith(`${each}.`));
@@ -104,11 +86,9 @@ export function titleOf(index, name, type = "") {
   return isNumbered(index, name) || type === "" || type === pathOf(name) ? name : `${name} (${type})`;
 }
 
-/**
- * The measured figure of a point.
- * @param {Picture} picture @param {ProfileStatistic} statistic @param {ProfilePoint} point @param {ProfileSide} side
- * @returns {ProfileReading | null} null where there is nothing to read
- */
+/** The measured figure of a point. @param {Picture} picture @param {ProfileStatistic} statistic
+ * @param {Pick<ProfilePoint, "tensor" | "gradient">} point @param {ProfileSide} side
+ * @returns {ProfileReading | null} null where there is nothing to read */
 export function measured(picture, statistic, { tensor, gradient }, side) {
   const { rows, floats } = picture;
   if (statistic === "ratio") {
@@ -132,13 +112,10 @@ function flags({ integers, hidden }, row) {
   return { hasInf: !isHidden && infinite > 0, hasNan: !isHidden && integers.nan[row] > 0, isHidden };
 }
 
-/**
- * The figure of a point in another run's profile; layers match by number.
- * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {ProfileSide} side
- * @returns {ProfileReading | null}
- */
-function ofRun({ input, layers }, statistic, { layer, series }, side) {
+/** The figure of a point in another run's profile; layers match by number.
+ * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {Pick<ProfilePoint, "layer" | "series">} point
+ * @param {ProfileSide} side @returns {ProfileReading | null} */
+export function ofRun({ input, layers }, statistic, { layer, series }, side) {
   const there = layers[layer - 1];
   if (statistic === "ratio") {
     if (there === undefined) return null;
@@ -156,10 +133,8 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
     isHidden: false };
 }
 
-/**
- * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {ProfileSide} side
- */
+/** @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
+ * @param {ProfileSide} side */
 export function expectedOf(layer, statistic, { series }, side) {
   const quantity = quantityOf(statistic, series, side);
   const expected = quantity === null ? undefined : layer?.expected[quantity];
@@ -168,17 +143,6 @@ export function expectedOf(layer, statistic, { series }, side) {
   // An integral that is zero by symmetry is zero but for its last digits.
   const isZero = band[0] <= 0 && band[1] >= 0 && Math.abs(value) < 1e-9 * (band[1] - band[0]);
   return isZero ? { value: 0, band } : expected;
-}
-
-/**
- * Why theory says nothing of a point.
- * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {ProfileSide} side
- * @returns {string | null} null where it speaks, or never does
- */
-function reasonOf(layer, statistic, point, side) {
-  if (side === "backward" || quantityOf(statistic, point.series, side) === null) return null;
-  return expectedOf(layer, statistic, point, side) === null ? (layer?.reason ?? null) : null;
 }
 
 /** @param {ProfileStatistic} statistic @param {ProfileSeries} series @param {ProfileSide} side
@@ -197,34 +161,35 @@ export function magnitudes({ band: [low, high] }) {
   return low <= 0 && high >= 0 ? [0, Math.max(a, b)] : [Math.min(a, b), Math.max(a, b)];
 }
 
-/** @param {Expected | null} expected @param {ProfileReading | null | undefined} reading @returns {boolean} whether it
- * lies outside the band */
+/** Whether it lies outside the band.
+ * @param {Expected | null} expected @param {ProfileReading | null | undefined} reading */
 export function isOutside(expected, reading) {
   if (expected === null || reading?.value == null) return false;
   return reading.value < expected.band[0] || reading.value > expected.band[1];
 }
 
-/**
- * @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
- * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources
- * @returns {ProfileFigures}
- */
+/** @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
+ * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources @returns {ProfileFigures} */
 export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
+  const layers = theory?.layers;
+  const expected = layers === undefined ? []
+    : points.map((point) => expectedOf(layers[point.layer - 1], statistic, point, side));
+  // Gradients, and figures that no theory exists for, get no reason.
+  const reason = expected.map((figure, order) => {
+    const { layer, series } = points[order];
+    const isSilent = figure === null && side === "forward" && quantityOf(statistic, series, side) !== null;
+    return isSilent ? (layers?.[layer - 1]?.reason ?? null) : null;
+  });
   return {
     measured: points.map((point) => measured(picture, statistic, point, side)),
-    expected: theory === null ? []
-      : points.map((point) => expectedOf(theory.layers[point.layer - 1], statistic, point, side)),
+    expected,
     run: pinned === null ? [] : points.map((point) => ofRun(pinned.profile, statistic, point, side)),
-    reason: theory === null ? []
-      : points.map((point) => reasonOf(theory.layers[point.layer - 1], statistic, point, side)),
+    reason,
   };
 }
 
-/**
- * Decades that hold all of it.
- * @param {ProfileFigures} figures @param {ProfileStatistic} statistic
- * @returns {[number, number]} exponents
- */
+/** Decades that hold all of it.
+ * @param {ProfileFigures} figures @param {ProfileStatistic} statistic @returns {[number, number]} exponents */
 export function decadesOf({ measured: own, expected, run }, statistic) {
   const values = statistic === "ratio" ? [USUAL_RATIO] : [];
   for (const reading of [...own, ...run]) values.push(Math.abs(reading?.value ?? 0));

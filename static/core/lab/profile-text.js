@@ -27,11 +27,8 @@ export function whyNoLayers(spec) {
   return program === "mlp" ? "This graph is not a chain of layers." : `The program ${program} has no layers.`;
 }
 
-/**
- * Why a statistic has no figures; "" where it has.
- * @param {ProfileStatistic} statistic @param {readonly (ProfileReading | null)[]} readings
- * @param {string} activation its name
- */
+/** Why a statistic has no figures; "" where it has. @param {ProfileStatistic} statistic
+ * @param {readonly (ProfileReading | null)[]} readings @param {string} activation its name */
 export function whyEmpty(statistic, readings, activation) {
   if (readings.length === 0) return whyNoLayers(null);
   if (readings.some((reading) =>
@@ -67,13 +64,9 @@ function expectedText(statistic, expected) {
   return `, expected ${written(statistic, expected.value)} (${low}${low.startsWith("−") ? " to " : "–"}${high})`;
 }
 
-/**
- * The figures of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20).
- * @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {number} order of the point
- * @param {Record<ProfileSide, ProfileFigures>} figures
- * @returns {string[]} the tensor's, and its gradient's where that is shown
- */
+/** The figures of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20). @param {ProfileStatistic} statistic
+ * @param {ProfilePoint} point @param {number} order of the point @param {Record<ProfileSide, ProfileFigures>} figures
+ * @returns {string[]} the tensor's, and its gradient's where that is shown */
 export function readout(statistic, point, order, { forward, backward }) {
   const { symbol, isMirrored } = FORMS[statistic];
   const said = (/** @type {ProfileFigures} */ { measured, expected, run }) => {
@@ -85,11 +78,8 @@ export function readout(statistic, point, order, { forward, backward }) {
   return isMirrored && point.gradient !== null ? [tensor, `gradient ${said(backward)}`] : [tensor];
 }
 
-/**
- * @param {PinnedRun | null} pinned
- * @param {number} layers of the run on the screen
- * @returns {string} A, and which of its layers are not to be seen
- */
+/** @param {PinnedRun | null} pinned @param {number} layers of the run on the screen
+ * @returns {string} A, and which of its layers are not to be seen */
 export function runLabel(pinned, layers) {
   if (pinned?.dump !== undefined) return `A, ${pinned.dump.name}`;
   const theirs = pinned?.profile.layers.length ?? 0;
@@ -97,11 +87,8 @@ export function runLabel(pinned, layers) {
   return theirs < layers ? `A, ${theirs} layer${theirs === 1 ? "" : "s"}` : "A";
 }
 
-/**
- * The chart in a sentence or two.
- * @param {ProfileStatistic} statistic @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
- * @param {readonly NonFiniteCause[]} causes
- */
+/** The chart in a sentence or two. @param {ProfileStatistic} statistic @param {readonly ProfilePoint[]} points
+ * @param {ProfileFigures} figures @param {readonly NonFiniteCause[]} causes */
 export function summary(statistic, points, figures, causes) {
   const { measured, expected, run } = figures;
   const { title, symbol } = FORMS[statistic];
@@ -116,11 +103,8 @@ export function summary(statistic, points, figures, causes) {
   }.${other}${unsaid}${said} Arrow keys walk the layers, Enter selects.`;
 }
 
-/**
- * The number of layers without theory, and the reasons.
- * @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
- * @returns {{text: string, why: string}} text: "" where it speaks of all
- */
+/** The number of layers without theory, and the reasons. @param {readonly ProfilePoint[]} points
+ * @param {ProfileFigures} figures @returns {{text: string, why: string}} text: "" where it speaks of all */
 export function silence(points, { reason }) {
   const layers = new Set(points.filter(({ layer }) => layer > 0).map(({ layer }) => layer));
   /** @type {Map<string, Set<number>>} */

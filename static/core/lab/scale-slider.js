@@ -1,20 +1,13 @@
-/**
- * A slider over decades, with ticks that the pointer snaps to and [ and ] go to. The arrow keys go by hundredths of a
- * decade, with Shift, PageUp and PageDown by tenths.
- */
+/** A slider over decades, with ticks that the pointer snaps to and [ and ] go to. The arrow keys go by hundredths of a
+ * decade, with Shift, PageUp and PageDown by tenths. */
 
-import { html } from "../dom.js";
+import { buttonOf, html } from "../dom.js";
 import { decadeLabel, sliderScale } from "../scales.js";
 
-/**
- * @typedef {object} Tick
- * @property {string} label
- * @property {string} formula of the weights' std
- * @property {number} std
- * @property {number} scale with which the weights have it, four significant digits
- * @property {"start" | "middle" | "end"} anchor which end of the label stands at the tick
- * @property {number} rank which labels to keep where not all fit: small ones first
- */
+/** formula, std: of the weights; scale: with which they have it, four significant digits; anchor: which end of the label
+ * stands at the tick; rank: which labels to keep where not all fit, small ones first
+ * @typedef {{label: string, formula: string, std: number, scale: number, anchor: "start" | "middle" | "end",
+ * rank: number}} Tick */
 
 /** @type {readonly (Pick<Tick, "label" | "formula" | "anchor" | "rank"> & {std: (n: number) => number})[]} */
 const WORTH_HITTING = [
@@ -28,12 +21,9 @@ const WORTH_HITTING = [
 /** Share of the way to a neighbouring tick that snaps, so that values between close ticks can be chosen. */
 const SHARED = 1 / 3;
 
-/**
- * @param {number} unit std of the weights at scale 1
- * @param {number} n inputs of the layer
- * @param {number} minimum @param {number} maximum
- * @returns {Tick[]} those within reach, by rising scale; none where the weights have no scale
- */
+/** @param {number} unit std of the weights at scale 1 @param {number} n inputs of the layer @param {number} minimum
+ * @param {number} maximum
+ * @returns {Tick[]} those within reach, by rising scale; none where the weights have no scale */
 export function snapTicks(unit, n, minimum, maximum) {
   if (!(unit > 0) || !Number.isFinite(unit)) return [];
   return WORTH_HITTING.map(({ std, ...tick }) => ({ ...tick, std: std(n),
@@ -41,12 +31,9 @@ export function snapTicks(unit, n, minimum, maximum) {
   ).filter(({ scale }) => scale >= minimum && scale <= maximum).sort((a, b) => a.scale - b.scale);
 }
 
-/**
- * Which of some rising places the pointer's place snaps to: one no more than `reach` away, and less than a third of the
- * way from it to its neighbour on that side.
- * @param {number} at @param {readonly number[]} places @param {number} reach
- * @returns {number | null} its index
- */
+/** Which of some rising places the pointer's place snaps to: one no more than `reach` away, and less than a third of
+ * the way from it to its neighbour on that side.
+ * @param {number} at @param {readonly number[]} places @param {number} reach @returns {number | null} its index */
 export function snap(at, places, reach) {
   let nearest = null;
   let least = Infinity;
@@ -60,24 +47,17 @@ export function snap(at, places, reach) {
   return nearest;
 }
 
-/**
- * @param {readonly Pick<Tick, "scale">[]} ticks by rising scale
- * @param {number} scale @param {1 | -1} direction
- * @returns {number | null} the scale of the next tick that way
- */
+/** @param {readonly Pick<Tick, "scale">[]} ticks by rising scale @param {number} scale @param {1 | -1} direction
+ * @returns {number | null} the scale of the next tick that way */
 export function nextTick(ticks, scale, direction) {
   // Half a unit of the fourth digit, so that the current tick is not the next one.
   const ahead = ticks.filter((tick) => direction * (tick.scale / scale - 1) > 5e-4);
   return (direction > 0 ? ahead[0] : ahead.at(-1))?.scale ?? null;
 }
 
-/**
- * Which labels of a row can be written: in the order of their rank, each where it overlaps none before it and lies
- * inside.
- * @param {readonly {left: number, width: number, rank: number}[]} labels
- * @param {number} length of the row
- * @param {number} gap
- */
+/** Which labels of a row fit: by rank, each where it overlaps none before it and lies inside.
+ * @param {readonly {left: number, width: number, rank: number}[]} labels @param {number} length of the row
+ * @param {number} gap */
 export function fitLabels(labels, length, gap) {
   const fits = labels.map(() => false);
   /** @type {{left: number, width: number}[]} */
@@ -94,14 +74,7 @@ export function fitLabels(labels, length, gap) {
   return fits;
 }
 
-/**
- * @typedef {object} SliderTick
- * @property {string} label
- * @property {number} scale
- * @property {string} says of it, in full
- * @property {"start" | "middle" | "end"} anchor which end of the label stands at the tick
- * @property {number} rank which labels to keep where not all fit: small ones first
- */
+/** @typedef {Pick<Tick, "label" | "scale" | "anchor" | "rank"> & {says: string}} SliderTick says: the whole of it */
 
 const FINE_STEP = 1;
 const COARSE_STEP = 10;
@@ -114,13 +87,13 @@ const LABEL_GAP = 2;
 /** Decades' labels give way to those of ticks. */
 const DECADE_RANK = 10;
 
-export const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
+const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
 
 export class ScaleSlider {
   input = html("input", { type: "range", class: "slider", min: "-1", max: "1", step: "any" });
   marks = html("div", { class: "ticks" });
   #change;
-  #range = { minimum: 1e-4, maximum: 1e4 };
+  range = { minimum: 1e-4, maximum: 1e4 };
   #scale = sliderScale(1e-4, 1e4);
   /** The value, which may lie beyond the slider. */
   #value = 1;
@@ -129,15 +102,12 @@ export class ScaleSlider {
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
   #dragged = null;
-  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the
-   * page. */
+  /** From the middle of the slider to the last place of its thumb, px. Measuring during a drag would lay out the page. */
   #travel = 0;
   #isAltDown = false;
 
-  /**
-   * @param {string} label
-   * @param {(scale: number, moving: boolean) => void} change moving: the slider is still on its way
-   */
+  /** @param {string} label
+   * @param {(scale: number, moving: boolean) => void} change moving: the slider is still on its way */
   constructor(label, change) {
     const { input } = this;
     this.#change = change;
@@ -153,10 +123,12 @@ export class ScaleSlider {
     for (const type of ["keyup", "blur"]) input.addEventListener(type, () => this.#keyboardStops());
   }
 
-  /** @param {number} minimum @param {number} maximum */
-  reach(minimum, maximum) {
-    this.#range = { minimum, maximum };
-    this.#scale = sliderScale(minimum, maximum);
+  /** @param {SpecKey} key @param {HTMLElement} typed the field for the same number, which gets a × before it */
+  configure({ minimum, maximum, doc }, typed) {
+    this.range = { minimum: minimum ?? 1e-4, maximum: maximum ?? 1e4 };
+    this.#scale = sliderScale(this.range.minimum, this.range.maximum);
+    this.input.title = `${doc} ${TICK_HELP}`;
+    typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
   }
 
   /** @param {number} scale that is set; the thumb stays where it is if it is none */
@@ -170,21 +142,18 @@ export class ScaleSlider {
 
   /** @param {readonly SliderTick[]} ticks by rising scale */
   set ticks(ticks) {
-    const { minimum, maximum } = this.#range;
+    const { minimum, maximum } = this.range;
     this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
     const buttons = ticks.map(({ label, says, scale, anchor, rank }) => {
-      const tick = html("button", { type: "button", class: `tick ${anchor}`, tabindex: "-1",
-        title: `${says}. ${TICK_HELP}`, "aria-label": says }, html("span", {}, label));
-      tick.dataset["rank"] = String(rank);
-      tick.dataset["scale"] = String(scale);
-      tick.addEventListener("click", () => this.#change(scale, false));
+      const tick = buttonOf({ class: `tick ${anchor}`, tabindex: "-1", title: `${says}. ${TICK_HELP}`,
+        "aria-label": says, "data-rank": String(rank), "data-scale": String(scale) }, () => this.#change(scale, false),
+        html("span", {}, label));
       return this.#at(tick, scale);
     });
     const decades = [-4, -2, 0, 2, 4].filter((exponent) => 10 ** exponent >= minimum && 10 ** exponent <= maximum).map(
       (exponent, order, { length }) => {
-        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true" },
-          html("span", {}, `×${decadeLabel(exponent)}`));
-        decade.dataset["rank"] = String(DECADE_RANK + order);
+        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true",
+          "data-rank": String(DECADE_RANK + order) }, html("span", {}, `×${decadeLabel(exponent)}`));
         return this.#at(decade, 10 ** exponent);
       },
     );
@@ -209,7 +178,7 @@ export class ScaleSlider {
 
   /** @param {KeyboardEvent} event */
   #onKey(event) {
-    const { minimum, maximum } = this.#range;
+    const { minimum, maximum } = this.range;
     const isJump = event.ctrlKey && event.key.startsWith("Arrow");
     const back = event.key === "[" || (isJump && (event.key === "ArrowLeft" || event.key === "ArrowDown"));
     if (back || event.key === "]" || isJump) {
@@ -234,7 +203,7 @@ export class ScaleSlider {
 
   /** The scale from which keys move: the value, or the thumb's if the value lies beyond the slider. */
   get #shown() {
-    const { minimum, maximum } = this.#range;
+    const { minimum, maximum } = this.range;
     return this.#value >= minimum && this.#value <= maximum ? this.#value : this.#scale.value(Number(this.input.value));
   }
 

@@ -1,16 +1,13 @@
 /** Parts that the controls of a spec and of a what-if share: a key's input, and what it says. */
 
-import { html, svg } from "../dom.js";
+import { buttonOf, html, svg } from "../dom.js";
 import { setting } from "../format.js";
 
 /** A seed of the dice has so many digits at most. */
 const SEEDS = 10_000;
 
-/**
- * Text rather than number fields: what does not read as a number goes to the server too, which says what is allowed.
- * @param {SpecKey["kind"]} kind
- * @returns {HTMLInputElement}
- */
+/** Text rather than number fields: what does not read as a number goes to the server too, which says what is allowed.
+ * @param {SpecKey["kind"]} kind @returns {HTMLInputElement} */
 export function textInput(kind) {
   const inputmode = kind === "int" ? "numeric" : kind === "float" ? "decimal" : "text";
   return html("input", { type: "text", inputmode, autocomplete: "off", spellcheck: "false" });
@@ -36,6 +33,19 @@ export function writeControl(key, control, value) {
   }
 }
 
+/** @param {SpecKey} key @param {string} id of the control @param {string} label @param {SpecControl} control
+ * @param {readonly Node[]} parts the control among them @returns {SpecField} */
+export function fieldOf(key, id, label, control, parts) {
+  const { name, kind, doc } = key;
+  const note = html("p", { class: "note", id: `${id}-note` });
+  control.id = id;
+  control.title = doc;
+  control.setAttribute("aria-describedby", note.id);
+  const root = html("div", { class: `field ${kind}`, "data-key": name }, html("label", { for: id, title: doc }, label),
+    ...parts, note);
+  return { key, root, control, note };
+}
+
 /** Shows an error at the field at fault; the other fields show their notes.
  * @param {ReadonlyMap<string, SpecField>} fields @param {ErrorBody | null} error
  * @param {(name: string) => string} noteOf */
@@ -54,11 +64,8 @@ export function dice(roll) {
   const pips = [[5, 5], [11, 5], [8, 8], [5, 11], [11, 11]].map(([cx, cy]) => svg("circle", { cx, cy, r: 1.2 }));
   const frame = svg("rect", { x: 1.5, y: 1.5, width: 13, height: 13, rx: 2.5 });
   const icon = svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, frame, ...pips);
-  const button = html("button", { type: "button", class: "icon-button dice", title: "Another seed",
-    "aria-label": "Another seed" }, icon);
-  button.addEventListener("click", () => {
+  return buttonOf({ class: "icon-button dice", title: "Another seed", "aria-label": "Another seed" }, () => {
     const [number] = crypto.getRandomValues(new Uint32Array(1));
     roll(number % SEEDS);
-  });
-  return button;
+  }, icon);
 }

@@ -1,7 +1,4 @@
-/**
- * One tensor's histograms at all steps on a canvas, the first step at the top: ridges one beneath the other, or shades
- * where there are too many to be told apart.
- */
+/** One tensor's histograms at all steps on a canvas, the first at the top: ridges, or shades where they are many. */
 
 import { valueAt } from "../format.js";
 import { adaptiveRange, layerHistograms } from "./layer-histograms.js";
@@ -9,26 +6,24 @@ import { matchGraphs } from "./match.js";
 import { BINS, ValueAxis } from "./value-axis.js";
 import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 
-/**
- * @param {readonly (StepFigures | null)[]} steps
- * @param {ReadonlyMap<string, GraphStructure>} graphs by structure
- * @param {MatchableThings} shown the graph that the tensor is of
- * @param {string} structure of that graph
- * @param {number} tensor its place there
- * @param {"linear" | "log"} kind of the axis
- * @returns {TensorSteps} of steps with another graph, the tensor's partner there
- */
+/** @param {readonly (StepFigures | null)[]} steps @param {ReadonlyMap<string, GraphStructure>} graphs by structure
+ * @param {MatchableThings} shown the graph that the tensor is of @param {string} structure of that graph
+ * @param {number} tensor its place there @param {"linear" | "log"} kind of the axis */
 export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
   const name = shown.tensors[tensor]?.name ?? "";
-  const rowOf = rowFinder(graphs, shown, structure, tensor);
-  const found = steps.map((step) => step === null ? -2 : rowOf(step.structure));
+  const rows = new Map([...graphs].map(([of, graph]) => {
+    const place = of === structure ? tensor : matchGraphs(graph, shown).tensors[tensor];
+    return [of, graph.statistics.tensor.indexOf(graph.tensors[place]?.id ?? "")];
+  }));
+  /** Row of the tensor's statistics in each step; -1: it has none, -2: the step is not read yet. */
+  const found = steps.map((step) => step === null ? -2 : (rows.get(step.structure) ?? -1));
   const picture = pictureOfSteps(steps, found);
   /** @type {LayerColumn[]} */
   const columns = steps.map((_, order) => ({ index: order, name, tensor: null, row: found[order] < 0 ? -1 : order }));
   const range = adaptiveRange(picture, columns.filter(({ row }) => row >= 0));
   const histograms = range === null ? null
     : layerHistograms(picture, columns, new ValueAxis(kind, range.low, range.high, range.threshold));
-  const rows = found.map((row, order) => {
+  const figures = found.map((row, order) => {
     if (row < 0) return null;
     const { floats, integers } = picture;
     const of = (/** @type {"mean" | "std" | "min" | "max"} */ column) => valueAt(floats[column], order);
@@ -36,36 +31,12 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
     return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), n: integers.n[order],
       nan: integers.nan[order], inf };
   });
-  return { name, rows, missing: found.filter((row) => row === -1).length,
+  return { name, rows: figures, missing: found.filter((row) => row === -1).length,
     waiting: found.filter((row) => row === -2).length, histograms };
 }
 
-/**
- * @param {ReadonlyMap<string, GraphStructure>} graphs @param {MatchableThings} shown @param {string} structure
- * @param {number} tensor
- * @returns {(of: string) => number} from a structure to the row of the tensor's statistics there, -1 for none
- */
-function rowFinder(graphs, shown, structure, tensor) {
-  /** @type {Map<string, number>} */
-  const known = new Map();
-  return (of) => {
-    let row = known.get(of);
-    if (row === undefined) {
-      const graph = graphs.get(of);
-      const place = graph === undefined ? -1 : of === structure ? tensor : matchGraphs(graph, shown).tensors[tensor];
-      const id = graph?.tensors[place]?.id;
-      row = id === undefined ? -1 : (graph?.statistics.tensor.indexOf(id) ?? -1);
-      known.set(of, row);
-    }
-    return row;
-  };
-}
-
-/**
- * A picture of that tensor alone, with a row per step.
- * @param {readonly (StepFigures | null)[]} steps
- * @param {readonly number[]} found row in each step, below 0 for none
- */
+/** A picture of that tensor alone, with a row per step.
+ * @param {readonly (StepFigures | null)[]} steps @param {readonly number[]} found row in each step, below 0 for none */
 function pictureOfSteps(steps, found) {
   const bins = steps.find((step) => step !== null)?.bins ?? 1;
   const counts = new Uint32Array(steps.length * bins);
@@ -100,33 +71,25 @@ const MIN_RIDGE_PITCH = 6;
 /** Ridges overlap where there are many: what they lose in distance they keep in height. */
 const [MIN_REACH, OVERLAP] = [16, 1.5];
 
-/** @param {TensorSteps} steps @param {readonly string[]} labels @param {number} width @returns {StepsPlan} */
+/** @param {TensorSteps} steps @param {readonly string[]} labels @param {number} width */
 export function planTensorSteps({ rows }, labels, width) {
   const count = Math.max(1, rows.length);
   const inner = Math.min(MAX_HEIGHT, Math.max(MIN_HEIGHT, count * PITCH));
   const pitch = inner / count;
   const hasLane = rows.some((row) => row !== null && row.nan + row.inf > 0);
   const left = 10 + LETTER * labels.reduce((most, label) => Math.max(most, label.length), 1);
-  const plan = { height: TOP + inner + AXIS, left, width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)),
-    top: TOP, pitch, reach: Math.max(MIN_REACH, pitch * OVERLAP), hasLane };
-  return {
-    ...plan,
+  return { height: TOP + inner + AXIS, left, top: TOP, pitch, hasLane, reach: Math.max(MIN_REACH, pitch * OVERLAP),
+    width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)),
+    /** The step at a height, -1 for none. @param {number} y */
     stepAt(y) {
       const step = Math.floor((y - TOP) / pitch);
       return step >= 0 && step < rows.length ? step : -1;
-    },
-  };
+    } };
 }
 
-/**
- * @param {CanvasRenderingContext2D} context
- * @param {StepsPlan} plan
- * @param {TensorSteps} steps
- * @param {{labels: readonly string[], index: number, pinned: number}} marks index: the step on the screen; pinned: A,
- *   or -1
- * @param {LayersPaint} paint
- * @param {string} family of the font
- */
+/** @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {TensorSteps} steps @param {{labels:
+ * readonly string[], index: number, pinned: number}} marks index: the step on the screen; pinned: A, or -1
+ * @param {LayersPaint} paint @param {string} family of the font */
 export function drawTensorSteps(context, plan, { rows, histograms }, { labels, index, pinned }, paint, family) {
   const { left, width, top, pitch, height } = plan;
   const ground = (/** @type {number} */ order) => top + (order + 1) * pitch;
@@ -201,11 +164,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
   context.fillText("NaN, Inf", left + width + 4 + LANE, top - 4);
 }
 
-/**
- * A row of cells per step, the deeper the more values.
- * @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {LayerHistograms} histograms
- * @param {LayersPaint} paint
- */
+/** A row of cells per step, the deeper the more values. @param {CanvasRenderingContext2D} context
+ * @param {StepsPlan} plan @param {LayerHistograms} histograms @param {LayersPaint} paint */
 function drawShades(context, { left, width, top, pitch }, { columns, counts, sizes }, { hue }) {
   let peak = 0;
   columns.forEach((_, order) => {
@@ -226,10 +186,8 @@ function drawShades(context, { left, width, top, pitch }, { columns, counts, siz
   context.globalAlpha = 1;
 }
 
-/**
- * @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {ValueAxis} axis @param {LayersPaint} paint
- * @param {string} family
- */
+/** @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {ValueAxis} axis @param {LayersPaint} paint
+ * @param {string} family */
 function drawValues(context, { left, width, top, height }, axis, paint, family) {
   context.font = `10px ${family}`;
   context.textBaseline = "alphabetic";

@@ -1,7 +1,5 @@
-/**
- * The axis of values that many histograms share, linear or logarithmic to both sides of zero, and its bins. Places on
- * it are shares of its length, 0 to 1. No DOM.
- */
+/** The axis of values that many histograms share, linear or logarithmic to both sides of zero, and its bins. Places on
+ * it are shares of its length, 0 to 1. No DOM. */
 
 import { decadeLabel, decadeTicks } from "../scales.js";
 
@@ -16,12 +14,9 @@ export class ValueAxis {
   #from;
   #to;
 
-  /**
-   * @param {"linear" | "log"} kind log: sign(v) · log₁₀(1 + |v|/threshold)
-   * @param {number} low
+  /** @param {"linear" | "log"} kind log: sign(v) · log₁₀(1 + |v|/threshold) @param {number} low
    * @param {number} high above low
-   * @param {number} threshold magnitude below which a logarithmic axis turns linear; above zero
-   */
+   * @param {number} threshold magnitude below which a logarithmic axis turns linear; above zero */
   constructor(kind, low, high, threshold) {
     this.kind = kind;
     this.low = low;
@@ -73,20 +68,15 @@ export class ValueAxis {
     return first;
   }
 
-  /**
-   * Labels for the part of the axis between two places.
-   * @param {number} from @param {number} to
-   * @param {number} length of that part, px
-   * @param {number} spacing least distance of two labels, px
-   */
+  /** Labels for the part of the axis between two places. @param {number} from @param {number} to
+   * @param {number} length of that part, px @param {number} spacing least distance of two labels, px */
   ticks(from, to, length, spacing) {
     const [low, high] = [this.value(from), this.value(to)];
     const decades = this.kind === "log" ? this.#decades(low, high, length / (to - from), spacing) : [];
     return decades.length >= FEWEST_DECADES ? decades : this.#even(low, high, length / (to - from), spacing);
   }
 
-  /** @param {number} low @param {number} high @param {number} length @param {number} spacing
-   * @returns {{place: number, text: string}[]} */
+  /** @param {number} low @param {number} high @param {number} length @param {number} spacing */
   #decades(low, high, length, spacing) {
     const first = Math.floor(Math.log10(this.threshold));
     const last = Math.floor(Math.log10(Math.max(-low, high)));
@@ -106,8 +96,7 @@ export class ValueAxis {
     return ticks;
   }
 
-  /** @param {number} low @param {number} high @param {number} length @param {number} spacing
-   * @returns {{place: number, text: string}[]} */
+  /** @param {number} low @param {number} high @param {number} length @param {number} spacing */
   #even(low, high, length, spacing) {
     const fits = Math.max(1, Math.floor((length * (this.place(high) - this.place(low))) / spacing));
     const rough = high / fits - low / fits;
@@ -121,10 +110,7 @@ export class ValueAxis {
   }
 }
 
-/**
- * @param {{place: number, text: string}[]} ticks ascending
- * @param {number} least distance of two
- */
+/** @param {{place: number, text: string}[]} ticks ascending @param {number} least distance of two */
 function apart(ticks, least) {
   let last = -Infinity;
   return ticks.filter(({ place }) => {

@@ -3,10 +3,8 @@
 import { nonFinite } from "../picture.js";
 import { significant, valueAt } from "../format.js";
 
-/**
- * @param {Picture} picture @param {(row: number) => boolean} holds
- * @returns {number | null} the first layer with a forward tensor for which it holds
- */
+/** @param {Picture} picture @param {(row: number) => boolean} holds
+ * @returns {number | null} the first layer with a forward tensor for which it holds */
 function firstLayer({ topology, rows }, holds) {
   for (const { index, preactivation, activation } of topology.layers) {
     for (const tensor of [preactivation, activation]) {
@@ -23,8 +21,7 @@ export function firstInf(picture) {
   return firstLayer(picture, (row) => posinf[row] + neginf[row] > 0);
 }
 
-/** @param {Picture} picture @returns {number | null} the first layer with a NaN among its preactivations or
- * activations */
+/** @param {Picture} picture @returns {number | null} likewise for NaN */
 export function firstNaN(picture) {
   return firstLayer(picture, (row) => picture.integers.nan[row] > 0);
 }

@@ -2,18 +2,13 @@
 
 import { find } from "../graph/graph.js";
 
-/**
- * @param {string} path of a module, or of a parameter
- * @param {string} group path of a module; "" is the model
- */
+/** @param {string} path of a module, or of a parameter @param {string} group path of a module; "" is the model */
 export function isIn(path, group) {
   return group === "" || path === group || path.startsWith(`${group}.`);
 }
 
-/**
- * @param {Topology} topology @param {string} group @param {Tied} [tied]
- * @returns {string[]} ids of its parameters with two or more dimensions
- */
+/** @param {Topology} topology @param {string} group @param {Tied} [tied]
+ * @returns {string[]} ids of its parameters with two or more dimensions */
 export function weightsIn({ tensors }, group, tied = {}) {
   const isOf = (/** @type {string} */ name) => [name, ...(tied[name] ?? [])].some((each) => isIn(each, group));
   return tensors.filter(({ role, shape, name }) => role === "parameter" && shape.length >= 2 && isOf(name)).map(
@@ -21,14 +16,10 @@ export function weightsIn({ tensors }, group, tied = {}) {
   );
 }
 
-/**
- * The group of something in the graph: its module, or the nearest around it that is one of the groups. An activation
+/** The group of something in the graph: its module, or the nearest around it that is one of the groups. An activation
  * without a layer, and its gradient, belong to the layer before.
- * @param {Graph} graph
- * @param {string} id as in addresses
- * @param {readonly string[]} groups
- * @returns {string | null} null: it is in none of them
- */
+ * @param {Graph} graph @param {string} id as in addresses @param {readonly string[]} groups
+ * @returns {string | null} null: it is in none of them */
 export function groupAt(graph, id, groups) {
   const item = find(graph, id);
   if (item === null) return null;
@@ -41,8 +32,7 @@ export function groupAt(graph, id, groups) {
   return null;
 }
 
-/** @param {Graph} graph @param {Item} item @returns {string} name of the weight of the layer that a tensor belongs to;
- * "" for none */
+/** @param {Graph} graph @param {Item} item @returns {string} name of the weight of a tensor's layer, or "" */
 function weightOf({ topology: { layers, tensors }, tensorIndex }, { kind, index }) {
   const id = kind === "tensor" ? tensors[index]?.id : undefined;
   const layer = id === undefined ? undefined

@@ -34,12 +34,8 @@ function isUniform(widths) {
   return widths.every((width) => width === widths[0]);
 }
 
-/**
- * The net with another number of layers: the last hidden width is repeated, or hidden layers go from the end; input and
- * output stay.
- * @param {readonly number[]} widths
- * @param {number} depth 1 or more
- */
+/** The net with another number of layers: the last hidden width is repeated, or hidden layers go from the end; input
+ * and output stay. @param {readonly number[]} widths @param {number} depth 1 or more */
 export function withDepth(widths, depth) {
   const layers = Math.min(MAX_LAYERS, Math.max(1, depth));
   const [first = 1, last = 1] = [widths[0], widths.at(-1)];
@@ -49,32 +45,24 @@ export function withDepth(widths, depth) {
   return [first, ...hidden, last];
 }
 
-/**
- * The net with all its hidden layers of one width; of a net that is uniform, input and output too.
- * @param {readonly number[]} widths
- * @param {number} width 1 or more
- */
+/** The net with all its hidden layers of one width; of a net that is uniform, input and output too.
+ * @param {readonly number[]} widths @param {number} width 1 or more */
 export function withWidth(widths, width) {
   const to = Math.min(MAX_WIDTH, Math.max(1, width));
   if (isUniform(widths)) return widths.map(() => to);
   return widths.map((old, index) => index === 0 || index === widths.length - 1 ? old : to);
 }
 
-/**
- * @param {readonly number[]} widths
- * @returns {{width: number, isMixed: boolean} | null} the last hidden width, and whether others differ; null where no
- *   layer is hidden
- */
+/** @param {readonly number[]} widths @returns {{width: number, isMixed: boolean} | null} the last hidden width, and
+ * whether others differ; null where no layer is hidden */
 export function hiddenWidth(widths) {
   const hidden = isUniform(widths) ? widths : widths.slice(1, -1);
   const width = hidden.at(-1);
   return width === undefined ? null : { width, isMixed: !isUniform(hidden) };
 }
 
-/**
- * The next width by a stepper: by tens, on to a multiple of ten; up to ten by ones.
- * @param {number} width @param {1 | -1} by
- */
+/** The next width by a stepper: by tens, on to a multiple of ten; up to ten by ones.
+ * @param {number} width @param {1 | -1} by */
 export function nextWidth(width, by) {
   if (by > 0) return width < 10 ? width + 1 : 10 * (Math.floor(width / 10) + 1);
   return width <= 10 ? width - 1 : 10 * (Math.ceil(width / 10) - 1);

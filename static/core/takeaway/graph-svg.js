@@ -8,19 +8,14 @@ import { shape, significant } from "../format.js";
 import { find } from "../graph/graph.js";
 import { GraphFacts } from "../view/facts.js";
 import { FRAME, GROUP, OP, REUSE, TENSOR } from "../layout/sizes.js";
-import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
+import { barsSvg, escaped, LEGEND_HEIGHT, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
 
-/**
- * @typedef {object} Shown
- * @property {Graph} graph
- * @property {Drawing} drawing
+/** @typedef {object} Shown
+ * @property {Graph} graph @property {Drawing} drawing
  * @property {Picture | null} [picture] null: only the structure, without figures, histograms and durations
- * @property {Statistic} [statistic] the figure in a tensor's box
- * @property {Paintwork | null} [paintwork]
- * @property {string} [selection] id of the selected item
- * @property {"light" | "dark"} [scheme]
- * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] the part of the drawing that is shown; null: all
- */
+ * @property {Statistic} [statistic] the figure in a tensor's box @property {Paintwork | null} [paintwork]
+ * @property {string} [selection] id of the selected item @property {"light" | "dark"} [scheme]
+ * @property {Region | null} [viewBox] the part of the drawing that is shown; null: all */
 
 /** @typedef {Required<Shown> & {colours: ColourScheme, facts: GraphFacts, index: DrawingIndex, selected: number,
  * isVertical: boolean}} Scene */
@@ -56,9 +51,10 @@ export function graphSvg(shown) {
     isVertical: isVertical(drawing),
   };
   const { colours } = scene;
+  const type = graph.topology.modules[0]?.type ?? "";
   const view = scene.viewBox ?? { x: 0, y: 0, width: drawing.width, height: drawing.height };
   const legend = scene.paintwork?.legend ?? null;
-  const height = view.height + legendHeight(legend);
+  const height = view.height + (legend === null ? 0 : LEGEND_HEIGHT);
   const frames = [];
   const boxes = [];
   for (let box = 0; box < drawing.boxes; box += 1) {
@@ -77,7 +73,7 @@ export function graphSvg(shown) {
     "font-size": "11",
   };
   const parts = [
-    tag("title", { id: "title" }, escaped(titleOf(graph))),
+    tag("title", { id: "title" }, escaped(`Computation graph${type && ` of ${type}`}`)),
     tag("desc", { id: "description" }, escaped(describe(scene))),
     tag("style", {}, FITTED),
     definitions(colours),
@@ -95,14 +91,13 @@ function lines(parts) {
   return parts.length === 0 ? "" : `\n${parts.join("\n")}\n`;
 }
 
-/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view */
+/** @param {Float32Array} rect @param {number} at @param {Region} view */
 function meets(rect, at, view) {
   const [x, y, w, h] = [rect[4 * at], rect[4 * at + 1], rect[4 * at + 2], rect[4 * at + 3]];
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
 }
 
-/** @param {Drawing} drawing @returns {boolean} whether depth runs downward, so that gradients stand beside their
- * tensors */
+/** @param {Drawing} drawing @returns {boolean} whether depth runs downward */
 function isVertical({ rect, twin, half, boxes }) {
   for (let box = 0; box < boxes; box += 1) {
     const other = twin[box];
@@ -114,12 +109,6 @@ function isVertical({ rect, twin, half, boxes }) {
 }
 
 // Words
-
-/** @param {Graph} graph @returns {string} */
-function titleOf({ topology }) {
-  const type = topology.modules[0]?.type ?? "";
-  return type === "" ? "Computation graph" : `Computation graph of ${type}`;
-}
 
 /** @param {Scene} scene @returns {string} */
 function describe({ graph, facts, drawing, picture }) {
@@ -198,8 +187,7 @@ function boxSvg(scene, box) {
   return tag("g", { class: isTensor ? "tensor" : kind === GROUP ? "group" : "op" }, inside);
 }
 
-/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink @returns {string} the
- * name and the notes beneath it */
+/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink */
 function linesSvg({ colours }, { rect: { x, y } }, { name, notes, anchor }, ink) {
   const line = (/** @type {TextLine} */ each, /** @type {boolean} */ isName) =>
     tag("text", {
@@ -236,7 +224,7 @@ function ailmentSvg(scene, box, { rect: { x, y, w, h } }) {
 
 // Edges
 
-/** @param {Scene} scene @param {{x: number, y: number, width: number, height: number}} view @returns {string[]} */
+/** @param {Scene} scene @param {Region} view @returns {string[]} */
 function edgesSvg(scene, view) {
   const { drawing, colours, paintwork } = scene;
   /** The first layer, saved lines, lies beneath the second. @type {[string[], string[]]} */

@@ -5,14 +5,7 @@ import { graphSvg } from "./graph-svg.js";
 import { layoutGraph } from "../layout/layout.js";
 import { pictureOfDump } from "../picture.js";
 
-/**
- * @typedef {object} Wishes
- * @property {string} level
- * @property {readonly string[]} toggled
- * @property {"auto" | "on" | "off"} fold
- * @property {"std" | "mean" | "none"} statistic none: only the structure
- * @property {"light" | "dark"} scheme
- */
+/** @typedef {Expansion & {statistic: Statistic | "none", scheme: "light" | "dark"}} Wishes none: only the structure */
 
 /** Size to which elastic drawings fit; others keep their size, px. */
 const ROOM = { orientation: /** @type {const} */ ("horizontal"), length: 1600, breadth: 600 };

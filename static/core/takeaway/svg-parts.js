@@ -86,20 +86,14 @@ export function stripSvg(picture, row, { x, y, w, h }, paint) {
 
 // The legend: a scale between two numbers, patches with words, or both.
 
-const HEIGHT = 28;
+export const LEGEND_HEIGHT = 28;
 const BAR = { width: 120, height: 10 };
 const GAP = 8;
 
-/** @param {Legend | null} legend @returns {number} px */
-export function legendHeight(legend) {
-  return legend === null ? 0 : HEIGHT;
-}
-
-/** @param {Legend} legend @param {ColourScheme} colours @param {{x: number, y: number}} at upper left corner
- * @returns {string} */
+/** @param {Legend} legend @param {ColourScheme} colours @param {{x: number, y: number}} at upper left corner */
 export function legendSvg({ title, unit, low, high, isLog, stops, words }, colours, at) {
   let x = at.x;
-  const base = at.y + HEIGHT / 2 + 4;
+  const base = at.y + LEGEND_HEIGHT / 2 + 4;
   let inside = "";
   /** @param {string} text @param {boolean} [isTitle] */
   const write = (text, isTitle = false) => {
@@ -126,36 +120,27 @@ export function legendSvg({ title, unit, low, high, isLog, stops, words }, colou
   return tag("g", { id: "legend", fill: colours["ink-soft"] }, inside);
 }
 
-/** @type {Record<"light" | "dark", ColourScheme>} */
-export const SCHEMES = {
-  light: {
-    "paper": "#ffffff",
-    "raised": "#ffffff",
-    "ink": "#1c2126",
-    "ink-soft": "#49515a",
-    "ink-muted": "#656e78",
-    "line": "#e4e4e0",
-    "forward": "#1f6fb5",
-    "forward-soft": "#eef5fb",
-    "backward": "#c23b22",
-    "backward-soft": "#fcf1ee",
-    "parameter": "#b27d00",
-    "neutral": "#77808a",
-    "warning": "#8a3ca5",
-  },
-  dark: {
-    "paper": "#14171a",
-    "raised": "#20252a",
-    "ink": "#e8eaec",
-    "ink-soft": "#bcc3ca",
-    "ink-muted": "#929ba4",
-    "line": "#2b3137",
-    "forward": "#62aee8",
-    "forward-soft": "#18242e",
-    "backward": "#f07b62",
-    "backward-soft": "#2b1d1a",
-    "parameter": "#dcae3a",
-    "neutral": "#98a1aa",
-    "warning": "#cf92e6",
-  },
+/** [light, dark] @type {Record<keyof ColourScheme, [string, string]>} */
+const COLOURS = {
+  "paper": ["#ffffff", "#14171a"],
+  "raised": ["#ffffff", "#20252a"],
+  "ink": ["#1c2126", "#e8eaec"],
+  "ink-soft": ["#49515a", "#bcc3ca"],
+  "ink-muted": ["#656e78", "#929ba4"],
+  "line": ["#e4e4e0", "#2b3137"],
+  "forward": ["#1f6fb5", "#62aee8"],
+  "forward-soft": ["#eef5fb", "#18242e"],
+  "backward": ["#c23b22", "#f07b62"],
+  "backward-soft": ["#fcf1ee", "#2b1d1a"],
+  "parameter": ["#b27d00", "#dcae3a"],
+  "neutral": ["#77808a", "#98a1aa"],
+  "warning": ["#8a3ca5", "#cf92e6"],
 };
+
+/** @param {0 | 1} column @returns {ColourScheme} */
+function schemeOf(column) {
+  const colours = Object.entries(COLOURS).map(([name, pair]) => [name, pair[column]]);
+  return Object.fromEntries(colours);
+}
+
+export const SCHEMES = { light: schemeOf(0), dark: schemeOf(1) };

@@ -3,7 +3,7 @@
 
 import { drawBars } from "../histogram.js";
 import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
-import { colourOf, css, hue, mix } from "../colours.js";
+import { colourOf, hex, hue, mix } from "../colours.js";
 import { PixelImage, pixelOf, StripImage } from "./images.js";
 import { phaseOf, repetitionStrips } from "./look.js";
 
@@ -129,7 +129,7 @@ export function inksOf(palette) {
   const paper = colourOf(palette.paper);
   /** @param {string} name @returns {Inks} */
   const inks = (name) => {
-    const shade = (/** @type {number} */ share) => pixelOf(css(mix(paper, colourOf(name), share)));
+    const shade = (/** @type {number} */ share) => pixelOf(hex(mix(paper, colourOf(name), share)));
     return { ground: shade(0.05), soft: shade(0.3), middle: shade(0.55), strong: shade(0.75), border: shade(0.85) };
   };
   mixed.palette = palette;
