@@ -949,6 +949,8 @@ type JacobianMatrix = { values: CellValue[][] };
 interface JacobianWorst {
   row: number;
   column: number;
+  output_index: number[];
+  input_index: number[];
   analytic: CellValue;
   numeric: CellValue;
   difference: CellValue;
