@@ -166,7 +166,8 @@ test("the next spec is sent before the picture is drawn, and the last one wins",
 
     close() {}
   }
-  const page = { WebSocket: Socket, document: new EventTarget(), location: { protocol: "http:", host: "localhost" } };
+  const document = Object.assign(new EventTarget(), { body: null });
+  const page = { WebSocket: Socket, document, location: { protocol: "http:", host: "localhost" } };
   Object.assign(globalThis, page, { addEventListener() {} });
   const { Live } = await import("../../static/core/live.js");
   const picture = ({ seq, spec }) => log.push(`picture ${seq} ×${spec.scale}`);
