@@ -159,18 +159,3 @@ def test_weight_variances_match_the_draws(init):
         biases = torch.stack([leaves[f"b{index}"] for leaves in draws]).double()
         assert weights.shape[1] * weights.pow(2).mean().item() == pytest.approx(weight_variance, rel=0.02)
         assert biases.pow(2).mean().item() == pytest.approx(bias_variance, rel=0.2)
-
-
-@pytest.mark.smoke
-def test_weight_variances_in_closed_form():
-    closed_forms = {
-        "": [2.0, 0.0, 2.0, 0.0],
-        "init=torch_default&scale=3": [3.0, 1 / 300, 3.0, 1 / 150],
-        "init=torch_default&bias=false": [1 / 3, 0.0, 1 / 3, 0.0],
-        "init=orthogonal&widths=10,40,10": [0.25, 0.0, 1.0, 0.0],
-        "init=xavier_uniform&bias_std=0.5": [200 / 150, 0.25, 100 / 51, 0.25],
-        "init=zeros": [0.0, 0.0, 0.0, 0.0],
-    }
-    for query, variances in closed_forms.items():
-        found = weight_variances(ModelSpec.from_query(query))
-        assert [number for layer in found for number in layer] == pytest.approx(variances), query
