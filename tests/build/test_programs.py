@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from chainrule.build import build_model
 from chainrule.errors import MissingExtraError
 from chainrule.foundations.initialization import generator_for
-from chainrule.run import Retracer, trace_spec
+from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.programs import PROGRAMS, RUNGS
 
@@ -153,15 +153,6 @@ def test_a_rung_shows_its_loops(rung, products):
     assert forward_ops(trace)["mul"] == products
     assert trace.tensor_by_name["c"].shape == (2, 3)
     assert trace.tensor_by_name["c.g"].gradient_of == trace.tensor_by_name["c"].id
-
-
-def test_the_slider_goes_from_program_to_program():
-    retracer = Retracer()
-    specs = [ModelSpec(program="neuron", scale=scale) for scale in (1, 2)]
-    specs += [ModelSpec(program=program) for program in (*PYTHON, "mlp", "exp", "mlp")] + [ModelSpec(scale=0.5)]
-    for spec in specs:
-        got, expected = retracer.trace(spec), trace_spec(spec)
-        assert (got.loss, got.ops, got.spec) == (expected.loss, expected.ops, expected.spec)
 
 
 @pytest.mark.long

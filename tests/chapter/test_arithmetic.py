@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from chainrule.chapter.arithmetic import PAGE, SIGNS, explain_item, explain_mismatch, nearest_float32
 from chainrule.dump.json_values import json_tensor
-from chainrule.errors import InputError
 
 ask = asking(PAGE)
 
@@ -147,9 +146,3 @@ def test_the_nearest_float32_is_rounded_once():
     assert nearest_float32(halfway + Fraction(1, 2**60)) == (1 + 2**-23, False)
     assert nearest_float32(halfway) == (1, True)
     assert nearest_float32(halfway + Fraction(1, 2**23)) == (1 + 2**-22, True)
-
-
-def test_bad_input_names_its_field():
-    with pytest.raises(InputError, match="it has 3 dimensions") as raised:
-        ask(m="[[[1]]]")
-    assert raised.value.field == "m"
