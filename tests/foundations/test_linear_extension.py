@@ -222,21 +222,27 @@ def test_the_command_keeps_an_existing_build(monkeypatch):
     assert left == {path.name, library.digest_path(path).name}, "nothing else is left of the build"
 
 
+@pytest.fixture
+def compile_by(monkeypatch, tmp_path):
+    """Make a shell script the compiler."""
+
+    def use(script):
+        compiler = tmp_path / "c++"
+        # torch asks for the version.
+        compiler.write_text(f'#!/bin/sh\ncase "$1" in -v|--version) exec c++ "$@" ;; esac\n{script}')
+        compiler.chmod(0o755)
+        monkeypatch.setenv("CXX", str(compiler))
+
+    return use
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
-def test_one_of_two_simultaneous_builds_replaces_a_file_that_does_not_load(monkeypatch, tmp_path, extension_cache):
+def test_one_of_two_simultaneous_builds_replaces_a_file_that_does_not_load(compile_by, extension_cache):
     # A copy of what was compiled stands in for the compiler: twenty seconds each otherwise.
     path = library.target_path(cuda=False)
     (whole,) = extension_cache.rglob(path.name)
-    compiler = tmp_path / "c++"
-    compiler.write_text(
-        "#!/bin/sh\n"
-        'case "$1" in -v|--version) exec c++ "$@" ;; esac\n'
-        'while [ "$1" != -o ]; do shift; done\n'
-        f'exec cp "{whole}" "$2"\n'
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+    compile_by(f'while [ "$1" != -o ]; do shift; done\nexec cp "{whole}" "$2"\n')
     put(path, b"not a library")
     lines = []
     with ThreadPoolExecutor(2) as pool:
@@ -273,15 +279,8 @@ def test_a_missing_requirement_of_the_build_is_named(monkeypatch, environment, m
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
-def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(monkeypatch, tmp_path):
-    compiler = tmp_path / "c++"
-    compiler.write_text(
-        "#!/bin/sh\n"
-        'case "$1" in -v|--version) exec c++ "$@" ;; esac\n'  # torch asks whether it can be trusted
-        "echo 'linear.cpp:1: the end of the world' >&2; exit 1\n"
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(compile_by):
+    compile_by("echo 'linear.cpp:1: the end of the world' >&2; exit 1\n")
     with pytest.raises(ExtensionBuildError, match="the end of the world"):
         build_extension(cuda=False)
     assert extension_path() is None

@@ -37,12 +37,6 @@ def test_relu_of_a_number_is_torchs(x):
     torch.testing.assert_close(of_tensor, torch.relu(torch.tensor(x, dtype=torch.float64)), equal_nan=True)
 
 
-def test_relu_of_a_tensor_has_the_slope_of_x_where_x_is_not_negative():
-    inp = torch.tensor([-2.0, 0.0, 3.0], requires_grad=True)
-    relu(inp).sum().backward()
-    assert inp.grad.tolist() == [0, 1, 1]
-
-
 @given(SIZES, SIZES, SIZES, st.integers(0, 2**31))
 @settings(deadline=None, max_examples=40)
 def test_dense_by_sums_and_at_once_are_torchs_linear(batch_size, n_inputs, n_neurons, seed):

@@ -90,13 +90,6 @@ def test_numbers_are_written_as_javascript_writes_them(value, text):
     assert float(text) == value
 
 
-def test_as_dict_has_every_key_of_the_program():
-    values = ModelSpec(widths="100x51").as_dict()
-    assert list(values) == [key.name for key in SPEC_KEYS if key.name not in ("rung", "constant")]
-    assert values["widths"] == "100x51"
-    assert ModelSpec.parse(values) == ModelSpec(widths="100x51")
-
-
 @settings(max_examples=200, deadline=None)
 @given(specs(), st.integers(0, 2**63 - 1), st.floats(1e-4, 1e4), st.floats(0, 10), st.floats(-1e6, 1e6))
 def test_every_spec_is_read_back_from_its_query_and_its_dict(spec, seed, scale, bias_std, constant):
