@@ -80,12 +80,6 @@ def test_the_chapter_s_graph_has_names_and_figures():
     (bars,) = l1.iterfind("svg:path", NAMESPACE)
     assert bars.get("d").count("V") >= 8
     assert "l1.g: gradient, float32 200 × 50" in by_title
-    structure = ElementTree.fromstring(to_svg(trace, statistic="none"))
-    (plain,) = (
-        group for _, group, *_ in boxes(structure) if group.find("svg:title", NAMESPACE).text.startswith("l1: ")
-    )
-    assert [text.text for text in plain.iterfind("svg:text", NAMESPACE)] == ["l1"]
-    assert plain.find("svg:path", NAMESPACE) is None
     exploded = ElementTree.fromstring(to_svg(trace_spec(ModelSpec.parse({"preset": "deep-exploding"})), level="1"))
     assert exploded.find(".//svg:rect[@fill='url(#hatch)']", NAMESPACE) is not None
 

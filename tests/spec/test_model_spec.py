@@ -12,7 +12,7 @@ from chainrule.errors import SpecError
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME, SPEC_KEYS
 from chainrule.spec.programs import MAX_DEPTH
-from chainrule.spec.values import number_text, widths_text
+from chainrule.spec.values import number_text
 
 pytestmark = pytest.mark.smoke
 
@@ -64,21 +64,6 @@ def test_the_table_and_the_model_have_the_same_keys_and_defaults():
     assert ModelSpec.parse({key.name: key.default for key in SPEC_KEYS if key.name in ModelSpec().keys}) == ModelSpec()
     assert all(getattr(ModelSpec(), key.name) == key.default for key in SPEC_KEYS if key.kind != "widths")
     assert all(key.doc.endswith(".") for key in SPEC_KEYS)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("100,50,1", (100, 50, 1)),
-        ("100x51", (100,) * 51),
-        ("784,100x3,10", (784, 100, 100, 100, 10)),
-        ("3x1,1", (3, 1)),
-    ],
-)
-def test_widths_are_read_with_repetitions(text, value):
-    assert ModelSpec.from_query(f"widths={text}").widths == value
-    assert ModelSpec.parse({"widths": list(value)}).widths == value
-    assert widths_text(value) == text.replace("3x1", "3")
 
 
 @pytest.mark.parametrize(
