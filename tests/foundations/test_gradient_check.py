@@ -32,10 +32,6 @@ def verdict_of_torch(f, inputs, **tolerances):
     return torch.autograd.gradcheck(f, inputs, raise_exception=False, **tolerances)
 
 
-def comparison(analytic, numeric, tolerance):
-    return Comparison(0, 0, *(torch.tensor([[each]], dtype=torch.float64) for each in (analytic, numeric, tolerance)))
-
-
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")  # that float32 is likely to fail is the point
 @pytest.mark.parametrize("tolerances", [{}, {"eps": 1e-2}, {"eps": 1e-9}, {"atol": 0.5, "rtol": 0.5}, {"atol": 0.0}])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -168,6 +164,7 @@ def test_either_of_two_outputs_may_be_without_gradient():
     ],
 )
 def test_elements_agree_as_in_torch_allclose(analytic, numeric, tolerance, passed):
-    assert comparison(analytic, numeric, tolerance).passed is passed
+    elements = (torch.tensor([[each]], dtype=torch.float64) for each in (analytic, numeric, tolerance))
+    assert Comparison(0, 0, *elements).passed is passed
     atol, rtol = (tolerance, 0.0) if math.isfinite(tolerance) else (0.0, 1.0)
     assert torch.allclose(torch.tensor(analytic), torch.tensor(numeric), rtol, atol) is passed
