@@ -51,16 +51,10 @@ def test_a_dtype_casts_the_draw(dtype):
         assert torch.equal(leaf, expected[name].to(getattr(torch, dtype))), name
 
 
-@pytest.mark.parametrize("scale", [0.25, 3.7])
-def test_scale_multiplies_the_weights_alone(scale):
+def test_scale_multiplies_the_weights_alone():
     expected = chapter_leaves(spec_of(**BASE))
-    for name, leaf in chapter_leaves(spec_of(**BASE, scale=scale)).items():
-        if not name.startswith("w"):
-            assert torch.equal(leaf, expected[name]), name
-        elif scale == 0.25:
-            assert torch.equal(leaf, scale * expected[name]), name
-        else:
-            torch.testing.assert_close(leaf, scale * expected[name], rtol=3e-7, atol=0)
+    for name, leaf in chapter_leaves(spec_of(**BASE, scale=0.25)).items():
+        assert torch.equal(leaf, (0.25 if name.startswith("w") else 1) * expected[name]), name
 
 
 @pytest.mark.parametrize(
@@ -159,18 +153,3 @@ def test_weight_variances_match_the_draws(init):
         biases = torch.stack([leaves[f"b{index}"] for leaves in draws]).double()
         assert weights.shape[1] * weights.pow(2).mean().item() == pytest.approx(weight_variance, rel=0.02)
         assert biases.pow(2).mean().item() == pytest.approx(bias_variance, rel=0.2)
-
-
-@pytest.mark.smoke
-def test_weight_variances_in_closed_form():
-    closed_forms = {
-        "": [2.0, 0.0, 2.0, 0.0],
-        "init=torch_default&scale=3": [3.0, 1 / 300, 3.0, 1 / 150],
-        "init=torch_default&bias=false": [1 / 3, 0.0, 1 / 3, 0.0],
-        "init=orthogonal&widths=10,40,10": [0.25, 0.0, 1.0, 0.0],
-        "init=xavier_uniform&bias_std=0.5": [200 / 150, 0.25, 100 / 51, 0.25],
-        "init=zeros": [0.0, 0.0, 0.0, 0.0],
-    }
-    for query, variances in closed_forms.items():
-        found = weight_variances(ModelSpec.from_query(query))
-        assert [number for layer in found for number in layer] == pytest.approx(variances), query

@@ -3,12 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import nn
 
 from chainrule.build import BuiltModel, build_model
 from chainrule.build.draws import draw_leaves
-from chainrule.build.model import LayerNames
-from chainrule.foundations import layer_function, layers, modules
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME
 
@@ -132,21 +129,6 @@ def test_half_precision_stays_half_and_near_float64(style, loss, dtype):
         assert_same(gradient.double(), gradients(exact)[name], tolerance, name)
 
 
-@pytest.mark.parametrize(
-    ("values", "names"),
-    [
-        ({}, [("l1", "l2", "b1"), ("out", "out", "b2")]),
-        ({"widths": "7x4", "last_activation": True, "bias": False}, [("l1", "l2"), ("l3", "l4"), ("l5", "out")]),
-        ({"widths": "7x4", "activation": "linear"}, [("l1", "l1", "b1"), ("l2", "l2", "b2"), ("out", "out", "b3")]),
-    ],
-)
-def test_the_names_of_the_layers(values, names):
-    assert build_model(spec_of(**values)).layers == tuple(
-        LayerNames(index, f"layer {index}", preactivation, activation, f"w{index}", bias[0] if bias else None)
-        for index, (preactivation, activation, *bias) in enumerate(names, start=1)
-    )
-
-
 @pytest.mark.parametrize("style", STYLES)
 def test_a_second_pass_gives_the_same_gradients(style):
     model, loss = run(spec_of(style=style, widths="6,5,1", batch=4))
@@ -155,22 +137,6 @@ def test_a_second_pass_gives_the_same_gradients(style):
     model.backward(again)
     assert torch.equal(again.detach(), loss)
     assert all(torch.equal(gradient, first[name]) for name, gradient in gradients(model).items())
-
-
-def test_the_parts_have_the_types_of_their_style():
-    def types(style, activation="relu"):
-        root = build_model(spec_of(style=style, activation=activation)).root
-        return type(root), [type(layer) for layer in root.layers], type(root.loss)
-
-    assert types("classes") == (layers.Model, [layers.Lin, layers.Relu, layers.Lin], layers.Mse)
-    assert types("layer_function") == (
-        layers.Model,
-        [layer_function.Lin, layer_function.Relu, layer_function.Lin],
-        layer_function.Mse,
-    )
-    assert types("module") == (modules.Model, [modules.Linear, nn.ReLU, modules.Linear], modules.Mse)
-    assert types("module", "gelu")[1][1] is nn.GELU
-    assert types("classes", "gelu")[1][1] is layers.Activation
 
 
 @pytest.mark.parametrize("style", STYLES)

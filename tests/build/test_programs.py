@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from chainrule.build import build_model
 from chainrule.errors import MissingExtraError
 from chainrule.foundations.initialization import generator_for
-from chainrule.run import Retracer, trace_spec
+from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.programs import PROGRAMS, RUNGS
 
@@ -153,37 +153,6 @@ def test_a_rung_shows_its_loops(rung, products):
     assert forward_ops(trace)["mul"] == products
     assert trace.tensor_by_name["c"].shape == (2, 3)
     assert trace.tensor_by_name["c.g"].gradient_of == trace.tensor_by_name["c"].id
-
-
-def test_exp_keeps_its_result_and_its_backward_reads_it():
-    trace = trace_spec(ModelSpec(program="exp"))
-    out = trace.tensor_by_name["out"]
-    assert [(each.tensor, each.op) for each in trace.saved] == [(out.id, out.producer)]
-    (backward,) = [op for op in trace.ops if op.phase == "backward" and out.id in op.inputs]
-    assert backward.source.text == "return grad_output * out"
-
-
-def test_a_constant_is_no_tensor_and_nothing_is_saved():
-    trace = trace_spec(ModelSpec(program="mul_constant", constant=3))
-    assert trace.saved == ()
-    assert next(op.attributes for op in trace.ops if op.name == "mul") == {"other": 3.0}
-
-
-def test_the_backward_of_two_outputs_gets_two_gradients():
-    trace = trace_spec(ModelSpec(program="two_outputs"))
-    gradients = {trace.tensor_by_name[f"{name}.g"].id for name in ("sines", "cosines")}
-    module = next(module.id for module in trace.modules if module.path == "SinCos")
-    inner = [op for op in trace.ops if op.phase == "backward" and op.module == module]
-    assert {tensor for op in inner for tensor in op.inputs} >= gradients
-
-
-def test_the_slider_goes_from_program_to_program():
-    retracer = Retracer()
-    specs = [ModelSpec(program="neuron", scale=scale) for scale in (1, 2)]
-    specs += [ModelSpec(program=program) for program in (*PYTHON, "mlp", "exp", "mlp")] + [ModelSpec(scale=0.5)]
-    for spec in specs:
-        got, expected = retracer.trace(spec), trace_spec(spec)
-        assert (got.loss, got.ops, got.spec) == (expected.loss, expected.ops, expected.spec)
 
 
 @pytest.mark.long

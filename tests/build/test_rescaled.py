@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from spec_strategies import changing_specs
 
-from chainrule.build import RescaledNet, build_model, draws, rescaled, rescales
+from chainrule.build import RescaledNet, build_model, draws, rescaled
 from chainrule.spec import ModelSpec
 
 STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
@@ -81,13 +81,3 @@ def test_a_net_larger_than_the_bound_is_not_kept(monkeypatch):
         again = net.build(spec.replace(scale=2.0))
         assert (built.leaves["w1"].data_ptr() == again.leaves["w1"].data_ptr()) == is_kept
         leaves_are_equal(again, build_model(spec.replace(scale=2.0)))
-
-
-def test_specs_that_differ_in_the_scale_alone():
-    spec = ModelSpec()
-    assert rescales(spec, spec)
-    assert rescales(spec, spec.replace(scale=2.0))
-    assert not rescales(spec, spec.replace(scale=2.0, seed=1))
-    assert not rescales(spec, spec.replace(bias_std=0.1))
-    assert not rescales(spec, spec.replace(program="exp"))
-    assert not rescales(ModelSpec(program="neuron"), ModelSpec(program="neuron"))

@@ -1,4 +1,3 @@
-import json
 import math
 import operator
 from decimal import Decimal
@@ -6,23 +5,19 @@ from fractions import Fraction
 
 import pytest
 import torch
+from chapter_answers import asking
 from hypothesis import given as given_that
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from chainrule.chapter.arithmetic import PAGE, SIGNS, explain_item, explain_mismatch, nearest_float32
 from chainrule.dump.json_values import json_tensor
-from chainrule.errors import InputError
+
+ask = asking(PAGE)
 
 PYTHON = {name.removeprefix("true"): getattr(operator, name) for name in "add sub mul truediv gt lt eq".split()}
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 SHAPES = st.lists(st.integers(1, 4), max_size=4)
-
-
-def ask(**given):
-    answer = PAGE.ask(given)
-    json.dumps(answer, allow_nan=False)
-    return answer
 
 
 def tensor_of(described):
@@ -32,12 +27,8 @@ def tensor_of(described):
     return torch.tensor(number(described["values"]), dtype=getattr(torch, described["dtype"]))
 
 
-def test_the_chapter_s_values():
+def test_the_chapter_s_matrices():
     answer = ask()
-    operators = {each["name"]: each for each in answer["operators"]}
-    assert operators["add"]["result"]["values"] == [12, 14, 3]
-    assert operators["lt"]["result"]["values"] == [False, True, True]
-    assert operators["eq"]["reductions"]["all"]["value"] is False
     assert answer["square"]["result"]["values"] == [[1, 4, 9], [16, 25, 36], [49, 64, 81]]
     message = "The size of tensor a (3) must match the size of tensor b (2) at non-singleton dimension 0"
     assert answer["product"]["error"]["message"] == message
@@ -46,7 +37,13 @@ def test_the_chapter_s_values():
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [("0,0,-0,1e30", "0,1,-1,1e-30"), ("nan,inf,-inf,inf", "1,inf,inf,0"), ("1,2;3,4", "5"), ("1;2;3", "1,2")],
+    [
+        ("10,6,-4", "2,8,7"),
+        ("0,0,-0,1e30", "0,1,-1,1e-30"),
+        ("nan,inf,-inf,inf", "1,inf,inf,0"),
+        ("1,2;3,4", "5"),
+        ("1;2;3", "1,2"),
+    ],
 )
 def test_every_operator_is_torch_s(a, b):
     answer = ask(a=a, b=b)
@@ -129,15 +126,6 @@ def test_the_digits_of_a_mean_are_those_of_its_float32(elements):
         assert (-1 if value < 0 else 1) * int(before + after, 2) / 2 ** len(after) == value
 
 
-def test_the_digits_of_the_chapter_s_mean():
-    item = ask()["item"]
-    assert item["value"] == 9.666666984558105
-    assert item["exact"] == "9.66666698455810546875"
-    assert item["binary"] == "1001.10101010101010101011"
-    assert (item["sum"], item["count"], item["ratio"], item["sum_is_exact"]) == (29, 3, 29 / 3, True)
-    assert (item["ratio_digits"], item["ratio_is_exact"]) == (None, False)
-
-
 def test_the_rounding_of_the_sum_and_of_the_ratio():
     lost = ask(a="1e8,1,-1e8", b="0")["item"]
     assert (lost["value"], lost["sum"], lost["float32_sum"], lost["sum_error"]) == (0, 1, 0, -1)
@@ -158,14 +146,3 @@ def test_the_nearest_float32_is_rounded_once():
     assert nearest_float32(halfway + Fraction(1, 2**60)) == (1 + 2**-23, False)
     assert nearest_float32(halfway) == (1, True)
     assert nearest_float32(halfway + Fraction(1, 2**23)) == (1 + 2**-22, True)
-
-
-def test_bad_input_names_its_field():
-    with pytest.raises(InputError, match="it has 3 dimensions") as raised:
-        ask(m="[[[1]]]")
-    assert raised.value.field == "m"
-
-
-def test_the_largest_result_is_bounded():
-    column, row = ";".join(["1"] * 64), ",".join(["2"] * 64)
-    assert ask(a=column, b=row)["operators"][0]["result"]["shape"] == [64, 64]

@@ -1,27 +1,19 @@
-import orjson
 import pytest
 import torch
+from chapter_answers import asking
 
 from chainrule.chapter.einsum import PAGE
 from chainrule.chapter.inputs import read_shapes
 from chainrule.errors import InputError
 
+ask = asking(PAGE)
+
 CHAPTER = [
-    ("ij->ji", "2,2"),
     ("bi,ij,bj->b", "2,2;2,2;2,2"),
     ("ii", "2,2"),
-    ("ii->i", "2,2"),
-    ("i,j->ij", "3;2"),
-    ("bij,bjk->bik", "3,2,5;3,5,4"),
     ("...ij,...jk->...ik", "3,2,5;3,5,4"),
-    ("...ij->...ji", "2,3,4,5"),
-    ("bn,anm,bm->ba", "2,5;3,5,4;2,4"),
     ("ik,kj->ij", "5,784;784,10"),
 ]
-
-
-def ask(**given):
-    return orjson.loads(orjson.dumps(PAGE.ask(given)))
 
 
 def refused(**given):
@@ -58,7 +50,6 @@ def test_every_index_has_its_size_its_role_and_its_occurrences():
 
 
 def test_an_implicit_output_is_spelled_out():
-    assert ask(equation="ii", shapes="2,2")["explicit_equation"] == "ii->"
     assert ask(equation="b...A", shapes="2,3,4")["explicit_equation"] == "b...A->...Ab"
 
 
@@ -83,11 +74,8 @@ def test_the_chapter_s_rules_have_the_indices_that_break_them():
     ("given", "field", "position"),
     [
         ({"equation": "ik,kj>ij"}, "equation", 5),
-        ({"equation": "bij,bjk->biz"}, "equation", 11),
         ({"equation": "bij->bji"}, "shapes", 3),
-        ({"equation": "ij,jk->ik"}, "shapes", 0),
         ({"shapes": "3,2,5;3,6,4"}, "shapes", 5),
-        ({"equation": "", "shapes": "2,2"}, "shapes", 0),
     ],
 )
 def test_an_error_has_its_position_and_pytorch_s_message(given, field, position):
@@ -119,12 +107,6 @@ def test_pytorch_s_message_is_about_the_same_fault(given, says):
     assert f"'{says.split('subscript ')[1][0]}'" in limit["explanation"]
 
 
-def test_an_error_in_sublists_has_its_position():
-    error = refused(sublists="As, [..., 0, 52], Bs, [1]")
-    assert error.field == "sublists"
-    assert error.limit["position"] == 13
-
-
 @pytest.mark.parametrize(
     ("given", "field", "says"),
     [
@@ -136,6 +118,7 @@ def test_an_error_in_sublists_has_its_position():
         ({"equation": "i", "shapes": "1;1;1;1;1;1;1"}, "shapes", "7 shapes"),
         ({"equation": "i" * 201}, "equation", "201 characters"),
         ({"sublists": "[" * 201}, "sublists", "201 characters"),
+        ({"sublists": "As, [..., 0, 52], Bs, [1]"}, "sublists", "from 0 to 51"),
         ({"shapes": "a"}, "shapes", "'a' is no size"),
     ],
 )

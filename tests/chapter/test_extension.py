@@ -1,14 +1,13 @@
 import pytest
+from chapter_answers import asking
 
 from chainrule.chapter.extension import MAX_BATCH, MAX_FEATURES, PAGE
 from chainrule.foundations.linear_extension import extension_path
 from chainrule.foundations.linear_extension.library import target_path
 
+ask = asking(PAGE)
+
 STYLES = ["lin, lin_grad", "LinearFunction", "LinearCpp", "F.linear"]
-
-
-def ask(**given):
-    return PAGE.ask({name: str(value) for name, value in given.items()})
 
 
 @pytest.mark.long

@@ -1,13 +1,12 @@
 import pytest
 import torch
+from chapter_answers import asking
 
 from chainrule.chapter.functions import PAGE
 from chainrule.chapter.gradcheck import CASES
 from chainrule.errors import InputError
 
-
-def ask(**given):
-    return PAGE.ask(given)
+ask = asking(PAGE)
 
 
 def tensor(found):
@@ -92,13 +91,6 @@ def test_the_calls_with_keywords_and_with_the_wrapper():
     assert (calls["keyword_error"], calls["max_difference"]) == (None, 0.0)
     assert calls["wrapper"]["max_difference"] == 0.0
     assert ask(has_bias="left out")["calls"]["wrapper"]["call"] == "linear(inp=inp, weight=weight)"
-
-
-@pytest.mark.parametrize("x", ["nan,inf,-inf", "7", "[]"])
-def test_special_values_have_an_answer(x):
-    inp, constant = ask(function="mul_constant", x=x, constant="-2.5")["backward"]["returned"]
-    assert set(tensor(inp["tensor"]).flatten().tolist()) <= {-2.5}
-    assert (constant["tensor"], constant["is_tensor"]) == (None, False)
 
 
 @pytest.mark.parametrize(

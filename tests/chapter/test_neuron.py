@@ -1,17 +1,12 @@
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from chapter_answers import asking
 
 from chainrule.chapter.neuron import PAGE
 from chainrule.errors import InputError
 
-
-def ask(**given):
-    answer = PAGE.ask(given)
-    json.dumps(answer, allow_nan=False)
-    return answer
+ask = asking(PAGE)
 
 
 def test_the_terms_are_products_and_add_up():
@@ -72,24 +67,10 @@ def test_a_layer_of_nan_and_inf_agrees_with_itself():
         ({"w": "1,2;3,4"}, "w", "w: needs 3 columns, one per input .*got x \\(2, 3\\), w \\(2, 2\\), b \\(4,\\)"),
         ({"b": "1,2"}, "b", "b: needs 4 numbers, one per neuron"),
         ({"x": "1;2"}, "w", "w: needs 1 column, one per input"),
-        (
-            {"inputs": "1", "weights": "1,2,3"},
-            "weights",
-            "1 number is needed, one per input, not 3; zip would drop the last 2",
-        ),
-        ({"inputs": "1,,2"}, "inputs", "a number is missing"),
         ({"inputs": ",".join(["1"] * 17)}, "inputs", "at most 16 of them; they are 17"),
-        ({"bias": "one"}, "bias", "'one' is not a number"),
     ],
 )
 def test_bad_input_names_its_field(given, field, message):
     with pytest.raises(InputError, match=message) as raised:
         ask(**given)
     assert raised.value.field == field
-
-
-def test_the_largest_layer_lists_every_product():
-    column = ";".join(["1"] * 64)
-    layer = ask(x=column, w=column, b=",".join(["0"] * 64))["layer"]
-    assert layer["products"]["shape"] == [64, 64, 1]
-    assert layer["y"]["shape"] == [64, 64]

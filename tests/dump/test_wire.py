@@ -80,19 +80,13 @@ def test_a_dump_from_before_there_were_sources_and_faults_is_read(body):
     assert (again.sources, again.faults) == ({}, ())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a missing part",
-        "a surplus part",
-        "a wrong phase",
-        "an unknown role",
-        "a text in a column",
-        "other bins",
-        "a loss that is no number",
-        "another schema",
-    ],
+IN_SCHEMA = (
+    "a missing part, a surplus part, a wrong phase, an unknown role, a text in a column, other bins, "
+    "a loss that is no number, another schema"
 )
+
+
+@pytest.mark.parametrize("name", IN_SCHEMA.split(", "))
 def test_the_published_schema_refuses_bad_dumps(name, body):
     assert validator().is_valid(body)
     bad(name, body)
@@ -110,13 +104,6 @@ def test_the_numbers_in_the_dump_are_the_tables(trace, body):
         assert columns["histogram"]["counts"][row] == list(summary.counts)
         assert sum(summary.counts) == summary.n
     assert all(isinstance(value, int) for value in columns["n"])
-
-
-@pytest.mark.smoke
-@pytest.mark.parametrize("style", ["layer_function", "autograd_function", "module"])
-def test_two_dumps_of_one_spec_differ_in_timing_alone(style):
-    first, second = trace_spec(spec(style=style)), trace_spec(spec(style=style))
-    assert dump_trace(dataclasses.replace(first, timing={})) == dump_trace(dataclasses.replace(second, timing={}))
 
 
 def test_the_topology_is_the_dump_without_its_numbers(trace, body):
@@ -166,23 +153,9 @@ def test_a_bad_dump_is_refused_and_the_place_named(name, body):
     assert where in error.value.message
     if name.startswith("a dangling"):
         assert "999" in error.value.message
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("another schema", "schema: Input should be 'chainrule.trace/1', not \"chainrule.trace/2\""),
-        ("a missing field", "ops[2].name: Field required"),
-        ("a wrong type", 'tensors[1].shape: Input should be a valid list, not "big"'),
-        ("negative flops", "ops[0].flops: Input should be greater than or equal to 0, not -1"),
-        ("a loss that is no number", 'loss: Input should be a valid number, not "nan"'),
-    ],
-)
-def test_the_message_of_a_bad_dump(name, says, body):
-    bad(name, body)
-    with pytest.raises(DumpError) as error:
-        load(json.dumps(body))
-    assert error.value.message == f"not a graph dump of schema chainrule.trace/1: {says}"
+    if name == "negative flops":
+        says = "Input should be greater than or equal to 0, not -1"
+        assert error.value.message == f"not a graph dump of schema chainrule.trace/1: {where}: {says}"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """A hand-made trace: x·w1 → relu → loss and back, with a shared input, two outputs of one op, and hostile names."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from py_mini_racer import MiniRacer
 
 from chainrule.stats import BINS, COLUMNS, StatisticsTable
 from chainrule.trace.graph import Module, Op, Saved, Source, Tensor, Trace
@@ -54,3 +56,11 @@ def small_trace() -> Trace:
         loss=3.25,
         spec={"widths": "100,50,1", "bias": True},
     )
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[MiniRacer]:
+    """An empty JavaScript engine."""
+    engine = MiniRacer()
+    yield engine
+    engine.close()

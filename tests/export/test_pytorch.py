@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from chainrule.__main__ import FormatName
 from chainrule.diagnose.profile import profile
 from chainrule.export.formats import FORMATS
 from chainrule.export.pytorch import pytorch_script
@@ -193,7 +192,3 @@ def test_a_script_has_the_code_that_its_spec_needs(query, there, not_there, monk
     for text in not_there:
         assert text not in script
     assert script.encode() == FORMATS["pytorch"].render(ModelSpec.from_query(query), {})
-
-
-def test_the_command_line_offers_every_format():
-    assert {form.value for form in FormatName} == set(FORMATS)

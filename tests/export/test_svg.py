@@ -12,7 +12,6 @@ import pytest
 import torch
 from bad_dumps import EVIL_NAMES, with_evil_names
 from make_graphs import GOLDEN_VIEWS, GRAPHS, draw
-from py_mini_racer import MiniRacer
 from reference_models import MODELS, VIEWS
 
 from chainrule.dump.wire import dump_trace, load
@@ -81,12 +80,6 @@ def test_the_chapter_s_graph_has_names_and_figures():
     (bars,) = l1.iterfind("svg:path", NAMESPACE)
     assert bars.get("d").count("V") >= 8
     assert "l1.g: gradient, float32 200 × 50" in by_title
-    structure = ElementTree.fromstring(to_svg(trace, statistic="none"))
-    (plain,) = (
-        group for _, group, *_ in boxes(structure) if group.find("svg:title", NAMESPACE).text.startswith("l1: ")
-    )
-    assert [text.text for text in plain.iterfind("svg:text", NAMESPACE)] == ["l1"]
-    assert plain.find("svg:path", NAMESPACE) is None
     exploded = ElementTree.fromstring(to_svg(trace_spec(ModelSpec.parse({"preset": "deep-exploding"})), level="1"))
     assert exploded.find(".//svg:rect[@fill='url(#hatch)']", NAMESPACE) is not None
 
@@ -115,14 +108,12 @@ def test_the_error_of_a_bad_option_names_it(traces, key, value, says):
     assert (error.value.status, error.value.code, error.value.field) == (422, "invalid_parameter", key)
 
 
-def test_toggled_is_read_as_by_the_page():
+def test_toggled_is_read_as_by_the_page(engine):
     texts = ["", "a/forward", "a%2Cb/forward,c%25d/forward", "a%zz%2C,b", "%ff", "caf%C3%A9,caf\u00e9", "a+b c", "50%"]
     module = bundle(STATIC / "core" / "graph" / "expansion.js")
     view = "{ level: 'layer', toggled, fold: 'auto' }"
     script = f"(texts) => texts.map((toggled) => ({module}).expansionOf({view}).toggled)"
-    engine = MiniRacer()
     answers = json.loads(engine.eval(f"JSON.stringify(({script})({json.dumps(texts)}))"))
-    engine.close()
     assert [list(svg.as_wishes({"toggled": text})["toggled"]) for text in texts] == answers
     assert answers[2] == ["a,b/forward", "c%d/forward"]
     with record() as recording:
@@ -152,7 +143,7 @@ def luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_fonts_and_colours_are_those_of_the_style_sheet_and_legible():
+def test_fonts_and_colours_are_those_of_the_style_sheet_and_legible(engine):
     css = (STATIC / "css" / "tokens.css").read_text()
     chapter = trace_spec(ModelSpec())
     root = ElementTree.fromstring(to_svg(chapter))
@@ -162,10 +153,8 @@ def test_fonts_and_colours_are_those_of_the_style_sheet_and_legible():
     assert plain.count("@font-face") == 2
     assert plain.replace(" {", "{") == root.find("svg:style", NAMESPACE).text.replace(" {", "{")
 
-    engine = MiniRacer()
     parts = bundle(STATIC / "core" / "takeaway" / "svg-parts.js")
     schemes = json.loads(engine.eval(f"JSON.stringify(({parts}).SCHEMES)"))
-    engine.close()
     for scheme, section in zip(("light", "dark"), css.split("@media (prefers-color-scheme: dark)"), strict=True):
         tokens = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", section))
         assert schemes[scheme] == {name: tokens[name] for name in schemes[scheme]}

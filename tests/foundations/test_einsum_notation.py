@@ -59,15 +59,6 @@ def test_positions_count_every_character():
 
 
 @pytest.mark.parametrize(
-    ("equation", "output"),
-    [("ii", ""), ("ba", "ab"), ("aB", "Ba"), ("ij,jk", "ik"), ("b...A", "...Ab"), ("", ""), ("i,i", "")],
-)
-def test_implicit_output(equation, output):
-    assert "".join(each.name for each in parse(equation).output) == output
-    assert not parse(equation).explicit
-
-
-@pytest.mark.parametrize(
     ("text", "count", "equation"),
     [
         ("torch.einsum(As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2])", 2, "...AB,...BC->...AC"),

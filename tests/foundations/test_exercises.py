@@ -9,22 +9,11 @@ from chainrule.foundations.exercises import SOLUTIONS
 from chainrule.foundations.gradient_check import as_tuple, gradient_check
 
 
-@pytest.fixture(params=EXERCISES.values(), ids=EXERCISES)
-def case(request):
-    return request.param
-
-
-@pytest.fixture
-def point(case):
-    return case.draw({"batch": 4, "n": 3, "fan_out": 2}, torch.Generator().manual_seed(1))
-
-
-def test_forward_is_the_plain_expression(case, point):
+@pytest.mark.parametrize("case", EXERCISES.values(), ids=EXERCISES)
+def test_forward_is_right_and_the_solution_s_line_the_only_mistake(case):
+    point = case.draw({"batch": 4, "n": 3, "fan_out": 2}, torch.Generator().manual_seed(1))
     for ours, plain in zip(as_tuple(case.apply(*point)), as_tuple(case.plain(*point)), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-14, atol=1e-14)
-
-
-def test_the_solutions_line_is_the_only_thing_wrong(case, point):
     solution = SOLUTIONS[case.function]
     source = inspect.getsource(case.function)
     assert source.count(solution.wrong) == 1

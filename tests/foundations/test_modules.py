@@ -3,39 +3,17 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from draws import normal
 from torch import nn
 
-from chainrule.foundations.functions import LinearFunction
 from chainrule.foundations.modules import (
     AutoSuperModel,
-    CrossEntropy,
     Linear,
     LinearLayer,
-    Model,
     Module,
-    Mse,
     SequentialModel,
 )
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
-
-@pytest.mark.smoke
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [(7, 5, 3), (7, 5, 1), (1, 5, 3)])
-@pytest.mark.parametrize("reference", [F.linear, LinearFunction.apply], ids=["F.linear", "LinearFunction"])
-def test_linear(generator, reference, batch, fan_in, fan_out, bias):
-    layer = Linear(normal(generator, fan_out, fan_in), normal(generator, fan_out) if bias else None)
-    inp = normal(generator, batch, fan_in).requires_grad_()
-    grad_output = normal(generator, batch, fan_out)
-    tensors = [inp, *layer.parameters()]
-    out, expected = layer(inp), reference(inp, layer.weight, layer.bias)
-    torch.testing.assert_close(out, expected, **EXACT)
-    got = torch.autograd.grad(out, tensors, grad_output)
-    want = torch.autograd.grad(expected, tensors, grad_output)
-    for g, w in zip(got, want, strict=True):
-        torch.testing.assert_close(g, w, **EXACT)
 
 
 def drawn(of, *sizes, seed=5):
@@ -69,24 +47,6 @@ def test_linear_names_pattern_and_shapes(weight, bias):
     with pytest.raises(ValueError, match=r"expected weight \(out_features, in_features\)") as raised:
         Linear(torch.zeros(weight), None if bias is None else torch.zeros(bias))
     assert str(raised.value).endswith(f"got weight {weight}, bias {bias}")
-
-
-@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
-def test_model(generator, loss):
-    w1, b1, w2, b2 = normal(generator, 6, 10), normal(generator, 6), normal(generator, 4, 6), normal(generator, 4)
-    x = normal(generator, 20, 10)
-    targ = normal(generator, 20, 4) if loss == "mse" else torch.randint(4, (20,), generator=generator)
-    ours, torch_s = (Mse(), nn.MSELoss()) if loss == "mse" else (CrossEntropy(), nn.CrossEntropyLoss())
-    model = Model([Linear(w1, b1), nn.ReLU(), Linear(w2, b2)], ours)
-    assert [path for path, _ in model.named_modules()] == ["", "layers", "layers.0", "layers.1", "layers.2", "loss"]
-    reference = nn.Sequential(nn.Linear(10, 6), nn.ReLU(), nn.Linear(6, 4)).double()
-    reference.load_state_dict({name.removeprefix("layers."): value for name, value in model.state_dict().items()})
-    value, expected = model(x, targ), torch_s(reference(x), targ)
-    torch.testing.assert_close(value, expected, **EXACT)
-    value.backward()
-    expected.backward()
-    for (name, parameter), other in zip(model.named_parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, other.grad, **EXACT, msg=name)
 
 
 @pytest.mark.parametrize("n_out", [1, 3])

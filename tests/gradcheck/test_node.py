@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from functions import made
 from torch import nn
 
 from chainrule.errors import CheckError, NotFoundError
@@ -50,13 +51,6 @@ class Cubes(nn.Module):
 def through(function):
     """A model that applies a Function to the output of a linear layer."""
     return type("Model", (nn.Linear,), {"forward": lambda self, x: function.apply(nn.Linear.forward(self, x))})(3, 3)
-
-
-def made(forward, backward, name="Made"):
-    """A Function of two functions."""
-    return type(
-        name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    )
 
 
 def own(model, x, **options):

@@ -124,13 +124,6 @@ def test_files_are_served_unbundled_if_the_bundles_are_deleted(static):
     assert served("page.js") != SOURCES["page.js"]
 
 
-@pytest.mark.usefixtures("static")
-def test_new_bundles_have_another_address():
-    before = current_digest()
-    (bundles.FOLDER / "page.js").write_text("of another bundler")
-    assert current_digest() != before
-
-
 def test_an_installed_package_always_serves_its_bundles(static, tmp_path, use):
     made = bundles.FOLDER
     package = tmp_path / "site" / "chainrule"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from py_mini_racer import JSParseException, MiniRacer
+from py_mini_racer import MiniRacer
 
 from chainrule.errors import RenderError
 from chainrule.page.modules import COMMENT, STATEMENT, bundle, sorted_modules
@@ -117,8 +117,3 @@ def test_an_unknown_form_is_an_error(write, source, says):
     entry = write(entry=source, deep="", circle='import "./entry.js";\n')
     with pytest.raises(RenderError, match=says):
         bundle(entry)
-
-
-def test_a_top_level_await_does_not_parse(engine, write):
-    with pytest.raises(JSParseException):
-        parses(engine, bundle(write(entry="await 1;\n")))

@@ -12,7 +12,7 @@ from chainrule.errors import SpecError
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME, SPEC_KEYS
 from chainrule.spec.programs import MAX_DEPTH
-from chainrule.spec.values import number_text, widths_text
+from chainrule.spec.values import number_text
 
 pytestmark = pytest.mark.smoke
 
@@ -67,34 +67,12 @@ def test_the_table_and_the_model_have_the_same_keys_and_defaults():
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("100,50,1", (100, 50, 1)),
-        ("100x51", (100,) * 51),
-        ("784,100x3,10", (784, 100, 100, 100, 10)),
-        ("3x1,1", (3, 1)),
-    ],
-)
-def test_widths_are_read_with_repetitions(text, value):
-    assert ModelSpec.from_query(f"widths={text}").widths == value
-    assert ModelSpec.parse({"widths": list(value)}).widths == value
-    assert widths_text(value) == text.replace("3x1", "3")
-
-
-@pytest.mark.parametrize(
     ("value", "text"),
     [(1.0, "1"), (0.1, "0.1"), (1e-6, "0.000001"), (1e-7, "1e-7"), (2.5e-9, "2.5e-9"), (1e30, "1e+30"), (12, "12")],
 )
 def test_numbers_are_written_as_javascript_writes_them(value, text):
     assert number_text(value) == text
     assert float(text) == value
-
-
-def test_as_dict_has_every_key_of_the_program():
-    values = ModelSpec(widths="100x51").as_dict()
-    assert list(values) == [key.name for key in SPEC_KEYS if key.name not in ("rung", "constant")]
-    assert values["widths"] == "100x51"
-    assert ModelSpec.parse(values) == ModelSpec(widths="100x51")
 
 
 @settings(max_examples=200, deadline=None)

@@ -52,11 +52,3 @@ def test_twenty_seeds_are_about_the_band(preset):
         values = [figures[name] for figures in measured]
         assert low <= statistics.median(values) <= high, (name, values)
         assert sum(low <= value <= high for value in values) >= 0.8 * len(values), (name, values)
-
-
-@pytest.mark.parametrize(("scale", "expected"), [(0.09, 0.00515), (0.095, 0.0769), (0.105, 11.47), (0.11, 117.4)])
-def test_a_small_change_of_scale_vanishes_or_explodes(scale, expected):
-    trace = trace_spec(ModelSpec.parse({"preset": "deep-linear", "scale": scale}))
-    ratio = trace.statistics[trace.tensor_by_name["out"].id].std / measure("deep-linear", 42)["std"]
-    assert ratio == pytest.approx((10 * scale) ** 50, rel=1e-4)
-    assert ratio == pytest.approx(expected, rel=1e-3)

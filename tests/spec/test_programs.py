@@ -28,12 +28,6 @@ def test_the_tables_fit_together():
     assert set(keys_of("mlp")) == set(KEY_BY_NAME) - {"rung", "constant"}
 
 
-@pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
-def test_the_links_of_the_chapter_are_within_the_limits(page):
-    for link in page.links:
-        check_limits(ModelSpec.from_query(link.query), Settings())
-
-
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_s_name_alone_is_a_canonical_query(program):
     spec = ModelSpec.from_query(f"program={program}")
