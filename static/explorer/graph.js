@@ -43,6 +43,8 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   let searching = 0;
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
+  const screen = elements["graph"].screen;
+
   /** @param {Picture} next */
   function show(next) {
     picture = next;
@@ -58,7 +60,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     }
     const drawn = graph.value;
     if (drawn === null) return;
-    elements["graph"].show(next, drawn);
+    screen.show(next, drawn);
     if (change !== null) replaceView(change);
     paint();
     if (view.value.show === "steps") elements["steps"].show(next, drawn);
@@ -89,7 +91,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const expansion = expansionOf(view.value);
     const can = of.arrays.groupKind.some((kind) => GROUP_KINDS[kind] === "fold");
     elements["toolbar"].folds = { can, on: can && openGroups(of, expansion).foldOn };
-    elements["graph"].expansion = expansion;
+    screen.expansion = expansion;
   }
 
   function paint() {
@@ -142,13 +144,13 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const item = of === null ? null : find(of, id);
     if (of === null || item === null) return;
     setView({ select: id, toggled: toggledToShow(view.value, of, item) });
-    elements["graph"].reveal(id);
+    screen.reveal(id);
   }
 
   // Lighting
 
   function light() {
-    elements["graph"].lit = litNow();
+    screen.lit = litNow();
   }
 
   /** @param {Iterable<string>} ids lit until the selection changes */
@@ -173,8 +175,8 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
 
   view.subscribe((value) => {
     elements["toolbar"].view = value;
-    elements["graph"].camera = value;
-    elements["graph"].selection = value.select;
+    screen.camera = value;
+    screen.selection = value.select;
     elements["graph"].statistic = value.statistic === "mean" ? "mean" : "std";
     elements["steps"].hidden = value.show !== "steps";
     elements["steps"].step = value.step;
@@ -194,7 +196,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const { show, step, zoom } = view.value;
     if (show !== "steps" || zoom !== 1 || steppedInto === key) return;
     steppedInto = key;
-    elements["graph"].reveal(graph.value?.topology.ops[step]?.id ?? "");
+    screen.reveal(graph.value?.topology.ops[step]?.id ?? "");
   });
   on("group-toggle", ({ id }) => setView({ toggled: toggle(view.value, id) }));
   // A new level closes and opens all groups.
@@ -216,7 +218,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   on("step-change", ({ step }) => {
     setView({ step });
     const op = graph.value?.topology.ops[step]?.id;
-    if (op !== undefined) elements["graph"].reveal(op);
+    if (op !== undefined) screen.reveal(op);
   });
 
   return {
@@ -224,7 +226,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     show,
     theory(next) {
       theory = next;
-      elements["graph"].theory = next;
+      screen.theory = next;
       if (view.value.colour === "health") paint();
     },
     compare(next) {

@@ -1,7 +1,7 @@
 /** Elementwise arithmetic: every operator on two tensors, its reductions, and shapes that are refused. */
 
 import { byId, elementAt, factsTable, isSame, row, sourceOf } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
@@ -23,7 +23,7 @@ const REDUCTIONS = ["all", "sum", "mean"];
 /** Characters of a result in the table of operators. */
 const SHORT = 44;
 
-startPage({
+new ChapterPage({
   show(answer) {
     /** @type {Operator[]} */
     const operators = answer.operators;

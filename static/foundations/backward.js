@@ -1,7 +1,7 @@
 /** The backward pass: its gradients with the line of code and the derivation of each; shapes tried; mse's traps. */
 
 import { byId, factsTable, figure, head, label, lightLines, mathElement, number, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { buttonOf, html, svg } from "../core/dom.js";
 import { tensorHistogram } from "./tensor-histogram.js";
@@ -30,7 +30,7 @@ let looked = { stage: 0, name: "out.g" };
 /** The trial pictured per gradient: its code. @type {Record<string, string>} */
 const pictured = {};
 
-startPage({
+new ChapterPage({
   show(answer, values) {
     byId("loss").textContent = `loss = ${figure(answer.loss)}`;
     showStages(answer.stages, answer.derivations);

@@ -1,8 +1,7 @@
 /** The page of broadcasting: the rules step by step, and the ways to give a vector a second dimension. */
 
-import { ApiError } from "../core/api.js";
 import { byId, factsTable, row } from "../core/chapter/parts.js";
-import { answerOf, startPage } from "../core/chapter/page.js";
+import { ChapterPage, loadSections } from "../core/chapter/page.js";
 import { shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
@@ -20,26 +19,14 @@ import { wireTrap } from "./broadcasting-trap.js";
 const RULES = { equal: "equal", stretch_a: "a stretched", stretch_b: "b stretched", pad_a: "a missing → 1",
   pad_b: "b missing → 1", fault: "at fault" };
 
-const PATH = "/foundations/broadcasting.json";
-/** Inputs of each section, by the id of its heading. @type {Readonly<Record<string, readonly string[]>>} */
 const USED = { "two-shapes": ["a", "b", "operator"], "added-dimensions": ["c", "m"], scalars: ["m", "mean", "std"],
   "the-trap": ["n", "noise", "seed"] };
 
-/** Inputs that must fit each other: both are reset together. */
-const PAIR = ["a", "b"];
-
 const showTrap = wireTrap();
 
-startPage({
-  async load(_, { signal, query, partial }) {
-    const found = await findAnswer(query, signal);
-    const [first] = found.errors;
-    if (first === undefined) return found;
-    partial(found);
-    throw new ApiError(first, 422);
-  },
+new ChapterPage({
+  load: loadSections(USED, ["a", "b"]),
   show(/** @type {SectionsAnswer} */ { answer, errors, stale }, values) {
-    markStale(stale);
     for (const error of errors) showFault(error);
     if (!stale.has("two-shapes")) {
       showSteps(answer);
@@ -50,43 +37,7 @@ startPage({
     if (!stale.has("scalars")) showNormalized(answer.normalized, answer.added_dimensions.m);
     if (!stale.has("the-trap")) showTrap(answer.trap, values);
   },
-  failed({ code }) {
-    // Faults of inputs are drawn already; without an answer no section is current.
-    if (code !== "invalid_input") markStale("all");
-  },
 });
-
-// Sections: the twin answers all of them or none, so faulty inputs are reset and their sections dimmed
-
-/** @param {string} query @param {AbortSignal} signal @throws {ApiError} not an error of an input */
-async function findAnswer(query, signal) {
-  const asked = new URLSearchParams(query);
-  const errors = /** @type {ErrorBody[]} */ ([]);
-  const stale = new Set();
-  for (;;) {
-    try {
-      return { answer: await answerOf(PATH, asked.toString(), signal), errors, stale };
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      const field = error.body.field ?? "";
-      const reset = PAIR.includes(field) ? PAIR : [field];
-      // The error is not about the remaining inputs.
-      if (!reset.some((name) => asked.has(name))) throw error;
-      errors.push(error.body);
-      for (const name of reset) asked.delete(name);
-      for (const [section, used] of Object.entries(USED))
-        if (used.some((name) => reset.includes(name))) stale.add(section);
-    }
-  }
-}
-
-/** Dims the figures of these sections. @param {ReadonlySet<string> | "all"} stale */
-function markStale(stale) {
-  for (const section of Object.keys(USED)) {
-    document.getElementById(section)?.closest("section")?.toggleAttribute("data-stale",
-      stale === "all" || stale.has(section));
-  }
-}
 
 // The rules, step by step
 

@@ -1,7 +1,7 @@
 /** The page of einsum. */
 
 import { byId, elementAt, factsTable, isSame } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
@@ -13,7 +13,7 @@ const LIT = ["lit", "lit-2"];
 const BREACHES = ["repeated, and yet kept in the output", "in the operands more than twice",
   "not repeated, and yet summed"];
 
-startPage({
+new ChapterPage({
   show(answer) {
     hideFailure();
     showAnatomy(answer);

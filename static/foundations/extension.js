@@ -1,7 +1,7 @@
 /** The C++ extension: whether it is built, what is missing, its gradient check, and the race of four linear layers. */
 
 import { byId, factsTable, figure, row as headedRow } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { html } from "../core/dom.js";
 import { count, duration } from "../core/format.js";
 
@@ -17,7 +17,7 @@ import { count, duration } from "../core/format.js";
  * @property {Check | null} check @property {Race} race
  * @property {{name: string, check: Check, race: Race} | null} gpu where the CUDA kernels can run */
 
-startPage({ show });
+new ChapterPage({ show });
 
 /** @param {Answer} answer */
 function show(answer) {

@@ -1,7 +1,7 @@
 /** One call of a custom Function: what goes in, what ctx keeps, what backward gets and gives back. */
 
 import { byId, counted, factsTable, figure, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { cellText, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 
@@ -19,7 +19,7 @@ import { html } from "../core/dom.js";
  * @property {{torch: string, keyword_call: string, keyword_error: string | null, max_difference: CellValue, wrapper:
  * {call: string, max_difference: CellValue} | null}} calls */
 
-startPage({ show });
+new ChapterPage({ show });
 
 /** @param {Answer} answer @param {Record<string, string>} values */
 function show(answer, values) {

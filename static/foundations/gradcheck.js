@@ -2,7 +2,7 @@
  * solution. */
 
 import { byId, decadeText, factsTable, label, lightLines, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { jacobians, verdictCard } from "./jacobians.js";
@@ -16,7 +16,7 @@ import { jacobians, verdictCard } from "./jacobians.js";
 let shown = /** @type {Answer | null} */ (null);
 let isRevealed = false;
 
-const page = startPage({ show });
+const page = new ChapterPage({ show });
 new ResizeObserver(drawCurve).observe(byId("steps"));
 byId("reveal").addEventListener("click", () => {
   isRevealed = !isRevealed;

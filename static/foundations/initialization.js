@@ -1,7 +1,7 @@
 /** Layers and initialization: one layer's histograms, fifty layers' spread, and the chapter's experiments again. */
 
 import { byId, decadeText, factsTable, figure, head, label, number, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
@@ -23,7 +23,7 @@ new ResizeObserver(() => {
   width = now;
 }).observe(byId("stack-figure"));
 
-startPage({
+new ChapterPage({
   show(answer, values) {
     showLayer(answer);
     showStack(answer.stack, values);

@@ -1,8 +1,7 @@
 /** A neuron, term by term; relu; and a layer with the terms of each element. */
 
-import { ApiError } from "../core/api.js";
 import { byId, counted, factor, factsTable, figure, head, lightLines, number, row } from "../core/chapter/parts.js";
-import { answerOf, startPage } from "../core/chapter/page.js";
+import { ChapterPage, loadSections } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 
@@ -12,66 +11,31 @@ import { html, svg } from "../core/dom.js";
 /** @typedef {{x: TensorValues, w: TensorValues, b: TensorValues, y: TensorValues, y_matmul: TensorValues, products:
  * TensorValues, max_difference: CellValue, rounding: CellValue, equal: boolean}} Layer */
 
-const ANSWER = "/foundations/neuron.json";
 const NEURON_INPUTS = ["inputs", "weights", "bias"];
 const LAYER_INPUTS = ["x", "w", "b"];
+const zipTrap = byId("zip-trap");
 const BAR = { width: 200, height: 20 };
 const PLOT = { width: 360, height: 180, margin: 28 };
 
 /** The chosen element of y; kept when the numbers change. @type {number[]} */
 let looked = [0, 0];
 
-startPage({
-  load,
-  show({ neuron, layer }) {
-    if (neuron !== undefined) {
-      zipTrap().hidden = true;
+new ChapterPage({
+  load: loadSections({ neuron: NEURON_INPUTS, relu: NEURON_INPUTS, layer: LAYER_INPUTS }, NEURON_INPUTS, LAYER_INPUTS),
+  show(/** @type {SectionsAnswer} */ { answer: { neuron, layer }, stale }) {
+    if (!stale.has("neuron")) {
+      zipTrap.hidden = true;
       byId("neuron").replaceChildren(termsTable(neuron));
       byId("relu").replaceChildren(reluPlot(neuron), ...nanRemark(neuron));
     }
-    if (layer !== undefined) showLayer(layer);
-    // Figures that a refusal left unchanged are dimmed.
-    for (const id of ["neuron", "relu"]) byId(id).toggleAttribute("data-current", neuron !== undefined);
-    byId("layer").toggleAttribute("data-current", layer !== undefined);
+    if (!stale.has("layer")) showLayer(layer);
   },
   failed(error) {
-    const trap = zipTrap();
     const limit = /** @type {any} */ (error.limit);
-    trap.hidden = error.field !== "weights" || limit?.terms === undefined;
-    if (!trap.hidden) trap.replaceChildren(...truncated(limit));
+    zipTrap.hidden = error.field !== "weights" || limit?.terms === undefined;
+    if (!zipTrap.hidden) zipTrap.replaceChildren(...truncated(limit));
   },
 });
-
-/** Asks for both; if one is refused, shows the other. @param {Record<string, string>} _values
- * @param {PageQuery} asking @returns {Promise<{neuron: Neuron, layer: Layer}>} */
-async function load(_values, { signal, query, partial }) {
-  try {
-    return await answerOf(ANSWER, query, signal);
-  } catch (error) {
-    partial(error instanceof ApiError ? await withoutFault(error.body.field, query, signal) : {});
-    throw error;
-  }
-}
-
-/** The half without the input at fault; empty if refused too. @param {string | null | undefined} field
- * @param {string} query @param {AbortSignal} signal @returns {Promise<{neuron?: Neuron, layer?: Layer}>} */
-async function withoutFault(field, query, signal) {
-  const names = [NEURON_INPUTS, LAYER_INPUTS].find((names) => names.includes(field ?? ""));
-  if (names === undefined) return {};
-  const asked = new URLSearchParams(query);
-  for (const name of names) asked.delete(name);
-  try {
-    const { neuron, layer } = await answerOf(ANSWER, asked.toString(), signal);
-    return names === NEURON_INPUTS ? { layer } : { neuron };
-  } catch (error) {
-    if (error instanceof ApiError) return {};
-    throw error;
-  }
-}
-
-function zipTrap() {
-  return byId("zip-trap");
-}
 
 // --- the neuron
 

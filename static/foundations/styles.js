@@ -1,7 +1,7 @@
 /** Five styles: their code side by side, how far their numbers are apart, and what goes wrong in two of them. */
 
 import { byId, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count } from "../core/format.js";
@@ -32,7 +32,7 @@ const COUNTS = /** @type {const} */ ([
   ["names", "different names"],
 ]);
 
-startPage({
+new ChapterPage({
   show(answer, values) {
     showCode(answer.code, values["compare"] ?? "");
     showRuns(answer, answer.code.styles);

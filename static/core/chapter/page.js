@@ -21,12 +21,7 @@ const PATIENCE = 200;
 const RETRY = 1000;
 const TRIES = 5;
 
-/** @param {Behaviour} behaviour */
-export function startPage(behaviour) {
-  return new ChapterPage(behaviour);
-}
-
-class ChapterPage {
+export class ChapterPage {
   /** @type {PageData} */
   #page = JSON.parse(document.querySelector("#page-data")?.textContent ?? "{}");
   #behaviour;
@@ -143,8 +138,8 @@ class ChapterPage {
       if (!signal.aborted) this.#behaviour.show(answer, values);
     };
     try {
-      const load = this.#behaviour.load ?? (() => answerOf(this.#page.answer, query, signal));
-      const answer = await load(values, { signal, query, partial: show });
+      const ask = (/** @type {string} */ asked) => answerOf(this.#page.answer, asked, signal);
+      const answer = await (this.#behaviour.load?.(values, { signal, query, ask, partial: show }) ?? ask(query));
       if (signal.aborted) return;
       this.#say(null);
       show(answer);
@@ -188,9 +183,48 @@ class ChapterPage {
   }
 }
 
-/** Asks the page's JSON twin, again a few times while the server is busy. @param {string} path @param {string} query
- * @param {AbortSignal} signal @returns {Promise<any>} @throws {ApiError} */
-export async function answerOf(path, query, signal) {
+/** A `load` that resets inputs at fault and asks again: the other sections follow, those that use them are dimmed.
+ * @param {Readonly<Record<string, readonly string[]>>} used inputs of each section, by the id of an element in it
+ * @param {...readonly string[]} groups of inputs that must fit each other */
+export function loadSections(used, ...groups) {
+  const sections = Object.keys(used);
+  /** @param {readonly string[]} stale */
+  const dim = (stale) => {
+    for (const id of sections)
+      document.getElementById(id)?.closest("section")?.toggleAttribute("data-stale", stale.includes(id));
+  };
+  /** @param {Values} _values @param {PageQuery} asking @returns {Promise<SectionsAnswer>} */
+  return async (_values, { signal, query, ask, partial }) => {
+    const asked = new URLSearchParams(query);
+    const errors = /** @type {ErrorBody[]} */ ([]);
+    const stale = /** @type {Set<string>} */ (new Set());
+    for (;;) {
+      const answer = await ask(asked.toString()).catch((error) => {
+        const field = error.body?.field ?? "";
+        const reset = groups.find((names) => names.includes(field)) ?? [field];
+        // An error that is not about the remaining inputs.
+        if (!reset.some((name) => asked.has(name))) {
+          if (!signal.aborted) dim(sections);
+          throw error;
+        }
+        errors.push(error.body);
+        for (const name of reset) asked.delete(name);
+        for (const id of sections) if (used[id]?.some((name) => reset.includes(name))) stale.add(id);
+        return null;
+      });
+      if (answer === null) continue;
+      const found = { answer, errors, stale };
+      dim([...stale]);
+      const [first] = errors;
+      if (first === undefined) return found;
+      partial(found);
+      throw new ApiError(first, 422);
+    }
+  };
+}
+
+/** @param {string} path @param {string} query @param {AbortSignal} signal @returns {Promise<any>} */
+async function answerOf(path, query, signal) {
   for (let tried = 1;; tried++) {
     try {
       return await getJson(path + (query && `?${query}`), signal);
