@@ -2,6 +2,7 @@
  * differences of forward, and their distance relative to the tolerance. The cell under the pointer or the arrow keys
  * shows its figures. */
 
+import { div, p, span, strong } from "../core/chapter/parts.js";
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 import { aroundZero, hex, isDarkScheme, oklch, onSchemeChange, readPalette } from "../core/colours.js";
@@ -22,16 +23,16 @@ export function figure(value) {
 
 /** @param {GradientCheck} check @returns {HTMLElement} */
 export function jacobians(check) {
-  return html("div", { class: "jacobians" }, ...check.comparisons.map(block));
+  return div("jacobians", ...check.comparisons.map(block));
 }
 
 /** @param {JacobianComparison} comparison @returns {HTMLElement} */
 function block(comparison) {
   const { output, input, size, window: part, passed, outside, max_difference: largest } = comparison;
-  const verdict = passed ? html("span", { class: "verdict good" }, "agree everywhere")
-    : html("span", { class: "verdict bad" }, `${count(outside)} of ${count(size[0] * size[1])} elements differ`);
+  const verdict = passed ? span("verdict good", "agree everywhere")
+    : span("verdict bad", `${count(outside)} of ${count(size[0] * size[1])} elements differ`);
   const heading = html("h3", {}, `∂${output}/∂${input} `,
-    html("span", { class: "soft" }, `${size[0]} × ${size[1]}, largest difference ${figure(largest)}`), " ", verdict);
+    span("soft", `${size[0]} × ${size[1]}, largest difference ${figure(largest)}`), " ", verdict);
   const readout = html("output", { class: "readout" });
   /** @param {number | null} row @param {number} column */
   const point = (row, column) => {
@@ -44,12 +45,12 @@ function block(comparison) {
   point(null, 0);
   const cut = part.rows[1] - part.rows[0] < size[0] || part.columns[1] - part.columns[0] < size[1];
   const note = cut
-    ? html("p", { class: "soft" },
+    ? p("soft",
       `Shown are rows ${part.rows[0]} to ${part.rows[1] - 1} and columns ${part.columns[0]} to ${
         part.columns[1] - 1
       }, around the worst element.`) : "";
   return html("section", { class: "jacobian", "data-passed": String(passed) }, heading,
-    html("div", { class: "maps" }, ...maps.map((map) => map.element)), readout, note);
+    div("maps", ...maps.map((map) => map.element)), readout, note);
 }
 
 /** @param {JacobianComparison} comparison @returns {string} */
@@ -152,7 +153,7 @@ function heatmap(kind, comparison, onpoint) {
     : [`−${figure(most)} `, swatch("around"), ` ${figure(most)}`];
   return {
     element: html("figure", { "data-kind": kind }, html("figcaption", {}, TITLES[kind]), canvas,
-      html("p", { class: "scale soft" }, ...legend)),
+      p("scale soft", ...legend)),
     /** @param {number | null} row @param {number} column */
     point(row, column) {
       at = row === null ? null : [row, column];
@@ -190,22 +191,21 @@ export function verdictCard(dtype, check) {
   const { passed, torch } = check;
   /** @type {HTMLElement[]} */
   const rows = [
-    html("p", { class: "head" }, html("strong", {}, dtype), " ",
-      html("span", { class: passed ? "verdict good" : "verdict bad" }, passed ? "passes" : "fails")),
-    html("p", {}, `largest difference ${figure(check.max_difference)}`),
+    p("head", strong("", dtype), " ", span(passed ? "verdict good" : "verdict bad", passed ? "passes" : "fails")),
+    p("", `largest difference ${figure(check.max_difference)}`),
   ];
   if (!check.zero_for_zero)
-    rows.push(html("p", {}, "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
+    rows.push(p("", "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
   if (!check.takes_undefined && check.zero_for_zero)
     rows.push(
-      html("p", {},
+      p("",
         "backward does not take an undefined grad_output for 0: it is None for an output that is not used, after ctx.set_materialize_grads(False)."),
     );
-  if (!check.forward_repeatable) rows.push(html("p", {}, "Run twice on the same values, forward gives two results."));
+  if (!check.forward_repeatable) rows.push(p("", "Run twice on the same values, forward gives two results."));
   else if (!check.backward_repeatable)
-    rows.push(html("p", {}, "Run twice on the same values, backward gives two results."));
+    rows.push(p("", "Run twice on the same values, backward gives two results."));
   rows.push(
-    html("p", { class: "soft" },
+    p("soft",
       torch.passed === passed ? "torch.autograd.gradcheck says the same."
         : `torch.autograd.gradcheck ${
           torch.passed ? "passes it" : torch.finds_fault ? "fails it" : "cannot check it"

@@ -1,6 +1,6 @@
 /** Matrix multiplication: the terms of an element, and the race of the five rungs, one request each. */
 
-import { byId, counted, factor, figure, lightLines } from "../core/chapter/parts.js";
+import { byId, counted, div, factor, figure, lightLines, p } from "../core/chapter/parts.js";
 import { ChapterPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg, writeText } from "../core/dom.js";
@@ -135,11 +135,11 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
   }
 
   byId("window").replaceChildren(
-    html("p", { class: "soft" },
+    p("soft",
       `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${
         counted(m * k * n, "multiplication")
       }. Point at an element of c.`),
-    html("div", { class: "product" }, tables.a, tables.b, tables.c),
+    div("product", tables.a, tables.b, tables.c),
   );
   look(null);
 }

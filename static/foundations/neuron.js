@@ -1,6 +1,7 @@
 /** A neuron, term by term; relu; and a layer with the terms of each element. */
 
-import { byId, counted, factor, factsTable, figure, head, lightLines, number, row } from "../core/chapter/parts.js";
+import { byId, counted, div, factor, factsTable, figure, head, lightLines, number, p, row,
+  td } from "../core/chapter/parts.js";
 import { ChapterPage, loadSections } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
@@ -47,13 +48,13 @@ function termsTable({ terms, bias, output }) {
     row(String(i), ...[term.input, term.weight, term.product, term.running_sum].map(cell), bar(x, sums[i], sums[i + 1]))
   );
   const last = terms.length;
-  rows.push(row("+ bias", html("td"), html("td"), cell(bias), cell(output), bar(x, sums[last], sums[last + 1])));
+  rows.push(row("+ bias", td(""), td(""), cell(bias), cell(output), bar(x, sums[last], sums[last + 1])));
   rows.push(
-    html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), html("td"), html("td"), html("td"),
-      cell(output), bar(x, 0, sums[last + 1])),
+    html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), td(""), td(""), td(""), cell(output),
+      bar(x, 0, sums[last + 1])),
   );
   const titles = ["i", "input", "weight", "product", "sum so far"].map((title, at) => head(title, at > 0));
-  return html("div", { class: "scroll" }, factsTable([...titles, html("th")], rows, "facts terms"));
+  return div("scroll", factsTable([...titles, html("th")], rows, "facts terms"));
 }
 
 /** @param {CellValue} value @returns {HTMLElement} */
@@ -89,7 +90,7 @@ function bar(x, from, to) {
       svg("line", { class: "step", x1: x(to), x2: x(to), y1: 5, y2: height }),
     );
   }
-  return html("td", { class: "bar" }, picture);
+  return td("bar", picture);
 }
 
 /** Shows what the chapter's zip does with lists of different lengths.
@@ -98,16 +99,15 @@ function bar(x, from, to) {
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {
   const paired = terms.map((term, i) => row(String(i), ...[term.input, term.weight, term.product].map(cell)));
   const left = dropped.map((value, i) => {
-    const cells = longer === "inputs" ? [cell(value), html("td")] : [html("td"), cell(value)];
+    const cells = longer === "inputs" ? [cell(value), td("")] : [td(""), cell(value)];
     return html("tr", { class: "dropped" }, html("th", { scope: "row" }, String(pairs + i)), ...cells,
-      html("td", { class: "number" }, "dropped"));
+      td("number", "dropped"));
   });
-  const total = html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), html("td"), html("td"),
-    cell(output));
-  const biasRow = row("+ bias", html("td"), html("td"), cell(bias));
+  const total = html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), td(""), td(""), cell(output));
+  const biasRow = row("+ bias", td(""), td(""), cell(bias));
   const titles = ["i", "input", "weight", "product"].map((title, at) => head(title, at > 0));
   return [
-    html("p", {},
+    p("",
       `${counted(inputs, "input")} and ${counted(weights, "weight")}: zip stops after ${
         counted(pairs, "pair")
       } and drops the rest of the ${longer} without a word. The chapter's line would answer ${
@@ -152,7 +152,7 @@ function nanRemark({ output, relu_as_printed: printed }) {
   const text = `As the chapter prints it, x if x >= 0 else 0, relu would give ${
     cellText(printed)
   }: no comparison with NaN is true, and the NaN would never be heard of again.`;
-  return [html("p", { class: "remark warning" }, text)];
+  return [p("remark warning", text)];
 }
 
 // --- the layer
@@ -184,13 +184,11 @@ function showLayer(layer) {
     lightLines("dense", (text) => index !== null && text.includes("zip(x[i, :], w[j, :]"));
   }
 
-  const side = [[tables.x], [tables.w, tables.b], [tables.y, tables.product]].map((group) =>
-    html("div", { class: "figures" }, ...group)
-  );
+  const side = [[tables.x], [tables.w, tables.b], [tables.y, tables.product]].map((group) => div("figures", ...group));
   byId("layer").replaceChildren(
-    html("p", { class: "soft" },
+    p("soft",
       `x: ${batchSize} × ${inputs} (batch_size × n_inputs), w: ${neurons} × ${inputs} (n_neurons × n_inputs), b: ${neurons}, y: ${batchSize} × ${neurons}. Point at an element of y.`),
-    html("div", { class: "layer-side" }, ...side),
+    div("layer-side", ...side),
   );
   look(null);
   byId("layer-agreement").textContent = agreement(layer);

@@ -34,22 +34,21 @@ export class ChapterPage {
   /** @param {Behaviour} behaviour */
   constructor(behaviour) {
     this.#behaviour = behaviour;
-    this.#readControls();
+    this.values = this.#readControls();
+    const changed = () => this.#change(this.#readControls(), false);
     for (const { name } of this.#page.inputs) {
       const control = controlOf(name);
       control?.addEventListener("input", () => {
         cancel(this.#pause);
-        if (control.type === "text") this.#pause = later(() => this.#changed(), PAUSE);
-        else this.#changed();
+        if (control.type === "text") this.#pause = later(changed, PAUSE);
+        else changed();
       });
-      control?.addEventListener("change", () => this.#changed());
+      control?.addEventListener("change", changed);
     }
-    for (const form of document.querySelectorAll("form")) {
-      form.addEventListener("submit", (event) => {
-        event.preventDefault();
-        this.#changed();
-      });
-    }
+    document.addEventListener("submit", (event) => {
+      event.preventDefault();
+      changed();
+    });
     document.addEventListener("click", (event) => {
       const button = event.target instanceof Element ? event.target.closest("[data-set]") : null;
       if (button instanceof HTMLElement) this.set(Object.fromEntries(new URLSearchParams(button.dataset["set"] ?? "")));
@@ -58,9 +57,10 @@ export class ChapterPage {
       // A move to a heading of the page needs no answer.
       if (location.search.slice(1) === this.#asked) return;
       const given = new URLSearchParams(location.search);
-      this.#writeControls(
-        Object.fromEntries(this.#page.inputs.map((each) => [each.name, given.get(each.name) ?? each.default])),
+      this.values = Object.fromEntries(
+        this.#page.inputs.map((each) => [each.name, given.get(each.name) ?? each.default]),
       );
+      this.#writeControls(this.values);
       this.#ask(location.search.slice(1));
     });
     // The address as it stands: the answer names its mistakes, even those that no control can show.
@@ -69,24 +69,25 @@ export class ChapterPage {
 
   /** @param {Values} changes to some inputs */
   set(changes) {
-    const before = this.#query;
-    this.#writeControls({ ...this.values, ...changes });
-    if (this.#query === before && this.#asked === before) return;
-    this.#writeAddress(true);
-    this.#ask();
+    const values = { ...this.values, ...changes };
+    this.#writeControls(values);
+    this.#change(values, true);
   }
 
-  #changed() {
+  /** @param {Values} values @param {boolean} isEntry makes a history entry */
+  #change(values, isEntry) {
     cancel(this.#pause);
     const before = this.#query;
-    this.#readControls();
+    this.values = values;
     if (this.#query === before && this.#asked === before) return;
-    this.#writeAddress(false);
+    const address = `${location.pathname}${this.#query && `?${this.#query}`}${location.hash}`;
+    history[isEntry ? "pushState" : "replaceState"](null, "", address);
     this.#ask();
   }
 
+  /** @returns {Values} */
   #readControls() {
-    this.values = Object.fromEntries(this.#page.inputs.map((each) => {
+    return Object.fromEntries(this.#page.inputs.map((each) => {
       const control = controlOf(each.name);
       const given = new URLSearchParams(location.search).get(each.name);
       return [each.name, control === null ? (given ?? each.default) : textOf(control)];
@@ -95,7 +96,6 @@ export class ChapterPage {
 
   /** @param {Values} values */
   #writeControls(values) {
-    this.values = values;
     for (const [name, text] of Object.entries(values)) {
       const control = controlOf(name);
       if (control instanceof HTMLInputElement && control.type === "checkbox") control.checked = text === "true";
@@ -109,12 +109,6 @@ export class ChapterPage {
     return new URLSearchParams(
       given.map(({ name }) => /** @type {[string, string]} */ ([name, this.values[name] ?? ""])),
     ).toString();
-  }
-
-  /** @param {boolean} push makes a history entry */
-  #writeAddress(push) {
-    const address = `${location.pathname}${this.#query && `?${this.#query}`}${location.hash}`;
-    history[push ? "pushState" : "replaceState"](null, "", address);
   }
 
   /** @param {string} [query] by default that of the inputs */
