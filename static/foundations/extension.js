@@ -1,6 +1,7 @@
 /** The C++ extension: whether it is built, what is missing, its gradient check, and the race of four linear layers. */
 
-import { byId, code, div, factsTable, figure, p, row as headedRow, span, strong, td } from "../core/chapter/parts.js";
+import { byId, code, counted, div, factsTable, figure, p, row as headedRow, span, strong,
+  td } from "../core/chapter/parts.js";
 import { ChapterPage } from "../core/chapter/page.js";
 import { html } from "../core/dom.js";
 import { count, duration } from "../core/format.js";
@@ -28,7 +29,7 @@ function show(answer) {
       race(gpu.race, "Time of each style on the GPU")];
   byId("race").replaceChildren(race(answer.race, "Time of each style"), ...onGpu);
   const { multiplications, threads } = answer.race;
-  byId("race-note").textContent = `Medians, on ${threads} ${threads === 1 ? "thread" : "threads"}; ${
+  byId("race-note").textContent = `Medians, on ${counted(threads, "thread")}; ${
     count(multiplications)
   } multiplications forward, twice as many backward. “Off by” is the largest distance of the output and the gradients from float64's.`;
   const checks = answer.check === null ? "Once it is built, they are checked here against differences of forward."

@@ -31,10 +31,11 @@ function show(answer, values) {
   byId("backward").replaceChildren(...backward(answer));
   byId("calls").replaceChildren(calls(answer));
   for (const each of document.querySelectorAll("[data-only]"))
-    hide(each, each.getAttribute("data-only") !== answer.function);
+    each.toggleAttribute("hidden", each.getAttribute("data-only") !== answer.function);
   for (const each of document.querySelectorAll("[data-function]")) {
     const name = each.getAttribute("data-function");
-    hide(each, name === "sin_cos_sparing" ? answer.class !== "SinCosSparing" : name !== answer.function);
+    each.toggleAttribute("hidden",
+      name === "sin_cos_sparing" ? answer.class !== "SinCosSparing" : name !== answer.function);
   }
   byId("check-link").setAttribute("href",
     `/foundations/gradcheck?function=${encodeURIComponent(values["function"] ?? "")}`);
@@ -160,9 +161,4 @@ function calls({ call, calls: ways }) {
       : [[ways.wrapper.call, `the wrapper, largest difference ${figure(ways.wrapper.max_difference)}`]]),
   ];
   return factsTable([], rows.map(([way = "", said = ""]) => row(code(way), td("", said))));
-}
-
-/** @param {Element} element @param {boolean} isHidden */
-function hide(element, isHidden) {
-  if (element instanceof HTMLElement) element.hidden = isHidden;
 }

@@ -36,7 +36,7 @@ function show(answer) {
   byId("steps-text").textContent = `${curveText(answer.steps)}.`;
   drawCurve();
   for (const each of document.querySelectorAll("[data-function]")) {
-    if (each instanceof HTMLElement) each.hidden = each.dataset["function"] !== answer.function;
+    each.toggleAttribute("hidden", each.getAttribute("data-function") !== answer.function);
   }
   for (const each of document.querySelectorAll(".example[data-set^='function=']")) {
     each.setAttribute("aria-pressed",

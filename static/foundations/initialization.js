@@ -17,12 +17,7 @@ import { nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
 const KINDS = /** @type {const} */ (["mean", "std"]);
 
-let width = 0;
-new ResizeObserver(() => {
-  const now = byId("stack-figure").clientWidth;
-  if (now !== width) drawStack();
-  width = now;
-}).observe(byId("stack-figure"));
+new ResizeObserver(drawStack).observe(byId("stack-figure"));
 
 new ChapterPage({
   show(answer, values) {

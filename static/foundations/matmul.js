@@ -89,7 +89,7 @@ function showFinished() {
 function notes({ m, k, n, threads, baseline, rungs }) {
   const bound = rungs[0]?.rounding_bound ?? 0;
   return [
-    `Seconds are the median of the repeats, on ${threads} ${threads === 1 ? "thread" : "threads"} of the server.`,
+    `Seconds are the median of the repeats, on ${counted(threads, "thread")} of the server.`,
     baseline.measured ? "" : "The loops did not run: speed-ups are over what they are estimated to take.",
     `“Off by” is the largest distance from the product in float64; rounding can make ${
       significant(bound)

@@ -3,7 +3,7 @@
 
 import { cancel, during, later } from "../activity.js";
 import { ApiError, getJson } from "../api.js";
-import { buttonOf } from "../dom.js";
+import { buttonOf, writeText } from "../dom.js";
 
 /** @typedef {Record<string, string>} Values every input's text by its name */
 /** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
@@ -154,23 +154,20 @@ export class ChapterPage {
     const field = error?.field ?? null;
     const isOfControl = field !== null && controlOf(field) !== null;
     for (const { name } of this.#page.inputs) {
-      const isAtFault = isOfControl && field === name;
-      document.querySelector(`[data-input="${name}"]`)?.classList.toggle("at-fault", isAtFault);
-      const note = document.getElementById(`input-${name}-note`);
-      if (note !== null) note.textContent = isAtFault ? (error?.message ?? "") : "";
       const control = controlOf(name);
-      if (isAtFault) control?.setAttribute("aria-invalid", "true");
-      else control?.removeAttribute("aria-invalid");
+      if (control === null) continue;
+      const isAtFault = field === name;
+      document.querySelector(`[data-input="${name}"]`)?.classList.toggle("at-fault", isAtFault);
+      writeText(/** @type {Element} */ (document.getElementById(`input-${name}-note`)),
+        isAtFault ? (error?.message ?? "") : "");
+      if (isAtFault) control.setAttribute("aria-invalid", "true");
+      else control.removeAttribute("aria-invalid");
     }
-    const top = document.getElementById("page-error");
-    if (top !== null) {
-      top.hidden = error === null || isOfControl || isExplained;
-      top.replaceChildren(error?.message ?? "");
-      if (error !== null && (error.code === "unreachable" || error.code === "busy")) {
-        const again = buttonOf({ class: "link" }, () => this.#ask(this.#asked), "Try again");
-        top.append(" ", again);
-      }
-    }
+    const top = /** @type {HTMLElement} */ (document.getElementById("page-error"));
+    top.hidden = error === null || isOfControl || isExplained;
+    top.replaceChildren(error?.message ?? "");
+    if (error?.code === "unreachable" || error?.code === "busy")
+      top.append(" ", buttonOf({ class: "link" }, () => this.#ask(this.#asked), "Try again"));
     document.body.toggleAttribute("data-stale", error !== null);
     if (error === null) delete document.body.dataset["error"];
     else document.body.dataset["error"] = error.code;
