@@ -184,7 +184,7 @@ on("preset-choose", (/** @type {{preset: Preset}} */ { preset }) => {
 on("box-select", (/** @type {{id: string}} */ { id }) => setView({ select: id }));
 on("tensor-select", (/** @type {{tensor: string}} */ { tensor }) => {
   setView({ select: drawn.boxOf(tensor) });
-  elements.graph.reveal(drawn.boxOf(tensor));
+  elements.graph.screen.reveal(drawn.boxOf(tensor));
 });
 on("statistic-change", (/** @type {{statistic: View["statistic"]}} */ { statistic }) => setView({ statistic }));
 on("layers-options-change", (/** @type {Partial<LayersOptions>} */ change) => setView(change));

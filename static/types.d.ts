@@ -847,6 +847,7 @@ interface RuleKernel {
 interface PageQuery {
   signal: AbortSignal; // aborted when something newer is asked
   query: string; // of the inputs, without the ?
+  ask: (query: string) => Promise<any>; // the page's JSON twin, again while the server is busy; throws ApiError
   partial: (answer: any) => void; // shows what is known so far
 }
 

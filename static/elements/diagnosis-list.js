@@ -18,7 +18,7 @@ import { parseWidths } from "../core/lab/widths.js";
 const PALE_AFTER_MS = 250;
 
 class DiagnosisList extends HTMLElement {
-  #rules = /** @type {Rules | null} */ (null);
+  rules = /** @type {Rules | null} */ (null);
   #picture = /** @type {Picture | null} */ (null);
   #theory = /** @type {Theory | null} */ (null);
   #judged = { isHealthy: false, isUnhealthy: false, text: "" };
@@ -30,11 +30,12 @@ class DiagnosisList extends HTMLElement {
   #faults = html("ul", { class: "faults", hidden: true });
   /** The faults drawn, as JSON: unchanged ones keep their elements, and with them open folds. */
   #faultsDrawn = "[]";
-  #troubles = html("div", { class: "troubles" });
   #remedy = html("button", { type: "button", class: "remedy" });
   #remedyNote = html("p", { class: "remedy-note" });
   #preserve = html("div", { class: "preserve" }, this.#remedy, this.#remedyNote);
-  #views = /** @type {Map<Health, TroubleView>} */ (new Map());
+  #views = new Map(
+    WORST_FIRST.map((health) => [health, troubleView(health, (tensor) => emit(this, "tensor-select", { tensor }))]),
+  );
   /** The remedy's change; null if there is nothing left to change. @type {Spec | null} */
   #change = null;
 
@@ -47,13 +48,9 @@ class DiagnosisList extends HTMLElement {
 
   connectedCallback() {
     // Permanent parts above temporary ones: nothing jumps while the slider moves.
-    this.replaceChildren(this.#state, this.#preserve, this.#verdict, this.#faults, this.#troubles);
+    const troubles = html("div", { class: "troubles" }, ...[...this.#views.values()].map(({ root }) => root));
+    this.replaceChildren(this.#state, this.#preserve, this.#verdict, this.#faults, troubles);
     this.#draw();
-  }
-
-  /** @param {Rules | null} rules */
-  set rules(rules) {
-    this.#rules = rules ?? null;
   }
 
   /** @param {Picture | null} picture */
@@ -123,51 +120,46 @@ class DiagnosisList extends HTMLElement {
   #judge() {
     clearTimeout(this.#pale);
     const [picture, theory] = [this.#picture, this.#theory];
-    if (picture !== null && picture.topology.layers.length === 0) {
-      this.classList.remove("pale");
-      this.#show(null, whyNoLayers(picture.spec));
-      return;
-    }
-    if (picture === null || theory === null) {
-      this.classList.remove("pale");
-      this.#show(null, picture?.hidden ? "Judged once the guess is made." : "");
-      return;
-    }
-    if (theory.seq !== picture.seq || theory.layers.length !== picture.topology.layers.length) {
+    const layers = picture?.topology.layers.length ?? 0;
+    if (layers > 0 && theory !== null && (theory.seq !== picture?.seq || theory.layers.length !== layers)) {
       this.#pale = setTimeout(() => this.classList.add("pale"), PALE_AFTER_MS);
       return;
     }
     this.classList.remove("pale");
-    this.#show(diagnose(picture, theory), "");
-    this.#advise(theory, picture.spec ?? {});
+    if (picture !== null && layers === 0) this.#show(null, whyNoLayers(picture.spec));
+    else if (picture === null || theory === null)
+      this.#show(null, picture?.hidden ? "Judged once the guess is made." : "");
+    else {
+      this.#show(diagnose(picture, theory), "");
+      this.#advise(theory, picture.spec ?? {});
+    }
   }
 
   /** @param {Diagnosis | null} diagnosis @param {string} otherwise */
   #show(diagnosis, otherwise) {
     const troubles = diagnosis?.troubles ?? [];
     const isHealthy = diagnosis !== null && troubles.length === 0;
-    const say = (/** @type {string} */ text) => (this.#judged = { isHealthy, isUnhealthy: troubles.length > 0, text });
-    if (diagnosis === null) {
-      say(otherwise);
-      this.#advise(null, {});
-    } else if (isHealthy) {
-      say(diagnosis.figures === 0 ? "no theory of it" : `${diagnosis.within} of ${diagnosis.figures} in band`);
-      const { rule, source } = this.#rules?.band ?? { rule: "", source: "" };
+    let text = otherwise;
+    if (diagnosis === null) this.#advise(null, {});
+    else if (isHealthy) {
+      text = diagnosis.figures === 0 ? "no theory of it" : `${diagnosis.within} of ${diagnosis.figures} in band`;
+      const { rule, source } = this.rules?.band ?? { rule: "", source: "" };
       const figures =
         `${diagnosis.within} of the ${diagnosis.figures} figures that theory speaks of lie in their bands`;
       write(this.#state, "title",
         `${diagnosis.layers} layers, all healthy by the rules; ${figures}: ${rule} (${source}).`);
     } else {
       const unhealthy = troubles.reduce((sum, { layers }) => sum + layers.length, 0);
-      say(`${unhealthy} of ${diagnosis.layers} ${diagnosis.layers === 1 ? "layer" : "layers"} unhealthy`);
+      text = `${unhealthy} of ${diagnosis.layers} ${diagnosis.layers === 1 ? "layer" : "layers"} unhealthy`;
       write(this.#state, "title", "");
     }
+    this.#judged = { isHealthy, isUnhealthy: troubles.length > 0, text };
     const shown = new Set(troubles.map(({ health }) => health));
     for (const [health, view] of this.#views) view.root.hidden = !shown.has(health);
     const tensors = this.#picture?.topology.tensors ?? [];
     for (const trouble of troubles) {
       const name = tensors.find(({ id }) => id === trouble.figure?.tensor)?.name ?? "";
-      this.#view(trouble.health).show(trouble, name);
+      this.#views.get(trouble.health)?.show(trouble, name, this.rules);
     }
   }
 
@@ -178,18 +170,6 @@ class DiagnosisList extends HTMLElement {
       this.#state.replaceChildren(...(word === "" ? [] : [healthIcon(word), html("b", {}, word)]), html("span"));
     }
     writeText(/** @type {HTMLElement} */ (this.#state.lastElementChild), text);
-  }
-
-  /** @param {Health} health @returns {TroubleView} */
-  #view(health) {
-    const known = this.#views.get(health);
-    if (known !== undefined) return known;
-    const view = troubleView(health, this.#rules, (tensor) => emit(this, "tensor-select", { tensor }));
-    this.#views.set(health, view);
-    // The worst first, in whatever order they appeared.
-    const next = WORST_FIRST.slice(WORST_FIRST.indexOf(health) + 1).find((later) => this.#views.has(later));
-    this.#troubles.insertBefore(view.root, next === undefined ? null : (this.#views.get(next)?.root ?? null));
-    return view;
   }
 
   /** @param {Theory | null} theory @param {Spec} spec of the theory */
@@ -220,31 +200,30 @@ class DiagnosisList extends HTMLElement {
   }
 }
 
-/** @typedef {{root: HTMLElement, show: (trouble: Trouble, name: string) => void}} TroubleView */
-
-/** @param {Health} health @param {Rules | null} rules @param {(tensor: string) => void} select
- * @returns {TroubleView} */
-function troubleView(health, rules, select) {
+/** @param {Health} health @param {(tensor: string) => void} select */
+function troubleView(health, select) {
   let tensor = /** @type {string | null} */ (null);
   const range = buttonOf({ class: "link" }, () => {
     if (tensor !== null) select(tensor);
   });
   const why = html("summary");
-  const { rule, source } = rules?.health?.[health] ?? { rule: "", source: "" };
-  const origin = html("p", { class: "rule" });
-  const fold = html("details", {}, why, html("p", { class: "rule" }, `Rule: ${rule} (${source}).`), origin);
+  const [criterion, origin] = [html("p", { class: "rule" }), html("p", { class: "rule" })];
+  const fold = html("details", {}, why, criterion, origin);
   const measured = html("b");
   const where = html("span");
   const expected = html("b");
   const band = html("span");
   const figures = html("dl", {}, html("div", {}, html("dt", {}, "measured"), html("dd", {}, measured, " ", where)),
     html("div", {}, html("dt", {}, "expected"), html("dd", {}, expected, " ", band)));
-  const root = html("section", { class: "trouble", "data-health": health },
+  const root = html("section", { class: "trouble", "data-health": health, hidden: true },
     html("h3", {}, healthIcon(health), html("b", {}, health), " ", range), fold, figures);
   return {
     root,
-    show(trouble, name) {
+    /** @param {Trouble} trouble @param {string} name of the tensor @param {Rules | null} rules */
+    show(trouble, name, rules) {
       ({ tensor } = trouble);
+      const { rule, source } = rules?.health?.[health] ?? { rule: "", source: "" };
+      writeText(criterion, `Rule: ${rule} (${source}).`);
       root.hidden = false;
       writeText(range, layersText(trouble.layers));
       write(range, "title", `Inspect layer ${trouble.layers[0]}`);
@@ -267,19 +246,11 @@ function troubleView(health, rules, select) {
 
 /** @param {Trouble} trouble @returns {string} the reason by the rule, in this net */
 function reason({ health, figure, ratio }) {
-  switch (health) {
-    case "non-finite":
-      return "NaN or ±Inf among the numbers";
-    case "dead":
-      return "dead units pass no gradient";
-    case "saturated":
-      return "its flat ends pass no gradient";
-    case "vanishing":
-    case "exploding": {
-      const times = ratio === null ? "" : `${significant(ratio)} × `;
-      return figure?.quantity === "gradient_std" ? `gradient ${times}the last layer's` : `activation ${times}the input`;
-    }
-  }
+  if (health === "non-finite") return "NaN or ±Inf among the numbers";
+  if (health === "dead") return "dead units pass no gradient";
+  if (health === "saturated") return "its flat ends pass no gradient";
+  const times = ratio === null ? "" : `${significant(ratio)} × `;
+  return figure?.quantity === "gradient_std" ? `gradient ${times}the last layer's` : `activation ${times}the input`;
 }
 
 /** @param {Spec} change @returns {string} ×1.41, or lecun_normal ×1.59 */

@@ -41,12 +41,11 @@ class GraphToolbar extends HTMLElement {
       this.#typing = later(() => this.#ask(), SEARCH_AFTER_MS);
     });
     this.#search.addEventListener("keydown", (event) => this.#key(event));
-    this.#level.addEventListener("change", () => emit(this, "level-change", { level: this.#level.value }));
+    for (const [select, name]
+      of /** @type {const} */ ([[this.#level, "level"], [this.#colour, "colour"], [this.#thickness, "thickness"]]))
+      select.addEventListener("change", () => emit(this, `${name}-change`, { [name]: select.value }));
     this.#fold.addEventListener("click",
       () => emit(this, "fold-change", { fold: this.#fold.ariaPressed === "true" ? "off" : "on" }));
-    this.#colour.addEventListener("change", () => emit(this, "colour-change", { colour: this.#colour.value }));
-    this.#thickness.addEventListener("change",
-      () => emit(this, "thickness-change", { thickness: this.#thickness.value }));
     this.#hold.addEventListener("click", () => emit(this, "span-hold", { held: this.#hold.ariaPressed !== "true" }));
   }
 

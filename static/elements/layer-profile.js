@@ -64,7 +64,6 @@ class LayerProfile extends HTMLElement {
   #cursor = svg("line", { class: "cursor", y1: 0 });
   #scale = svg("g");
   #empty = svg("text", { class: "empty", "text-anchor": "middle" });
-  #key = keyParts();
 
   connectedCallback() {
     for (const [statistic, { button, help }] of Object.entries(FORMS)) {
@@ -300,26 +299,33 @@ class LayerProfile extends HTMLElement {
       ...(gradient === undefined ? [] : [apart, html("span", {}, gradient)]));
   }
 
+  /** The key: what is drawn here, and why theory is silent. */
   #explainMarks() {
     const { measured, expected } = this.#figures.forward;
     const hasPreactivations = this.#points.some(({ series }) => series === "preactivation");
     const hasTheory = expected.some((each) => each !== null);
-    const key = this.#key;
-    key.preactivation.hidden = !hasPreactivations;
-    name(key.measured, hasPreactivations ? "activation" : "measured");
-    key.negative.hidden = this.#statistic !== "mean" || !measured.some((reading) => (reading?.value ?? 0) < 0);
-    key.theory.hidden = !hasTheory;
-    key.range.hidden = !hasTheory;
-    key.outside.hidden = !SIDES.some((side) =>
+    const isAnyOutside = SIDES.some((side) =>
       this.#figures[side].expected.some((theory, order) => isOutside(theory, this.#figures[side].measured[order]))
     );
     const { text, why } = silence(this.#points, this.#figures.forward);
-    key.silent.hidden = text === "";
-    name(key.silent, text);
-    write(key.silent, "title", why);
-    key.run.hidden = this.#pinned === null;
-    name(key.run, runLabel(this.#pinned, this.#points.at(-1)?.layer ?? 0));
-    if (this.#readout.firstChild !== key.root) this.#readout.replaceChildren(key.root);
+    const isNegative = this.#statistic === "mean" && measured.some((reading) => (reading?.value ?? 0) < 0);
+    /** @type {[string, string, boolean, string?][]} */
+    const parts = [
+      ["dot hollow", "preactivation", hasPreactivations],
+      ["dot", hasPreactivations ? "activation" : "measured", true],
+      ["tri", "negative", isNegative],
+      ["rule", "theory", hasTheory],
+      ["area", "19 of 20 draws", hasTheory],
+      ["dot ring", "outside", isAnyOutside],
+      ["none", text, text !== "", why],
+      ["box", runLabel(this.#pinned, this.#points.at(-1)?.layer ?? 0), this.#pinned !== null],
+    ];
+    const drawn = JSON.stringify(parts);
+    if (this.#readout.firstElementChild?.getAttribute("data-drawn") === drawn) return;
+    const marks = parts.filter(([, , isShown]) => isShown).map(([mark, said, , title = false]) =>
+      html("span", { title }, html("i", { class: mark }), said)
+    );
+    this.#readout.replaceChildren(html("span", { class: "key", "data-drawn": drawn }, ...marks));
   }
 
   // Pointer and keyboard
@@ -385,27 +391,6 @@ class LayerProfile extends HTMLElement {
     );
     return (there.find(({ series }) => series === here.series) ?? there.at(-1))?.order ?? this.#hovered;
   }
-}
-
-function keyParts() {
-  const part = (/** @type {string} */ mark, /** @type {string} */ text) =>
-    html("span", {}, html("i", { class: mark }), text);
-  const parts = {
-    preactivation: part("dot hollow", "preactivation"),
-    measured: part("dot", "measured"),
-    negative: part("tri", "negative"),
-    theory: part("rule", "theory"),
-    range: part("area", "19 of 20 draws"),
-    outside: part("dot ring", "outside"),
-    silent: part("none", "no theory"),
-    run: part("box", "A"),
-  };
-  return { root: html("span", { class: "key" }, ...Object.values(parts)), ...parts };
-}
-
-/** @param {HTMLElement} part of the key @param {string} text */
-function name(part, text) {
-  if (part.textContent !== text) part.lastChild?.replaceWith(text);
 }
 
 customElements.define("layer-profile", LayerProfile);

@@ -105,14 +105,13 @@ class LayersView extends HTMLElement {
 
   /** @param {LayersOptions} options */
   set options({ form, of, range, axis }) {
-    const { form: shownForm, of: shownOf, range: shownRange, axis: shownAxis } = this.#options;
-    if (form === shownForm && of === shownOf && range === shownRange && axis === shownAxis) return;
+    const before = JSON.stringify(this.#options);
     this.#options = { form, of, range, axis };
+    if (JSON.stringify(this.#options) === before) return;
     this.#range = null;
     this.#cursor = -1;
     this.#mark();
-    if (of === shownOf) this.#moved();
-    else this.#recolour();
+    this.#recolour();
   }
 
   /** @param {string} tensor id, "" for none */

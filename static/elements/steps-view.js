@@ -24,7 +24,7 @@ class StepsView extends HTMLElement {
   #tensors = /** @type {ReadonlyMap<string, Tensor>} */ (new Map());
   #ops = /** @type {ReadonlyMap<string, Op>} */ (new Map());
   #step = 0;
-  #shown = "";
+  #shown = -1;
   /** Update the figures of the listed tensors. @type {((picture: Picture) => void)[]} */
   #updates = [];
 
@@ -45,7 +45,6 @@ class StepsView extends HTMLElement {
   #size = 0;
 
   connectedCallback() {
-    if (this.childElementCount > 0) return;
     this.#speed.value = "2";
     const move = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => number} */ to) =>
       iconButton(name, title, () => {
@@ -99,7 +98,7 @@ class StepsView extends HTMLElement {
       this.#steps = stepsOf(graph);
       this.#tensors = new Map(graph.topology.tensors.map((tensor) => [tensor.id, tensor]));
       this.#ops = new Map(graph.topology.ops.map((op) => [op.id, op]));
-      this.#shown = "";
+      this.#shown = -1;
       this.#size = 0;
       this.#player.pause();
       this.#drawCurve();
@@ -161,9 +160,8 @@ class StepsView extends HTMLElement {
     this.#scrubber.style.setProperty("--forward-share", `${(100 * steps.forward) / Math.max(1, steps.count)}%`);
     writeText(this.#where, `step ${place + 1} of ${steps.count}`);
     this.#moveCursor(place);
-    const what = `${place}`;
-    if (what === this.#shown) return;
-    this.#shown = what;
+    if (place === this.#shown) return;
+    this.#shown = place;
     this.#updates = [];
     writeText(this.#name, now.op.name);
     writeText(this.#phase, now.op.phase);
@@ -191,10 +189,7 @@ class StepsView extends HTMLElement {
     const items = tensors.slice(0, MAX_LISTED).map((tensor) =>
       this.#tensorLine(tensor, fetched.includes(tensor) ? "saved" : "")
     );
-    if (tensors.length > MAX_LISTED)
-      items.push(html("li", { class: "hint" }, `and ${tensors.length - MAX_LISTED} more`));
-    if (tensors.length === 0) items.push(html("li", { class: "hint" }, none));
-    return html("div", {}, html("h3", {}, title), html("ul", {}, ...items));
+    return html("div", {}, html("h3", {}, title), listOf(items, tensors.length - items.length, none));
   }
 
   /** @param {number} index @param {string} mark @returns {HTMLLIElement} */
@@ -225,8 +220,7 @@ class StepsView extends HTMLElement {
     });
     this.#alive.replaceChildren(
       html("h3", {}, "kept for the backward pass", html("span", { class: "figure" }, quantity(total, "B"))),
-      html("ul", {}, ...lines, ...(more > 0 ? [html("li", { class: "hint" }, `and ${more} more`)] : []),
-        ...(shown.length === 0 ? [html("li", { class: "hint" }, "nothing")] : [])),
+      listOf(lines, more, "nothing"),
     );
   }
 
@@ -260,6 +254,12 @@ class StepsView extends HTMLElement {
     if (cursor === null || this.#steps === null) return;
     write(cursor, "x", String((place / Math.max(1, this.#steps.count)) * this.#size));
   }
+}
+
+/** @param {HTMLElement[]} items @param {number} more that are not listed @param {string} none */
+function listOf(items, more, none) {
+  const hint = more > 0 ? `and ${more} more` : items.length === 0 ? none : "";
+  return html("ul", {}, ...items, ...(hint === "" ? [] : [html("li", { class: "hint" }, hint)]));
 }
 
 customElements.define("steps-view", StepsView);

@@ -38,6 +38,8 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   let searchedAs = "";
   let searching = 0;
 
+  const screen = elements["graph"].screen;
+
   /** @param {Picture} next */
   function show(next) {
     picture = next;
@@ -53,7 +55,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     }
     const drawn = graph.value;
     if (drawn === null) return;
-    elements["graph"].show(next, drawn);
+    screen.show(next, drawn);
     if (change !== null) replaceView(change);
     paint();
     if (view.value.show === "steps") elements["steps"].show(next, drawn);
@@ -84,7 +86,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const expansion = expansionOf(view.value);
     const can = of.arrays.groupKind.some((kind) => GROUP_KINDS[kind] === "fold");
     elements["toolbar"].folds = { can, on: can && openGroups(of, expansion).foldOn };
-    elements["graph"].expansion = expansion;
+    screen.expansion = expansion;
   }
 
   function paint() {
@@ -128,13 +130,13 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const item = of === null ? null : find(of, id);
     if (of === null || item === null) return;
     setView({ select: id, toggled: toggledToShow(view.value, of, item) });
-    elements["graph"].reveal(id);
+    screen.reveal(id);
   }
 
   // Lighting
 
   function light() {
-    elements["graph"].lit = litNow();
+    screen.lit = litNow();
   }
 
   /** @param {Iterable<string>} ids lit until the selection changes */
@@ -159,8 +161,8 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
 
   view.subscribe((value) => {
     elements["toolbar"].view = value;
-    elements["graph"].camera = value;
-    elements["graph"].selection = value.select;
+    screen.camera = value;
+    screen.selection = value.select;
     elements["graph"].statistic = value.statistic === "mean" ? "mean" : "std";
     elements["steps"].hidden = value.show !== "steps";
     elements["steps"].step = value.step;
@@ -180,7 +182,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const { show, step, zoom } = view.value;
     if (show !== "steps" || zoom !== 1 || steppedInto === key) return;
     steppedInto = key;
-    elements["graph"].reveal(graph.value?.topology.ops[step]?.id ?? "");
+    screen.reveal(graph.value?.topology.ops[step]?.id ?? "");
   });
   on("group-toggle", ({ id }) => setView({ toggled: toggle(view.value, id) }));
   // A new level closes and opens all groups.
@@ -208,7 +210,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   on("step-change", ({ step }) => {
     setView({ step });
     const op = graph.value?.topology.ops[step]?.id;
-    if (op !== undefined) elements["graph"].reveal(op);
+    if (op !== undefined) screen.reveal(op);
   });
 
   return {
@@ -216,7 +218,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     show,
     theory(/** @type {Theory | null} */ next) {
       theory = next;
-      elements["graph"].theory = next;
+      screen.theory = next;
       if (view.value.colour === "health") paint();
     },
     compare(/** @type {ComparisonReference | null} */ next) {

@@ -65,7 +65,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
     const item = of === null || op === undefined ? null : find(of, op.id);
     if (of === null || op === undefined || item === null) return;
     replaceView({ select: op.id, toggled: toggledToShow(view.value, of, item), show: "graph", tab: "graph" });
-    elements["graph"].reveal(op.id);
+    elements["graph"].screen.reveal(op.id);
     elements["light"]([op.id, ...op.inputs]);
     if (left !== null) left.failedAt = op.id;
   }
@@ -86,7 +86,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
           return { ...was, ...keepView({ ...view.value, ...was }, new Counterparts(whole, after)) };
       }
       const counterparts = new Counterparts(before, after);
-      elements["graph"].follow((/** @type {Item} */ item) => counterparts.of(item));
+      elements["graph"].screen.follow((/** @type {Item} */ item) => counterparts.of(item));
       return keepView(view.value, counterparts);
     },
 

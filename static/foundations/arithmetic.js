@@ -1,7 +1,7 @@
 /** Elementwise arithmetic: every operator on two tensors, its reductions, and shapes that are refused. */
 
-import { byId, elementAt, factsTable, isSame, row, sourceOf } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { byId, div, elementAt, factsTable, isSame, p, row, sourceOf, span, td } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
@@ -23,7 +23,7 @@ const REDUCTIONS = ["all", "sum", "mean"];
 /** Characters of a result in the table of operators. */
 const SHORT = 44;
 
-startPage({
+new ChapterPage({
   show(answer) {
     /** @type {Operator[]} */
     const operators = answer.operators;
@@ -46,11 +46,10 @@ startPage({
  * @param {Outcome} outcome @returns {HTMLElement} */
 function operation(leftName, left, sign, rightName, right, { result, error }) {
   const tables = { left: tensorTable(left, { label: leftName }), right: tensorTable(right, { label: rightName }) };
-  const operands = [tables.left, html("span", { class: "sign" }, sign), tables.right];
+  const operands = [tables.left, span("sign", sign), tables.right];
   if (result === null || error !== null) {
-    const refused = html("div", { class: "operation" }, ...operands,
-      html("span", { class: "refusal bad strong" }, "is refused"));
-    return html("div", {}, refused, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
+    const refused = div("operation", ...operands, span("refusal bad strong", "is refused"));
+    return div("", refused, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
   }
   const isMain = leftName === "a";
   /** @param {TensorIndex | null} index */
@@ -70,18 +69,17 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
     mark: (index) => typeof elementAt(result, index) === "string" ? "special odd strong" : "",
   });
   look(null);
-  return html("div", { class: "operation" }, ...operands, html("span", { class: "sign" }, "="), made);
+  return div("operation", ...operands, span("sign", "="), made);
 }
 
 /** @param {Special[]} elements @returns {HTMLElement[]} */
 function specials(elements) {
   if (elements.length === 0) return [];
   const rows = elements.slice(0, 8).map(({ index, a, sign, b, value, why }) =>
-    row(`[${index.join(", ")}]`,
-      html("td", { class: "number" }, `${cellText(a)} ${sign} ${cellText(b)} = ${cellText(value)}`),
-      html("td", {}, why))
+    row(`[${index.join(", ")}]`, td("number", `${cellText(a)} ${sign} ${cellText(b)} = ${cellText(value)}`),
+      td("", why))
   );
-  const more = elements.length > 8 ? [html("p", { class: "soft" }, `and ${elements.length - 8} more`)] : [];
+  const more = elements.length > 8 ? [p("soft", `and ${elements.length - 8} more`)] : [];
   return [factsTable([], rows), ...more];
 }
 
@@ -91,17 +89,16 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
   /** @param {"a" | "b"} side @param {string} name @param {TensorValues} tensor */
   const sizesOf = (side, name, tensor) =>
     row(name, ...sizes.map((size) => html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))),
-      html("td", { class: "soft" }, shapeText(tensor.shape)));
+      td("soft", shapeText(tensor.shape)));
   const heads = [html("th", {}, "dimension"), ...sizes.map((_, at) => html("th", { class: "number" }, String(at))),
     html("th")];
   const fault = dimension === null ? undefined : sizes[dimension];
   const why = fault === undefined ? ""
     : `In dimension ${dimension} the sizes are ${fault.a} and ${fault.b}: they differ and neither is 1. PyTorch compares from the last dimension to the first.`;
   return [
-    html("p", { class: "message bad" }, `RuntimeError: ${message}`),
+    p("message bad", `RuntimeError: ${message}`),
     factsTable(heads, [sizesOf("a", leftName, left), sizesOf("b", rightName, right)], "facts shapes"),
-    html("p", { class: "soft" },
-      `${why} In the message, “tensor a” is the operand on the left, “tensor b” the one on the right.`),
+    p("soft", `${why} In the message, “tensor a” is the operand on the left, “tensor b” the one on the right.`),
   ];
 }
 
@@ -127,19 +124,18 @@ function operatorTable(operators, chosen) {
       "aria-pressed": String(isChosen) }, `a ${operator.sign} b`);
     const { result } = operator;
     const cells = result === null ? [html("td", { class: "muted", colspan: "5" }, "refused: the shapes do not match")]
-      : [html("td", { class: "value" }, short(result)), html("td", { class: "soft" }, result.dtype ?? ""),
+      : [td("value", short(result)), td("soft", result.dtype ?? ""),
         ...REDUCTIONS.map((name) => reduced(operator.reductions[name]))];
-    return html("tr", { class: isChosen ? "chosen" : false, "data-operator": operator.name }, html("td", {}, choose),
-      ...cells);
+    return html("tr", { class: isChosen ? "chosen" : false, "data-operator": operator.name }, td("", choose), ...cells);
   });
-  return html("div", { class: "scroll" }, factsTable(heads, rows, "facts operators"));
+  return div("scroll", factsTable(heads, rows, "facts operators"));
 }
 
 /** @param {Reduction | undefined} reduction @returns {HTMLElement} */
 function reduced(reduction) {
   if (reduction === undefined || reduction.error !== null)
     return html("td", { class: "muted", title: reduction?.error ?? "" }, "refused");
-  return html("td", { class: "value" }, cellText(reduction.value));
+  return td("value", cellText(reduction.value));
 }
 
 /** On one line. @param {TensorValues} tensor @returns {string} */
@@ -167,7 +163,7 @@ function itemFigure(item, { sign, result }) {
     const why = result === null ? "there is no result"
       : result.dtype === "bool" ? "the mean of a tensor of True and False is refused"
       : "something in the result, or their sum, is not finite";
-    return [html("p", { class: "soft" }, `No finite mean here: ${why}.`)];
+    return [p("soft", `No finite mean here: ${why}.`)];
   }
   const { value, exact, count, error, binary, float32_sum: float32Sum, sum_error: sumError } = item;
   const isExact = error === 0;
@@ -186,10 +182,9 @@ function itemFigure(item, { sign, result }) {
       }`],
     ...(binary === null ? [] : [["in binary", `${minus(binary)}${isExact ? "" : `: ${digitsText(item)}`}`]]),
   ];
-  const rows = facts.map(([name = "", text = ""]) => row(name, html("td", { class: "message" }, text)));
+  const rows = facts.map(([name = "", text = ""]) => row(name, td("message", text)));
   return [
-    html("p", { class: "item" }, html("span", { class: "expression" }, `(a ${sign} b).mean().item() = `),
-      minus(String(value))),
+    p("item", span("expression", `(a ${sign} b).mean().item() = `), minus(String(value))),
     ...(isExact ? [] : [neighbours(item)]),
     factsTable([], rows),
   ];

@@ -1,7 +1,8 @@
 /** The backward pass: its gradients with the line of code and the derivation of each; shapes tried; mse's traps. */
 
-import { byId, factsTable, figure, head, label, lightLines, mathElement, number, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { byId, code, div, factsTable, figure, head, label, lightLines, mathElement, number, p,
+  row } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { buttonOf, html, svg } from "../core/dom.js";
 import { tensorHistogram } from "./tensor-histogram.js";
@@ -30,7 +31,7 @@ let looked = { stage: 0, name: "out.g" };
 /** The trial pictured per gradient: its code. @type {Record<string, string>} */
 const pictured = {};
 
-startPage({
+new ChapterPage({
   show(answer, values) {
     byId("loss").textContent = `loss = ${figure(answer.loss)}`;
     showStages(answer.stages, answer.derivations);
@@ -54,9 +55,8 @@ function showStages(stages, derivations) {
     const buttons = stage.gradients.map((gradient) =>
       gradientButton(gradient, at, () => look(stages, derivations, at, gradient.name))
     );
-    const call = html("h3", {}, html("code", {}, stage.call));
-    return html("li", {}, call, html("p", { class: "soft" }, "back through ", html("code", {}, stage.local)),
-      html("div", { class: "gradients" }, ...buttons));
+    const call = html("h3", {}, code(stage.call));
+    return html("li", {}, call, p("soft", "back through ", code(stage.local)), div("gradients", ...buttons));
   });
   const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset["gradient"]
     : undefined;
@@ -71,7 +71,7 @@ function showStages(stages, derivations) {
 /** @param {Gradient} gradient @param {number} stage @param {() => void} pressed @returns {HTMLElement} */
 function gradientButton(gradient, stage, pressed) {
   const hue = PARAMETERS.includes(gradient.name) ? "parameter" : "backward";
-  const agrees = html("p", { class: "agrees muted" },
+  const agrees = p("agrees muted",
     gradient.autograd_difference === 0 ? "the very numbers of autograd"
       : `autograd differs by at most ${figure(gradient.autograd_difference)}`);
   return buttonOf({ class: "gradient", "data-gradient": `${stage} ${gradient.name}`, "aria-pressed": "false" }, pressed,
@@ -90,8 +90,7 @@ function look(stages, derivations, at, name) {
   }
   const derivation = derivations[gradient.derivation];
   if (derivation !== undefined)
-    byId("derivation").replaceChildren(html("h3", {}, `${derivation.title}: `, html("code", {}, name)),
-      ...equations(derivation));
+    byId("derivation").replaceChildren(html("h3", {}, `${derivation.title}: `, code(name)), ...equations(derivation));
   for (const listing of LISTINGS) {
     byId(`listing-${listing}`).hidden = listing !== stage.listing;
     lightLines(listing, (text) => listing === stage.listing && text.trim() === gradient.line);
@@ -102,8 +101,7 @@ function look(stages, derivations, at, name) {
 /** @param {Derivation | undefined} derivation @returns {HTMLElement[]} */
 function equations(derivation) {
   return (derivation?.equations ?? []).map(({ says, mathml }) =>
-    html("div", { class: "equation" }, html("p", {}, says),
-      html("div", { class: "scroll" }, mathElement(mathml, "block")))
+    div("equation", p("", says), div("scroll", mathElement(mathml, "block")))
   );
 }
 
@@ -112,10 +110,9 @@ function equations(derivation) {
 /** @param {Trials} trials @returns {HTMLElement[]} */
 function trialsOf({ name, shape, operands, trials, fitting, right }) {
   const [first, second] = operands;
-  const goal = html("p", {}, html("code", {}, name), ` has the shape ${shapeText(shape)}; there are `,
-    html("code", {}, first?.name ?? ""), ` ${shapeText(first?.shape ?? [])} and `, html("code", {}, second?.name ?? ""),
-    ` ${shapeText(second?.shape ?? [])}.`);
-  const picture = html("div", { class: "product" });
+  const goal = p("", code(name), ` has the shape ${shapeText(shape)}; there are `, code(first?.name ?? ""),
+    ` ${shapeText(first?.shape ?? [])} and `, code(second?.name ?? ""), ` ${shapeText(second?.shape ?? [])}.`);
+  const picture = div("product");
   const shown = trials.find((each) => each.code === pictured[name]) ?? trials.find((each) => each.is_gradient)
     ?? trials[0];
   /** @param {Trial} trial */
@@ -124,7 +121,7 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
     for (const line of lines) line.classList.toggle("lit", line.dataset["code"] === trial.code);
   };
   const lines = trials.map((trial) => {
-    const button = html("button", { type: "button", class: "link" }, html("code", {}, trial.code));
+    const button = html("button", { type: "button", class: "link" }, code(trial.code));
     const line = row(button, number(`${shapeText(trial.left)} @ ${shapeText(trial.right)}`),
       number(trial.shape === null ? "–" : shapeText(trial.shape)),
       html("td", { class: trial.is_gradient ? "right good strong" : "" }, verdict(trial)));
@@ -141,8 +138,7 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
   const says = html("p", { class: fitting === 1 ? "" : "remark warning", "data-fitting": String(fitting) },
     conclusion(name, fitting, right));
   return [goal,
-    html("div", { class: "trial-columns" },
-      html("div", { class: "scroll" }, factsTable(["product", "shapes", "result", ""], lines, "facts trials")),
+    div("trial-columns", div("scroll", factsTable(["product", "shapes", "result", ""], lines, "facts trials")),
       picture), says];
 }
 
@@ -169,13 +165,12 @@ function showTraps(traps) {
   const { out, targ, loss, unsqueezed_loss: wrong, unsqueezed_shape: shape, numel, batch, squeezed } = traps;
   const isTrap = shape.length !== targ.length || shape.some((size, at) => size !== targ[at]);
   byId("squeeze-trap").replaceChildren(
-    html("p", {}, html("code", {}, "out"), ` is ${shapeText(out)} and `, html("code", {}, "targ"),
-      ` is ${shapeText(targ)}. `, html("code", {}, "out - targ"),
+    p("", code("out"), ` is ${shapeText(out)} and `, code("targ"), ` is ${shapeText(targ)}. `, code("out - targ"),
       ` without the squeeze is ${shapeText(shape)}${
         isTrap && batch > 1 ? `: ${batch} × ${batch} differences, and no error` : ""
       }.`),
     table(["", "loss"], [["as it is meant", figure(loss)], ["without the squeeze", figure(wrong)]]),
-    html("p", {}, html("code", {}, "out.squeeze()"),
+    p("", code("out.squeeze()"),
       ` is ${shapeText(squeezed)}${
         squeezed.length < targ.length
           ? ": the batch axis is gone too. It broadcasts back, so the number is right by luck"
@@ -187,7 +182,7 @@ function showTraps(traps) {
       each.times_too_large === null ? "–" : `${figure(each.times_too_large)} ×`]
   );
   byId("divide-trap").replaceChildren(
-    html("p", {},
+    p("",
       `targ.numel() is ${numel}, targ.shape[0] is ${batch}. The largest element of autograd's gradient is ${
         figure(traps.gradient_max)
       }.`),
@@ -198,9 +193,9 @@ function showTraps(traps) {
 /** @param {string[]} titles @param {string[][]} rows @returns {HTMLElement} */
 function table(titles, rows) {
   const body = rows.map(([first = "", ...rest]) =>
-    row(first.includes("(") ? html("code", {}, first) : first, ...rest.map((text) => number(text)))
+    row(first.includes("(") ? code(first) : first, ...rest.map((text) => number(text)))
   );
-  return html("div", { class: "scroll" }, factsTable(titles.map((title, at) => head(title, at > 0)), body));
+  return div("scroll", factsTable(titles.map((title, at) => head(title, at > 0)), body));
 }
 
 // --- a product of two matrices as rectangles, with the sizes that must match and the result

@@ -1,6 +1,6 @@
 /** The virtual copy: the stored operands, the operands as they are read, and the result. */
 
-import { byId, elementAt, factsTable, isSame, row, sourceOf } from "../core/chapter/parts.js";
+import { byId, div, elementAt, factsTable, isSame, p, row, sourceOf, strong, td } from "../core/chapter/parts.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count, quantity, significant } from "../core/format.js";
@@ -19,12 +19,11 @@ const SIGNS = /** @type {Record<string, string>} */ ({ "-": "−", "*": "×", "/
 export function showStorage({ a, b }) {
   const titles = ["", "read as", "shape", "stride", "stored", "expanded to", "stride", "a copy would take"];
   const rows = Object.entries({ a, b }).map(([name, operand]) =>
-    row(name, html("td", {}, operand.given === "shape" ? "a shape" : "values"),
-      html("td", { class: "mono" }, shapeText(operand.shape)), html("td", { class: "mono" }, shapeText(operand.stride)),
-      html("td", { class: "number" }, stored(operand.stored_numel, operand.stored_bytes)),
-      html("td", { class: "mono" }, shapeText(operand.expanded_shape)),
+    row(name, td("", operand.given === "shape" ? "a shape" : "values"), td("mono", shapeText(operand.shape)),
+      td("mono", shapeText(operand.stride)), td("number", stored(operand.stored_numel, operand.stored_bytes)),
+      td("mono", shapeText(operand.expanded_shape)),
       html("td", { class: "mono", "data-expanded-stride": name }, ...strides(operand)),
-      html("td", { class: "number" }, stored(operand.expanded_numel, operand.copied_bytes)))
+      td("number", stored(operand.expanded_numel, operand.copied_bytes)))
   );
   byId("storage").replaceChildren(factsTable(titles, rows));
 }
@@ -34,7 +33,7 @@ export function showStorage({ a, b }) {
 function strides({ expanded_stride, expanded_shape }) {
   const parts = expanded_stride.flatMap((stride, dimension) => {
     const isStretched = stride === 0 && (expanded_shape[dimension] ?? 1) !== 1;
-    return [dimension === 0 ? "" : ", ", isStretched ? html("strong", { class: "zero good" }, "0") : String(stride)];
+    return [dimension === 0 ? "" : ", ", isStretched ? strong("zero good", "0") : String(stride)];
   });
   return ["(", ...parts, expanded_stride.length === 1 ? ",)" : ")"];
 }
@@ -52,7 +51,7 @@ export function showCopies(answer) {
   line.replaceChildren();
   if (a.expanded === null || b.expanded === null || result === null || a.tensor === null || b.tensor === null) {
     place.replaceChildren(
-      html("p", { class: "soft" },
+      p("soft",
         "Too large for a picture: it is drawn where both operands have at most 64 elements and the result at most 256."),
     );
     return;
@@ -77,13 +76,16 @@ export function showCopies(answer) {
       index === null || fromA === null || fromB === null ? "" : sentence(answer, index, fromA, fromB),
     );
   }
-  place.replaceChildren(
-    html("div", { class: "operand-pair" }, tables.a, html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-      tables.wideA),
-    html("div", { class: "operand-pair" }, tables.b, html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-      tables.wideB),
-    html("div", { class: "operand-pair" }, tables.result),
-  );
+  place.replaceChildren(operands(tables.a, "→", tables.wideA), operands(tables.b, "→", tables.wideB),
+    operands(tables.result));
+}
+
+/** @param {...(HTMLElement | string)} parts tensors with signs between them */
+export function operands(...parts) {
+  return div("operand-pair",
+    ...parts.map((part) =>
+      typeof part === "string" ? html("span", { class: "arrow", "aria-hidden": "true" }, part) : part
+    ));
 }
 
 /** @param {{expanded_stride: readonly number[]}} operand

@@ -1,8 +1,7 @@
 /** The exercise: a guess, then the loss without a squeeze. */
 
-import { byId, factsTable, number, row } from "../core/chapter/parts.js";
+import { byId, div, factsTable, number, p, row, strong } from "../core/chapter/parts.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
-import { html } from "../core/dom.js";
 import { quantity, significant } from "../core/format.js";
 
 /** @typedef {object} Trap @property {number[]} pred @property {number[]} targ @property {number[]} difference
@@ -61,8 +60,8 @@ function revealed(trap, guess) {
   const n = trap.targ[0] ?? 0;
   return [
     ...(guess === null || (guess.shape === "" && guess.loss === "") ? [] : [verdict(trap, guess)]),
-    html("div", { class: "scroll" }, figures),
-    html("p", { class: "remark warning" },
+    div("scroll", figures),
+    p("remark warning",
       n === 1 ? "With one prediction there is one pair, and both losses are the same. From two on they are not."
         : `The column meets the row, and every prediction is held against every target: ${n} × ${n} pairs, without a word. The loss is too ${
           trap.loss_difference < 0 ? "low" : "high"
@@ -86,7 +85,7 @@ function verdict(trap, guess) {
   const parts = [];
   if (guess.shape !== "") {
     const isRight = String(sizesOf(guess.shape)) === String(trap.difference);
-    parts.push(html("strong", {}, isRight ? "The shape is right: " : "The shape is another: "),
+    parts.push(strong("", isRight ? "The shape is right: " : "The shape is another: "),
       `${shapeText(trap.pred)} − ${shapeText(trap.targ)} is ${shapeText(trap.difference)}.${
         isRight ? "" : ` You said ${said(guess.shape)}.`
       } `);
@@ -94,10 +93,10 @@ function verdict(trap, guess) {
   if (guess.loss !== "") {
     const loss = Number(guess.loss.replace(",", ".").replace("−", "-"));
     const isRight = Math.abs(loss - trap.loss) <= 0.1 * Math.abs(trap.loss);
-    parts.push(html("strong", {}, isRight ? "The loss is right: " : "The loss is another: "),
+    parts.push(strong("", isRight ? "The loss is right: " : "The loss is another: "),
       `${significant(trap.loss)}.${isRight ? "" : ` You said ${guess.loss}.`}`);
   }
-  return html("p", { class: "verdict" }, ...parts);
+  return p("verdict", ...parts);
 }
 
 /** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50`

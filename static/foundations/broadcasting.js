@@ -1,12 +1,11 @@
 /** The page of broadcasting: the rules step by step, and the ways to give a vector a second dimension. */
 
-import { ApiError } from "../core/api.js";
-import { byId, factsTable, row } from "../core/chapter/parts.js";
-import { answerOf, startPage } from "../core/chapter/page.js";
+import { byId, code, div, factsTable, p, row, span, strong, td } from "../core/chapter/parts.js";
+import { ChapterPage, loadSections } from "../core/chapter/page.js";
 import { shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
-import { ghost, showCopies, showStorage, written } from "./broadcasting-copies.js";
+import { ghost, operands, showCopies, showStorage, written } from "./broadcasting-copies.js";
 import { wireTrap } from "./broadcasting-trap.js";
 
 /** @typedef {object} Way @property {string} code @property {number[]} shape @property {number[]} stride
@@ -20,26 +19,14 @@ import { wireTrap } from "./broadcasting-trap.js";
 const RULES = { equal: "equal", stretch_a: "a stretched", stretch_b: "b stretched", pad_a: "a missing → 1",
   pad_b: "b missing → 1", fault: "at fault" };
 
-const PATH = "/foundations/broadcasting.json";
-/** Inputs of each section, by the id of its heading. @type {Readonly<Record<string, readonly string[]>>} */
 const USED = { "two-shapes": ["a", "b", "operator"], "added-dimensions": ["c", "m"], scalars: ["m", "mean", "std"],
   "the-trap": ["n", "noise", "seed"] };
 
-/** Inputs that must fit each other: both are reset together. */
-const PAIR = ["a", "b"];
-
 const showTrap = wireTrap();
 
-startPage({
-  async load(_, { signal, query, partial }) {
-    const found = await findAnswer(query, signal);
-    const [first] = found.errors;
-    if (first === undefined) return found;
-    partial(found);
-    throw new ApiError(first, 422);
-  },
+new ChapterPage({
+  load: loadSections(USED, ["a", "b"]),
   show(/** @type {SectionsAnswer} */ { answer, errors, stale }, values) {
-    markStale(stale);
     for (const error of errors) showFault(error);
     if (!stale.has("two-shapes")) {
       showSteps(answer);
@@ -50,50 +37,14 @@ startPage({
     if (!stale.has("scalars")) showNormalized(answer.normalized, answer.added_dimensions.m);
     if (!stale.has("the-trap")) showTrap(answer.trap, values);
   },
-  failed({ code }) {
-    // Faults of inputs are drawn already; without an answer no section is current.
-    if (code !== "invalid_input") markStale("all");
-  },
 });
-
-// Sections: the twin answers all of them or none, so faulty inputs are reset and their sections dimmed
-
-/** @param {string} query @param {AbortSignal} signal @throws {ApiError} not an error of an input */
-async function findAnswer(query, signal) {
-  const asked = new URLSearchParams(query);
-  const errors = /** @type {ErrorBody[]} */ ([]);
-  const stale = new Set();
-  for (;;) {
-    try {
-      return { answer: await answerOf(PATH, asked.toString(), signal), errors, stale };
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      const field = error.body.field ?? "";
-      const reset = PAIR.includes(field) ? PAIR : [field];
-      // The error is not about the remaining inputs.
-      if (!reset.some((name) => asked.has(name))) throw error;
-      errors.push(error.body);
-      for (const name of reset) asked.delete(name);
-      for (const [section, used] of Object.entries(USED))
-        if (used.some((name) => reset.includes(name))) stale.add(section);
-    }
-  }
-}
-
-/** Dims the figures of these sections. @param {ReadonlySet<string> | "all"} stale */
-function markStale(stale) {
-  for (const section of Object.keys(USED)) {
-    document.getElementById(section)?.closest("section")?.toggleAttribute("data-stale",
-      stale === "all" || stale.has(section));
-  }
-}
 
 // The rules, step by step
 
 /** @param {{shape: number[], steps: Step[], numel: number, is_addressable: boolean, a: {shape: number[]}, b: {shape:
  * number[]}}} answer */
 function showSteps({ shape, steps, numel, is_addressable, a, b }) {
-  const total = html("p", { class: "outcome" }, "The result is ", html("strong", {}, shapeText(shape)),
+  const total = p("outcome", "The result is ", strong("", shapeText(shape)),
     `, ${written(numel)} ${numel === 1 ? "element" : "elements"}.`);
   if (!is_addressable)
     total.append(" PyTorch would agree to the shape, but cannot hold the result: it has more than 2⁶³ − 1 bytes.");
@@ -109,12 +60,12 @@ function showFault(error) {
   const { steps, a, b, dimension, from_end } = limit;
   const left = dimension === 0 ? "" : " What stands in front of it is not compared any more.";
   place(aligned(steps, a, b), list(steps),
-    html("div", { class: "remark fault" },
-      html("p", {},
+    div("remark fault",
+      p("",
         `Dimension ${dimension} (${
           signed(from_end)
         } from the end) is at fault: the sizes differ, and only a 1 can be stretched.${left}`),
-      html("p", {}, html("code", {}, `RuntimeError: ${error.message}`))));
+      p("", code(`RuntimeError: ${error.message}`))));
 }
 
 /** @param {...Element} children */
@@ -123,7 +74,7 @@ function place(...children) {
 }
 
 function noSteps() {
-  return html("p", {}, "Two scalars: there is no dimension to compare.");
+  return p("", "Two scalars: there is no dimension to compare.");
 }
 
 /** @param {readonly Step[]} steps last dimension first, up to the one at fault @param {readonly number[]} a
@@ -142,10 +93,9 @@ function aligned(steps, a, b) {
           step === null ? "" : "1");
       const isStretched = step !== null && step.rule === `stretch_${side}`;
       const isAtFault = step?.rule === "fault";
-      return html("td", { class: `size${isStretched ? " stretched" : ""}${isAtFault ? " at-fault" : ""}` },
-        count(size));
+      return td(`size${isStretched ? " stretched" : ""}${isAtFault ? " at-fault" : ""}`, count(size));
     });
-  return html("div", { class: "scroll" },
+  return div("scroll",
     html("table", { class: "aligned" },
       html("caption", { class: "visually-hidden" }, "Both shapes, aligned at their last dimension"),
       html("thead", {},
@@ -154,19 +104,19 @@ function aligned(steps, a, b) {
       html("tbody", {}, sizesOf("a", a), sizesOf("b", b),
         line("rule",
           (step) =>
-            html("td", { class: `rule ${step?.rule ?? "not-compared"}` },
+            td(`rule ${step?.rule ?? "not-compared"}`,
               step === null ? "not compared" : (RULES[step.rule] ?? step.rule))),
         line("result",
           (step) =>
-            html("td", { class: `size result${step?.rule === "fault" ? " at-fault" : ""}` },
+            td(`size result${step?.rule === "fault" ? " at-fault" : ""}`,
               step === null ? "" : step.size === null ? "✕" : count(step.size))))));
 }
 
 /** @param {readonly Step[]} steps @returns {HTMLElement} */
 function list(steps) {
   const items = steps.map((step) =>
-    html("li", { class: step.rule === "fault" ? "bad" : "" },
-      html("span", { class: "soft" }, `dimension ${signed(step.from_end)}: `), step.explanation)
+    html("li", { class: step.rule === "fault" ? "bad" : "" }, span("soft", `dimension ${signed(step.from_end)}: `),
+      step.explanation)
   );
   return html("ol", { class: "steps" }, ...items);
 }
@@ -181,13 +131,12 @@ function signed(value) {
 /** @param {{c: TensorValues, m: TensorValues, ways: Way[]}} answer */
 function showWays({ m, ways }) {
   const rows = ways.map((way) =>
-    row(html("code", {}, way.code), html("td", { class: "mono" }, shapeText(way.shape)),
-      html("td", { class: "mono" }, shapeText(way.stride)),
+    row(code(way.code), td("mono", shapeText(way.shape)), td("mono", shapeText(way.stride)),
       ...(way.expanded === null || way.expanded_stride === null
         ? [html("td", { class: "bad", colspan: "3" }, "does not fit")] : [
-          html("td", { class: "mono" }, shapeText(way.expanded.shape)),
-          html("td", { class: "mono" }, shapeText(way.expanded_stride)),
-          html("td", {}, `${way.stored_numel} numbers${way.shares_memory ? ", those of c" : ""}`),
+          td("mono", shapeText(way.expanded.shape)),
+          td("mono", shapeText(way.expanded_stride)),
+          td("", `${way.stored_numel} numbers${way.shares_memory ? ", those of c" : ""}`),
         ]))
   );
   const titles = ["", "shape", "stride", "expand_as(m): shape", "stride", "stored"];
@@ -207,33 +156,27 @@ function groups(ways) {
 
 /** @param {readonly Way[]} group @param {TensorValues} m @returns {HTMLElement} */
 function groupFigure(group, m) {
-  const codes = group.flatMap((way, at) => [at === 0 ? "" : ", ", html("code", {}, way.code)]);
+  const codes = group.flatMap((way, at) => [at === 0 ? "" : ", ", code(way.code)]);
   const [first] = group;
-  const title = html("p", { class: "group-title" }, ...codes);
+  const title = p("group-title", ...codes);
   if (first === undefined) return title;
   const { expanded, expanded_stride, sum } = first;
   if (expanded === null || expanded_stride === null || sum === null) {
     // The other ways fail alike.
     const messages = [first.sum_error, first.expand_error].filter((each) => each !== null);
-    return html("div", { class: "way" }, title, html("div", { class: "remark fault" }, ...messages.map((each) =>
-      html("p", {}, html("code", {}, `RuntimeError: ${each}`))
-    )));
+    return div("way", title, div("remark fault", ...messages.map((each) => p("", code(`RuntimeError: ${each}`)))));
   }
-  return html("div", { class: "way" }, title,
-    html("div", { class: "operand-pair" },
-      tensorTable(expanded, { label: "expand_as(m)", mark: ghost({ expanded_stride }) }),
-      html("span", { class: "arrow", "aria-hidden": "true" }, "+"), tensorTable(m, { label: "m" }),
-      html("span", { class: "arrow", "aria-hidden": "true" }, "="), tensorTable(sum, { label: "sum" })));
+  return div("way", title,
+    operands(tensorTable(expanded, { label: "expand_as(m)", mark: ghost({ expanded_stride }) }), "+",
+      tensorTable(m, { label: "m" }), "=", tensorTable(sum, { label: "sum" })));
 }
 
 /** @param {{values: TensorValues, mean_of_m: number, std_of_m: number}} normalized @param {TensorValues} m */
 function showNormalized({ values, mean_of_m, std_of_m }, m) {
   byId("normalized").replaceChildren(
-    html("div", { class: "operand-pair" }, tensorTable(m, { label: "m" }),
-      html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-      tensorTable(values, { label: "(m − mean) / std", format: (value) =>
-        typeof value === "number" ? significant(value) : String(value) })),
-    html("p", { class: "soft" },
+    operands(tensorTable(m, { label: "m" }), "→", tensorTable(values, { label: "(m − mean) / std", format: (value) =>
+      typeof value === "number" ? significant(value) : String(value) })),
+    p("soft",
       `The mean of m is ${significant(Number(mean_of_m))}, its standard deviation ${
         significant(Number(std_of_m))
       } (of the population).`),

@@ -1,7 +1,7 @@
 /** The page of einsum. */
 
-import { byId, elementAt, factsTable, isSame } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { byId, code, div, elementAt, factsTable, isSame, p, span, strong, td } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
@@ -13,7 +13,7 @@ const LIT = ["lit", "lit-2"];
 const BREACHES = ["repeated, and yet kept in the output", "in the operands more than twice",
   "not repeated, and yet summed"];
 
-startPage({
+new ChapterPage({
   show(answer) {
     hideFailure();
     showAnatomy(answer);
@@ -51,15 +51,14 @@ function showFailure(error) {
   if (typeof fault !== "object" || fault === null || typeof fault.text !== "string" || fault.position === undefined)
     return hideFailure();
   const { text, position, explanation = "", torch, shapes } = fault;
-  const note = html("div", { class: "remark fault" },
+  const note = div("remark fault",
     html("pre", { class: "caret", "aria-label": `at character ${position + 1} of ${text}` }, marked(text, position)),
-    html("p", {}, `${explanation.charAt(0).toUpperCase()}${explanation.slice(1)}.`));
-  if (torch) note.append(html("p", { class: "soft" }, "PyTorch stops at this: ", html("code", {}, torch)));
+    p("", `${explanation.charAt(0).toUpperCase()}${explanation.slice(1)}.`));
+  if (torch) note.append(p("soft", "PyTorch stops at this: ", code(torch)));
   if (shapes) {
     const set = new URLSearchParams({ shapes }).toString();
     note.append(
-      html("p", {},
-        html("button", { type: "button", class: "button", "data-set": set }, `Take shapes that fit: ${shapes}`)),
+      p("", html("button", { type: "button", class: "button", "data-set": set }, `Take shapes that fit: ${shapes}`)),
     );
   }
   byId("failure").replaceChildren(note);
@@ -84,30 +83,28 @@ function showAnatomy({ operands, output, shape, indices, is_implicit, written_as
   /** @param {string} name @param {readonly string[]} dimensions @param {readonly number[]} sizes
    * @param {string} [note] */
   const tensor = (name, dimensions, sizes, note = "") =>
-    html("div", { class: "operand" }, html("span", { class: "soft" }, name),
-      html("span", { class: "letters" },
+    div("operand", span("soft", name),
+      span("letters",
         ...(dimensions.length === 0
-          ? [html("span", { class: "letter none" }, html("b", {}, "·"), html("small", { class: "muted" }, "scalar"))]
+          ? [span("letter none", html("b", {}, "·"), html("small", { class: "muted" }, "scalar"))]
           : dimensions.map((letter, dimension) =>
-            html("span", { class: `letter ${roles.get(letter) ?? ""}` }, html("b", {}, letter),
+            span(`letter ${roles.get(letter) ?? ""}`, html("b", {}, letter),
               html("small", { class: "muted" }, String(sizes[dimension])))
-          ))), html("span", { class: "soft" }, shapeText(sizes), note));
+          ))), span("soft", shapeText(sizes), note));
   const parts = operands.flatMap((
     operand,
     at,
-  ) => [...(at === 0 ? [] : [html("span", { class: "mark" }, ",")]),
-    tensor(operand.name, operand.dimensions, operand.shape)]
-  );
+  ) => [...(at === 0 ? [] : [span("mark", ",")]), tensor(operand.name, operand.dimensions, operand.shape)]);
   const notes = [];
-  if (written_as === "sublists") notes.push(html("p", {}, "The sublists say ", html("code", {}, equation), "."));
+  if (written_as === "sublists") notes.push(p("", "The sublists say ", code(equation), "."));
   if (is_implicit)
     notes.push(
-      html("p", {}, "There is no arrow, so the output is implicit: ",
-        output.subscripts === "" ? "nothing, a scalar" : html("code", {}, output.subscripts), ". With an arrow it is ",
-        html("code", {}, explicit_equation), "."),
+      p("", "There is no arrow, so the output is implicit: ",
+        output.subscripts === "" ? "nothing, a scalar" : code(output.subscripts), ". With an arrow it is ",
+        code(explicit_equation), "."),
     );
   byId("anatomy").replaceChildren(
-    html("div", { class: "anatomy" }, ...parts, html("span", { class: "mark" }, "→"),
+    div("anatomy", ...parts, span("mark", "→"),
       tensor("out", output.dimensions, shape, is_implicit ? ", implicit" : "")),
     ...notes,
   );
@@ -120,16 +117,15 @@ function showIndices({ indices, products, products_per_element, operands }) {
     products_per_element.toLocaleString("en-US")
   } for each element of the result.`;
   if (indices.length === 0)
-    return place.replaceChildren(html("p", {}, `No index: the operands are scalars. ${total}`));
+    return place.replaceChildren(p("", `No index: the operands are scalars. ${total}`));
   const rows = indices.map((index) =>
     html("tr", { "data-name": index.name },
-      html("th", { scope: "row" }, html("span", { class: `letter ${index.role}` }, html("b", {}, index.name))),
-      html("td", { class: "number" }, String(index.size)),
-      html("td", {}, html("span", { class: `role strong ${index.role}` }, index.role)),
-      html("td", { class: "mono" }, where(index)), html("td", {}, index.explanation))
+      html("th", { scope: "row" }, span(`letter ${index.role}`, html("b", {}, index.name))),
+      td("number", String(index.size)), td("", span(`role strong ${index.role}`, index.role)), td("mono", where(index)),
+      td("", index.explanation))
   );
   place.replaceChildren(factsTable(["index", "size", "", "tensor.dimension", "what becomes of it"], rows),
-    html("p", { class: "soft" }, total));
+    p("soft", total));
 }
 
 /** @param {EinsumIndex} index @returns {string} t0.1 out.0 */
@@ -160,8 +156,7 @@ function showValues(answer) {
     line.replaceChildren(position === null ? "" : sentence(answer, position));
   }
   line.replaceChildren();
-  byId("operands").replaceChildren(html("div", { class: "figures" }, ...tables),
-    html("div", { class: "figures result" }, out));
+  byId("operands").replaceChildren(div("figures", ...tables), div("figures result", out));
 }
 
 /** @param {EinsumOperand} operand @param {TensorIndex} index @param {readonly string[]} kept indices of the result
@@ -227,12 +222,9 @@ function place(at) {
 
 /** @param {EinsumAnswer} answer */
 function showLoops({ loops, loops_agree, loops_max_difference, products }) {
-  const lines = loops.split("\n").map((text) =>
-    html("span", { class: "line" }, html("span", { class: "code" }, ...highlighted(text), "\n"))
-  );
+  const lines = loops.split("\n").map((text) => span("line", span("code", ...highlighted(text), "\n")));
   byId("written-loops").replaceChildren(
-    html("div", { class: "listing" },
-      html("pre", { tabindex: "0", "aria-label": "The loops" }, html("code", {}, ...lines))),
+    div("listing", html("pre", { tabindex: "0", "aria-label": "The loops" }, code(...lines))),
   );
   const agreement = byId("agreement");
   if (loops_agree === null) {
@@ -253,7 +245,7 @@ function showLoops({ loops, loops_agree, loops_max_difference, products }) {
 function highlighted(line) {
   const at = line.indexOf("#");
   if (at < 0) return [line];
-  return [line.slice(0, at), html("span", { class: `role-comment ${line.slice(at + 1).trim()}` }, line.slice(at))];
+  return [line.slice(0, at), span(`role-comment ${line.slice(at + 1).trim()}`, line.slice(at))];
 }
 
 /** @param {EinsumAnswer} answer */
@@ -262,7 +254,7 @@ function showSublists({ sublists, sublists_agree }) {
   writeText(call, sublists);
   call.parentElement?.querySelector(".agreement")?.remove();
   call.after(
-    html("span", { class: "agreement soft" },
+    span("agreement soft",
       sublists_agree ? " — computed too, with the same result" : " — computed too, with another result"),
   );
 }
@@ -271,8 +263,8 @@ function showSublists({ sublists, sublists_agree }) {
 function showChapterRules({ chapter_rules }) {
   const items = chapter_rules.map(({ rule, broken_by }, at) =>
     html("li", { class: broken_by.length === 0 ? "" : "broken" }, `“${rule}” `,
-      ...(broken_by.length === 0 ? [html("span", { class: "soft" }, "Followed.")]
-        : [html("strong", { class: "odd" }, "Broken: "), html("code", {}, broken_by.join(", ")),
+      ...(broken_by.length === 0 ? [span("soft", "Followed.")]
+        : [strong("odd", "Broken: "), code(broken_by.join(", ")),
           ` ${broken_by.length === 1 ? "is" : "are"} ${BREACHES[at] ?? ""}.`]))
   );
   byId("chapter-rules").replaceChildren(...items);

@@ -1,7 +1,8 @@
 /** The C++ extension: whether it is built, what is missing, its gradient check, and the race of four linear layers. */
 
-import { byId, factsTable, figure, row as headedRow } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { byId, code, counted, div, factsTable, figure, p, row as headedRow, span, strong,
+  td } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { html } from "../core/dom.js";
 import { count, duration } from "../core/format.js";
 
@@ -17,18 +18,18 @@ import { count, duration } from "../core/format.js";
  * @property {Check | null} check @property {Race} race
  * @property {{name: string, check: Check, race: Race} | null} gpu where the CUDA kernels can run */
 
-startPage({ show });
+new ChapterPage({ show });
 
 /** @param {Answer} answer */
 function show(answer) {
   byId("state").replaceChildren(...state(answer));
   const { gpu } = answer;
   const onGpu = gpu === null ? []
-    : [html("p", {}, `On the server's GPU, ${gpu.name}; a run lasts until its kernels have ended:`),
+    : [p("", `On the server's GPU, ${gpu.name}; a run lasts until its kernels have ended:`),
       race(gpu.race, "Time of each style on the GPU")];
   byId("race").replaceChildren(race(answer.race, "Time of each style"), ...onGpu);
   const { multiplications, threads } = answer.race;
-  byId("race-note").textContent = `Medians, on ${threads} ${threads === 1 ? "thread" : "threads"}; ${
+  byId("race-note").textContent = `Medians, on ${counted(threads, "thread")}; ${
     count(multiplications)
   } multiplications forward, twice as many backward. “Off by” is the largest distance of the output and the gradients from float64's.`;
   const checks = answer.check === null ? "Once it is built, they are checked here against differences of forward."
@@ -40,19 +41,18 @@ function show(answer) {
 /** @param {Answer} answer @returns {HTMLElement[]} */
 function state({ state: found, requirements, cuda_requirements: cuda }) {
   const missing = requirements.filter((each) => !each.found);
-  const line = html("p", { class: "state-line" });
+  const line = p("state-line");
   if (found.built) {
-    line.append(html("strong", {}, "It is built"),
-      ` for torch ${found.torch}, ${found.with_cuda ? "with" : "without"} CUDA kernels: `,
-      html("code", {}, found.file ?? ""));
+    line.append(strong("", "It is built"),
+      ` for torch ${found.torch}, ${found.with_cuda ? "with" : "without"} CUDA kernels: `, code(found.file ?? ""));
   } else if (found.broken) {
-    line.append(html("strong", {}, "It does not load"), ": run ", html("code", {}, "chainrule build-extension"),
+    line.append(strong("", "It does not load"), ": run ", code("chainrule build-extension"),
       ", which builds it anew, and reload.");
   } else if (missing.length === 0) {
-    line.append(html("strong", {}, "It is not built"), ", and all that a build takes is here: run ",
-      html("code", {}, "chainrule build-extension"), " and reload. Until then its row in the race stays empty.");
+    line.append(strong("", "It is not built"), ", and all that a build takes is here: run ",
+      code("chainrule build-extension"), " and reload. Until then its row in the race stays empty.");
   } else {
-    line.append(html("strong", {}, "It is not built"), `, and ${
+    line.append(strong("", "It is not built"), `, and ${
       missing.map((each) => each.name).join(", ")
     } ${
       missing.length === 1 ? "is" : "are"
@@ -65,11 +65,11 @@ function state({ state: found, requirements, cuda_requirements: cuda }) {
 /** @param {string} title @param {readonly Requirement[]} requirements @returns {HTMLElement} */
 function table(title, requirements) {
   const rows = requirements.map((each) =>
-    headedRow(each.name, html("td", {}, each.purpose),
+    headedRow(each.name, td("", each.purpose),
       html("td", { class: each.found ? "good" : "bad" }, each.found ? "✓ is here" : "✗ missing"),
-      html("td", {}, each.found ? "" : each.remedy))
+      td("", each.found ? "" : each.remedy))
   );
-  return html("div", { class: "scroll" }, factsTable([title, "what for", "", "what to do"], rows));
+  return div("scroll", factsTable([title, "what for", "", "what to do"], rows));
 }
 
 /** @param {Race} race @param {string} label @returns {HTMLElement} */
@@ -105,7 +105,7 @@ function row(
 function bar(pass, seconds, most) {
   const mark = html("i", { "aria-hidden": "true" });
   mark.style.width = `${(seconds / most) * 70}%`;
-  return html("span", { class: `bar ${pass}` }, mark, duration(seconds * 1e6));
+  return span(`bar ${pass}`, mark, duration(seconds * 1e6));
 }
 
 /** @param {Check} check @param {string} where @returns {string} */

@@ -1,7 +1,7 @@
 /** One call of a custom Function: what goes in, what ctx keeps, what backward gets and gives back. */
 
-import { byId, counted, factsTable, figure, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { byId, code, counted, div, factsTable, figure, p, row, span, td } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { cellText, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 
@@ -19,7 +19,7 @@ import { html } from "../core/dom.js";
  * @property {{torch: string, keyword_call: string, keyword_error: string | null, max_difference: CellValue, wrapper:
  * {call: string, max_difference: CellValue} | null}} calls */
 
-startPage({ show });
+new ChapterPage({ show });
 
 /** @param {Answer} answer @param {Record<string, string>} values */
 function show(answer, values) {
@@ -31,10 +31,11 @@ function show(answer, values) {
   byId("backward").replaceChildren(...backward(answer));
   byId("calls").replaceChildren(calls(answer));
   for (const each of document.querySelectorAll("[data-only]"))
-    hide(each, each.getAttribute("data-only") !== answer.function);
+    each.toggleAttribute("hidden", each.getAttribute("data-only") !== answer.function);
   for (const each of document.querySelectorAll("[data-function]")) {
     const name = each.getAttribute("data-function");
-    hide(each, name === "sin_cos_sparing" ? answer.class !== "SinCosSparing" : name !== answer.function);
+    each.toggleAttribute("hidden",
+      name === "sin_cos_sparing" ? answer.class !== "SinCosSparing" : name !== answer.function);
   }
   byId("check-link").setAttribute("href",
     `/foundations/gradcheck?function=${encodeURIComponent(values["function"] ?? "")}`);
@@ -46,8 +47,7 @@ function forward({ inputs, outputs }) {
     value(each.name, tensorOf(each), each.value, flag("requires_grad", each.requires_grad, each.shape !== undefined))
   );
   const out = outputs.map((each) => value(each.name, each, undefined, flag("requires_grad", each.requires_grad, true)));
-  return html("div", { class: "flow" }, ...into, html("span", { class: "arrow", "aria-label": "forward" }, "→"),
-    ...out);
+  return div("flow", ...into, html("span", { class: "arrow", "aria-label": "forward" }, "→"), ...out);
 }
 
 /** @param {Argument} argument @returns {TensorValues | null} */
@@ -61,47 +61,45 @@ function value(title, tensor, plain, note = "") {
   const body = tensor !== null ? tensorTable(tensor, { label: title })
     : html("span", { class: plain === null || plain === undefined ? "none" : "plain" },
       plain === undefined ? "None" : cellText(plain));
-  const head = tensor === null ? [html("span", { class: "title" }, title)] : [];
-  return html("div", { class: "value", "data-name": title }, ...head, body,
-    note === "" ? "" : html("span", { class: "soft" }, note));
+  const head = tensor === null ? [span("title", title)] : [];
+  return html("div", { class: "value", "data-name": title }, ...head, body, note === "" ? "" : span("soft", note));
 }
 
 /** @param {string} name @param {boolean} isOn @param {boolean} isTensor @returns {HTMLElement | string} */
 function flag(name, isOn, isTensor) {
   if (!isTensor) return "no tensor";
-  return html("span", { class: isOn ? "good" : "muted" }, `${name}=${isOn ? "True" : "False"}`);
+  return span(isOn ? "good" : "muted", `${name}=${isOn ? "True" : "False"}`);
 }
 
 /** @param {Answer} answer @returns {HTMLElement[]} */
 function context({ context: kept, needs_input_grad: needs, inputs, class: name }) {
-  const tuple = html("p", { class: "tuple" },
-    html("code", {},
+  const tuple = p("tuple",
+    code(
       `ctx.needs_input_grad == (${needs.map((each) => each ? "True" : "False").join(", ")}${
         needs.length === 1 ? "," : ""
-      })`), `, one for each of ${inputs.map((each) => each.name).join(", ")}`);
+      })`,
+    ), `, one for each of ${inputs.map((each) => each.name).join(", ")}`);
   if (kept === null)
     return [
-      html("p", {},
+      p("",
         "Nothing: no input requires grad, so that autograd hangs no node into the graph, and ctx is gone when forward returns."),
       tuple,
     ];
   const rows = kept.saved.map((each, at) =>
-    row(html("code", {}, `ctx.saved_tensors[${at}]`),
-      html("td", {}, each.is === null ? "a tensor of its own" : html("code", {}, each.is),
-        each.is === null ? "" : " itself, no copy"), html("td", {}, shapeText(each.shape)), html("td", {}, each.dtype),
-      html("td", { class: "number" }, `${each.bytes} B`))
+    row(code(`ctx.saved_tensors[${at}]`),
+      td("", each.is === null ? "a tensor of its own" : code(each.is), each.is === null ? "" : " itself, no copy"),
+      td("", shapeText(each.shape)), td("", each.dtype), td("number", `${each.bytes} B`))
   );
   for (const [attribute, held] of Object.entries(kept.attributes)) {
     rows.push(
-      row(html("code", {}, `ctx.${attribute}`), html("td", {}, html("code", {}, cellText(held)), ", a plain attribute"),
-        html("td"), html("td"), html("td")),
+      row(code(`ctx.${attribute}`), td("", code(cellText(held)), ", a plain attribute"), td(""), td(""), td("")),
     );
   }
-  if (rows.length === 0) rows.push(html("tr", {}, html("td", {}, "nothing")));
+  if (rows.length === 0) rows.push(html("tr", {}, td("", "nothing")));
   return [
-    html("p", {},
+    p("",
       `Read from the node itself, ${kept.node}: ${name} keeps ${kept.bytes} bytes of tensors alive until backward has run.`),
-    html("div", { class: "scroll" }, factsTable(["", "is", "shape", "dtype", "kept alive"], rows)),
+    div("scroll", factsTable(["", "is", "shape", "dtype", "kept alive"], rows)),
     tuple,
   ];
 }
@@ -122,7 +120,7 @@ function countText({ outputs, inputs, backward: found }) {
 /** @param {Answer} answer @returns {HTMLElement[]} */
 function backward({ backward: found, outputs }) {
   if (found === null)
-    return [html("p", {}, "No input requires grad: there is nothing that backward could be asked for.")];
+    return [p("", "No input requires grad: there is nothing that backward could be asked for.")];
   const received = found.received.map((each, at) => {
     const isUsed = outputs[at]?.used ?? true;
     const note = isUsed ? ""
@@ -147,8 +145,7 @@ function backward({ backward: found, outputs }) {
 
 /** @param {string} name @param {HTMLElement[]} members @returns {HTMLElement} */
 function group(name, members) {
-  return html("div", { class: "group", "data-group": name }, html("p", { class: "name soft" }, name),
-    html("div", { class: "flow" }, ...members));
+  return html("div", { class: "group", "data-group": name }, p("name soft", name), div("flow", ...members));
 }
 
 /** @param {Answer} answer @returns {HTMLElement} */
@@ -163,10 +160,5 @@ function calls({ call, calls: ways }) {
     ...(ways.wrapper === null ? []
       : [[ways.wrapper.call, `the wrapper, largest difference ${figure(ways.wrapper.max_difference)}`]]),
   ];
-  return factsTable([], rows.map(([code = "", said = ""]) => row(html("code", {}, code), html("td", {}, said))));
-}
-
-/** @param {Element} element @param {boolean} isHidden */
-function hide(element, isHidden) {
-  if (element instanceof HTMLElement) element.hidden = isHidden;
+  return factsTable([], rows.map(([way = "", said = ""]) => row(code(way), td("", said))));
 }

@@ -1,8 +1,8 @@
 /** The gradient check: verdicts in both dtypes, the Jacobians of one, the error at every step, and an exercise's
  * solution. */
 
-import { byId, decadeText, factsTable, label, lightLines, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { byId, code, decadeText, div, factsTable, label, lightLines, p, row, span, td } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { jacobians, verdictCard } from "./jacobians.js";
@@ -16,7 +16,7 @@ import { jacobians, verdictCard } from "./jacobians.js";
 let shown = /** @type {Answer | null} */ (null);
 let isRevealed = false;
 
-const page = startPage({ show });
+const page = new ChapterPage({ show });
 new ResizeObserver(drawCurve).observe(byId("steps"));
 byId("reveal").addEventListener("click", () => {
   isRevealed = !isRevealed;
@@ -36,7 +36,7 @@ function show(answer) {
   byId("steps-text").textContent = `${curveText(answer.steps)}.`;
   drawCurve();
   for (const each of document.querySelectorAll("[data-function]")) {
-    if (each instanceof HTMLElement) each.hidden = each.dataset["function"] !== answer.function;
+    each.toggleAttribute("hidden", each.getAttribute("data-function") !== answer.function);
   }
   for (const each of document.querySelectorAll(".example[data-set^='function=']")) {
     each.setAttribute("aria-pressed",
@@ -81,9 +81,8 @@ function showSolution() {
   if (shown === null) return;
   lightLines(shown.function, (_, number) => isRevealed && number === solution?.line);
   if (!isRevealed || solution === null) return;
-  place.append(html("p", {}, solution.shows),
-    factsTable([], [row("is", html("td", {}, html("code", {}, solution.wrong))),
-      row("should be", html("td", {}, html("code", {}, solution.right)))]));
+  place.append(p("", solution.shows),
+    factsTable([], [row("is", td("", code(solution.wrong))), row("should be", td("", code(solution.right)))]));
 }
 
 // The error of the differences at every step, on two logarithmic axes: the V of rounding and truncation, per dtype
@@ -111,9 +110,9 @@ function stepCurve(steps, chosen, width, choose) {
   picture.append(svg("line", { class: "now", x1: now, x2: now, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
     label(now, MARGIN.top - 8, `eps ${power(chosen.eps)}`, "middle", "note strong"));
   for (const dtype of DTYPES) picture.append(curve(dtype, steps, x, y, choose));
-  return html("div", { class: "step-curve-frame" }, picture,
-    html("p", { class: "keys" }, key("float64"), key("float32"),
-      html("span", { class: "soft" },
+  return div("step-curve-frame", picture,
+    p("keys", key("float64"), key("float32"),
+      span("soft",
         "dots: measured · lines: rounding / eps + truncation · eps², expected of a backward without a mistake")));
 }
 
@@ -124,7 +123,7 @@ function power(value) {
 
 /** @param {string} dtype @returns {HTMLElement} */
 function key(dtype) {
-  return html("span", { class: `key ${dtype}` }, html("i"), dtype);
+  return span(`key ${dtype}`, html("i"), dtype);
 }
 
 /** @param {number} low @param {number} high exponents @param {number} from @param {number} to px

@@ -1,7 +1,8 @@
 /** Layers and initialization: one layer's histograms, fifty layers' spread, and the chapter's experiments again. */
 
-import { byId, decadeText, factsTable, figure, head, label, number, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { byId, code, decadeText, div, factsTable, figure, head, label, number, p, row, span,
+  td } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
@@ -16,14 +17,9 @@ import { nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
 const KINDS = /** @type {const} */ (["mean", "std"]);
 
-let width = 0;
-new ResizeObserver(() => {
-  const now = byId("stack-figure").clientWidth;
-  if (now !== width) drawStack();
-  width = now;
-}).observe(byId("stack-figure"));
+new ResizeObserver(drawStack).observe(byId("stack-figure"));
 
-startPage({
+new ChapterPage({
   show(answer, values) {
     showLayer(answer);
     showStack(answer.stack, values);
@@ -130,15 +126,14 @@ function experimentRows(experiment, seed) {
   const run = html("button", { type: "button", class: "button", "data-set": `${experiment.set}&seed=${seed}` },
     "run it above");
   const open = html("a", { href: `/?preset=${experiment.preset}&seed=${seed}` }, "explorer");
-  const what = html("th", { scope: "row", rowspan: "2" }, html("code", {}, experiment.code),
-    html("div", { class: "ways" }, run, open));
+  const what = html("th", { scope: "row", rowspan: "2" }, code(experiment.code), div("ways", run, open));
   if (experiment.printed_window !== null) what.append(windows(experiment));
   const odd = nonFinite(measured);
   return KINDS.map((kind, at) => {
     const printed = experiment.printed[kind];
     const text = measured[kind] === null ? odd : figure(measured[kind]);
     return html("tr", { "data-experiment": experiment.preset, "data-figure": kind }, ...(at === 0 ? [what] : []),
-      html("td", { class: "kind" }, kind),
+      td("kind", kind),
       labelled("the chapter",
         number(printed === undefined ? (measured[kind] === null ? "nan" : "–") : printed.toFixed(4))),
       labelled("measured", number(text, "measured strong")),
@@ -150,7 +145,7 @@ function experimentRows(experiment, seed) {
 /** @param {Experiment} experiment @returns {HTMLElement} */
 function windows({ printed_window: printed, window, signs }) {
   const details = html("details", {}, html("summary", {}, "x[0:5, 0:5]"));
-  const tables = html("div", { class: "figures" }, tensorTable({ shape: [5, 5], values: printed }, {
+  const tables = div("figures", tensorTable({ shape: [5, 5], values: printed }, {
     label: signs ? "the chapter printed" : "the chapter printed (signs are lost in the text at hand)",
   }), tensorTable(window, { label: "measured" }));
   details.append(tables);
@@ -218,11 +213,10 @@ function stackFigure({ layers, further_draws: draws }, room) {
     if (layer.posinf + layer.neginf > 0) mark(picture, "lane", x(layer.index), 24, said);
     if (layer.zeros === layer.n) mark(picture, "lane", x(layer.index), HEIGHT - AREA.bottom + 10, said);
   }
-  const legend = html("p", { class: "legend" }, html("span", { class: "measured" }, "measured"),
-    html("span", { class: "theory" }, "theory"));
+  const legend = p("legend", span("measured", "measured"), span("theory", "theory"));
   if (draws > 0)
-    legend.append(html("span", { class: "band" }, `range of ${draws} further seed${draws === 1 ? "" : "s"}`));
-  return html("div", {}, picture, legend);
+    legend.append(span("band", `range of ${draws} further seed${draws === 1 ? "" : "s"}`));
+  return div("", picture, legend);
 }
 
 /** @param {FigureValue} value @returns {boolean} */

@@ -2,6 +2,7 @@
  * differences of forward, and their distance relative to the tolerance. The cell under the pointer or the arrow keys
  * shows its figures. */
 
+import { div, p, span, strong } from "../core/chapter/parts.js";
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 import { aroundZero, hex, isDarkScheme, oklch, onSchemeChange, readPalette } from "../core/colours.js";
@@ -22,35 +23,34 @@ export function figure(value) {
 
 /** @param {GradientCheck} check @returns {HTMLElement} */
 export function jacobians(check) {
-  return html("div", { class: "jacobians" }, ...check.comparisons.map(block));
+  return div("jacobians", ...check.comparisons.map(block));
 }
 
 /** @param {JacobianComparison} comparison @returns {HTMLElement} */
 function block(comparison) {
   const { output, input, size, window: part, passed, outside, max_difference: largest } = comparison;
-  const verdict = passed ? html("span", { class: "verdict good" }, "agree everywhere")
-    : html("span", { class: "verdict bad" }, `${count(outside)} of ${count(size[0] * size[1])} elements differ`);
+  const verdict = passed ? span("verdict good", "agree everywhere")
+    : span("verdict bad", `${count(outside)} of ${count(size[0] * size[1])} elements differ`);
   const heading = html("h3", {}, `∂${output}/∂${input} `,
-    html("span", { class: "soft" }, `${size[0]} × ${size[1]}, largest difference ${figure(largest)}`), " ", verdict);
+    span("soft", `${size[0]} × ${size[1]}, largest difference ${figure(largest)}`), " ", verdict);
   const readout = html("output", { class: "readout" });
-  const maps = /** @type {const} */ (["analytic", "numeric", "difference"]).map((kind) =>
-    new Heatmap(kind, comparison)
-  );
   /** @param {number | null} row @param {number} column */
   const point = (row, column) => {
     readout.textContent = row === null ? worstText(comparison) : cellText(comparison, row, column);
     for (const map of maps) map.point(row, column);
   };
-  for (const map of maps) map.onpoint = point;
+  const maps = /** @type {const} */ (["analytic", "numeric", "difference"]).map((kind) =>
+    heatmap(kind, comparison, point)
+  );
   point(null, 0);
   const cut = part.rows[1] - part.rows[0] < size[0] || part.columns[1] - part.columns[0] < size[1];
   const note = cut
-    ? html("p", { class: "soft" },
+    ? p("soft",
       `Shown are rows ${part.rows[0]} to ${part.rows[1] - 1} and columns ${part.columns[0]} to ${
         part.columns[1] - 1
       }, around the worst element.`) : "";
   return html("section", { class: "jacobian", "data-passed": String(passed) }, heading,
-    html("div", { class: "maps" }, ...maps.map((map) => map.element)), readout, note);
+    div("maps", ...maps.map((map) => map.element)), readout, note);
 }
 
 /** @param {JacobianComparison} comparison @returns {string} */
@@ -93,113 +93,84 @@ function indexText(flat, shape) {
   return `[${index.join(", ")}]`;
 }
 
-class Heatmap {
-  /** @type {(row: number | null, column: number) => void} */
-  onpoint = () => {};
-  #canvas = html("canvas", { tabindex: "0", role: "img" });
-  #kind;
-  #comparison;
-  #cell;
-  #at = /** @type {[number, number] | null} */ (null);
-
-  /** @param {Kind} kind @param {JacobianComparison} comparison */
-  constructor(kind, comparison) {
-    this.#kind = kind;
-    this.#comparison = comparison;
-    const [rows, columns] = this.#size;
-    this.#cell = Math.max(LEAST,
-      Math.min(LARGEST, Math.floor(WIDEST / Math.max(1, columns)), Math.floor(TALLEST / Math.max(1, rows))));
-    this.#canvas.setAttribute("aria-label",
-      `${TITLES[kind]}, ${rows} rows by ${columns} columns: arrow keys read out an element`);
-    this.element = html("figure", { "data-kind": kind }, html("figcaption", {}, TITLES[kind]), this.#canvas,
-      this.#legend());
-    this.#canvas.addEventListener("pointermove", (event) => {
-      const box = this.#canvas.getBoundingClientRect();
-      this.#go(Math.floor(((event.clientY - box.top) / box.height) * rows),
-        Math.floor(((event.clientX - box.left) / box.width) * columns));
-    });
-    this.#canvas.addEventListener("pointerleave", () => this.onpoint(null, 0));
-    this.#canvas.addEventListener("blur", () => this.onpoint(null, 0));
-    this.#canvas.addEventListener("focus", () => this.#go(this.#at?.[0] ?? 0, this.#at?.[1] ?? 0));
-    this.#canvas.addEventListener("keydown", (event) => this.#key(event));
-    onSchemeChange(() => this.#draw());
-    this.#draw();
-  }
-
-  /** @returns {[number, number]} */
-  get #size() {
-    const { rows, columns } = this.#comparison.window;
-    return [rows[1] - rows[0], columns[1] - columns[0]];
-  }
-
-  /** @param {number | null} row @param {number} column */
-  point(row, column) {
-    this.#at = row === null ? null : [row, column];
-    this.#draw();
-  }
+/** @param {Kind} kind @param {JacobianComparison} comparison
+ * @param {(row: number | null, column: number) => void} onpoint the element to read out, null for none */
+function heatmap(kind, comparison, onpoint) {
+  const { window: part } = comparison;
+  const [rows, columns] = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]];
+  const cell = Math.max(LEAST,
+    Math.min(LARGEST, Math.floor(WIDEST / Math.max(1, columns)), Math.floor(TALLEST / Math.max(1, rows))));
+  const most = largestOf(comparison);
+  const canvas = html("canvas", { tabindex: "0", role: "img",
+    "aria-label": `${TITLES[kind]}, ${rows} rows by ${columns} columns: arrow keys read out an element` });
+  let at = /** @type {[number, number] | null} */ (null);
 
   /** @param {number} row @param {number} column */
-  #go(row, column) {
-    const [rows, columns] = this.#size;
-    if (rows * columns === 0) return;
-    this.onpoint(Math.min(rows - 1, Math.max(0, row)), Math.min(columns - 1, Math.max(0, column)));
-  }
-
-  /** @param {KeyboardEvent} event */
-  #key(event) {
+  const go = (row, column) => {
+    if (rows * columns > 0)
+      onpoint(Math.min(rows - 1, Math.max(0, row)), Math.min(columns - 1, Math.max(0, column)));
+  };
+  canvas.addEventListener("pointermove", (event) => {
+    const box = canvas.getBoundingClientRect();
+    go(Math.floor(((event.clientY - box.top) / box.height) * rows),
+      Math.floor(((event.clientX - box.left) / box.width) * columns));
+  });
+  for (const type of ["pointerleave", "blur"]) canvas.addEventListener(type, () => onpoint(null, 0));
+  canvas.addEventListener("focus", () => go(at?.[0] ?? 0, at?.[1] ?? 0));
+  canvas.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    this.#go((this.#at?.[0] ?? 0) + (step[0] ?? 0), (this.#at?.[1] ?? 0) + (step[1] ?? 0));
-  }
+    go((at?.[0] ?? 0) + (step[0] ?? 0), (at?.[1] ?? 0) + (step[1] ?? 0));
+  });
 
-  #draw() {
-    const [rows, columns] = this.#size;
-    const cell = this.#cell;
+  const draw = () => {
     const ratio = window.devicePixelRatio || 1;
-    this.#canvas.width = Math.max(1, columns * cell * ratio);
-    this.#canvas.height = Math.max(1, rows * cell * ratio);
-    this.#canvas.style.width = `${columns * cell}px`;
-    const context = this.#canvas.getContext("2d");
+    canvas.width = Math.max(1, columns * cell * ratio);
+    canvas.height = Math.max(1, rows * cell * ratio);
+    canvas.style.width = `${columns * cell}px`;
+    const context = canvas.getContext("2d");
     if (context === null) return;
     context.scale(ratio, ratio);
     const palette = readPalette();
     const isDark = isDarkScheme();
-    const most = largestOf(this.#comparison);
     const gap = cell > 8 ? 1 : 0;
     for (let row = 0; row < rows; row += 1) {
       for (let column = 0; column < columns; column += 1) {
-        context.fillStyle = this.#colour(row, column, most, palette, isDark);
+        context.fillStyle = colourOf(kind, comparison, row, column, most, palette, isDark);
         context.fillRect(column * cell, row * cell, cell - gap, cell - gap);
       }
     }
-    if (this.#at === null) return;
+    if (at === null) return;
     context.strokeStyle = palette.ink;
     context.lineWidth = 2;
-    context.strokeRect(this.#at[1] * cell + 0.5, this.#at[0] * cell + 0.5, cell - 1 - gap, cell - 1 - gap);
-  }
+    context.strokeRect(at[1] * cell + 0.5, at[0] * cell + 0.5, cell - 1 - gap, cell - 1 - gap);
+  };
+  onSchemeChange(draw);
+  draw();
+  const swatch = (/** @type {string} */ name) => html("i", { class: `swatch ${name}` });
+  const legend = kind === "difference" ? ["0 ", swatch("tolerance"), " tolerance ", swatch("outside"), " outside"]
+    : [`−${figure(most)} `, swatch("around"), ` ${figure(most)}`];
+  return {
+    element: html("figure", { "data-kind": kind }, html("figcaption", {}, TITLES[kind]), canvas,
+      p("scale soft", ...legend)),
+    /** @param {number | null} row @param {number} column */
+    point(row, column) {
+      at = row === null ? null : [row, column];
+      draw();
+    },
+  };
+}
 
-  /** @param {number} row @param {number} column @param {number} most @param {Palette} palette
-   * @param {boolean} isDark @returns {string} */
-  #colour(row, column, most, palette, isDark) {
-    const value = this.#comparison[this.#kind].values[row]?.[column];
-    if (this.#kind !== "difference")
-      return typeof value === "number" ? aroundZero(value / most, isDark) : palette.warning;
-    if (!this.#comparison.within.values[row]?.[column]) return palette.backward;
-    const tolerance = this.#comparison.tolerance.values[row]?.[column];
-    if (typeof value !== "number" || typeof tolerance !== "number" || value === 0) return grey(0, isDark);
-    return grey(1 - Math.log10(Math.max(NOTHING, Math.min(1, value / tolerance))) / Math.log10(NOTHING), isDark);
-  }
-
-  #legend() {
-    if (this.#kind === "difference") {
-      const bar = html("i", { class: "swatch tolerance" });
-      return html("p", { class: "scale soft" }, "0 ", bar, " tolerance ", html("i", { class: "swatch outside" }),
-        " outside");
-    }
-    const most = figure(largestOf(this.#comparison));
-    return html("p", { class: "scale soft" }, `−${most} `, html("i", { class: "swatch around" }), ` ${most}`);
-  }
+/** @param {Kind} kind @param {JacobianComparison} comparison @param {number} row @param {number} column
+ * @param {number} most @param {Palette} palette @param {boolean} isDark */
+function colourOf(kind, { [kind]: matrix, within, tolerance }, row, column, most, palette, isDark) {
+  const value = matrix.values[row]?.[column];
+  if (kind !== "difference") return typeof value === "number" ? aroundZero(value / most, isDark) : palette.warning;
+  if (!within.values[row]?.[column]) return palette.backward;
+  const tolerated = tolerance.values[row]?.[column];
+  if (typeof value !== "number" || typeof tolerated !== "number" || value === 0) return grey(0, isDark);
+  return grey(1 - Math.log10(Math.max(NOTHING, Math.min(1, value / tolerated))) / Math.log10(NOTHING), isDark);
 }
 
 /** @param {JacobianComparison} comparison @returns {number} the largest finite size in both Jacobians */
@@ -220,22 +191,21 @@ export function verdictCard(dtype, check) {
   const { passed, torch } = check;
   /** @type {HTMLElement[]} */
   const rows = [
-    html("p", { class: "head" }, html("strong", {}, dtype), " ",
-      html("span", { class: passed ? "verdict good" : "verdict bad" }, passed ? "passes" : "fails")),
-    html("p", {}, `largest difference ${figure(check.max_difference)}`),
+    p("head", strong("", dtype), " ", span(passed ? "verdict good" : "verdict bad", passed ? "passes" : "fails")),
+    p("", `largest difference ${figure(check.max_difference)}`),
   ];
   if (!check.zero_for_zero)
-    rows.push(html("p", {}, "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
+    rows.push(p("", "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
   if (!check.takes_undefined && check.zero_for_zero)
     rows.push(
-      html("p", {},
+      p("",
         "backward does not take an undefined grad_output for 0: it is None for an output that is not used, after ctx.set_materialize_grads(False)."),
     );
-  if (!check.forward_repeatable) rows.push(html("p", {}, "Run twice on the same values, forward gives two results."));
+  if (!check.forward_repeatable) rows.push(p("", "Run twice on the same values, forward gives two results."));
   else if (!check.backward_repeatable)
-    rows.push(html("p", {}, "Run twice on the same values, backward gives two results."));
+    rows.push(p("", "Run twice on the same values, backward gives two results."));
   rows.push(
-    html("p", { class: "soft" },
+    p("soft",
       torch.passed === passed ? "torch.autograd.gradcheck says the same."
         : `torch.autograd.gradcheck ${
           torch.passed ? "passes it" : torch.finds_fault ? "fails it" : "cannot check it"

@@ -1,7 +1,7 @@
 /** Matrix multiplication: the terms of an element, and the race of the five rungs, one request each. */
 
-import { byId, counted, factor, figure, lightLines } from "../core/chapter/parts.js";
-import { answerOf, startPage } from "../core/chapter/page.js";
+import { byId, counted, div, factor, figure, lightLines, p } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg, writeText } from "../core/dom.js";
 import { duration, significant } from "../core/format.js";
@@ -13,7 +13,6 @@ import { duration, significant } from "../core/format.js";
  * @property {Baseline} baseline of all rungs @property {MatmulRung[]} rungs so far @property {Window} window
  * @property {string[]} names */
 
-const ANSWER = "/foundations/matmul.json";
 const TITLES = ["rung", "time", "speed-up", "", "off by", "chapter"];
 /** Products written out. */
 const TERMS = 4;
@@ -25,7 +24,7 @@ let drawn = "";
 /** The last complete race. @type {Race | null} */
 let finished = null;
 
-const page = startPage({ load, show, failed: showFinished });
+const page = new ChapterPage({ load, show, failed: showFinished });
 
 byId("race-again").addEventListener("click", () => {
   page.set({ seed: String((Number(page.values["seed"]) + 1) % 2 ** 31) });
@@ -33,7 +32,7 @@ byId("race-again").addEventListener("click", () => {
 
 /** Asks rung by rung, to show each as soon as it has run. @param {Record<string, string>} values
  * @param {PageQuery} asking @returns {Promise<Race>} */
-async function load(values, { signal, query, partial }) {
+async function load(values, { query, ask, partial }) {
   // The loops first: the baseline of the others.
   const names = [...new Set((values["rungs"] ?? "").split(",").map((name) => name.trim()))].sort((x, y) =>
     Number(y === "loops") - Number(x === "loops")
@@ -43,7 +42,7 @@ async function load(values, { signal, query, partial }) {
   for (const name of names) {
     const asked = new URLSearchParams(query);
     asked.set("rungs", name);
-    const answer = await answerOf(ANSWER, asked.toString(), signal);
+    const answer = await ask(asked.toString());
     race = joined(race, answer, names);
     if (race.rungs.length < names.length) partial(race);
   }
@@ -90,7 +89,7 @@ function showFinished() {
 function notes({ m, k, n, threads, baseline, rungs }) {
   const bound = rungs[0]?.rounding_bound ?? 0;
   return [
-    `Seconds are the median of the repeats, on ${threads} ${threads === 1 ? "thread" : "threads"} of the server.`,
+    `Seconds are the median of the repeats, on ${counted(threads, "thread")} of the server.`,
     baseline.measured ? "" : "The loops did not run: speed-ups are over what they are estimated to take.",
     `“Off by” is the largest distance from the product in float64; rounding can make ${
       significant(bound)
@@ -136,11 +135,11 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
   }
 
   byId("window").replaceChildren(
-    html("p", { class: "soft" },
+    p("soft",
       `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${
         counted(m * k * n, "multiplication")
       }. Point at an element of c.`),
-    html("div", { class: "product" }, tables.a, tables.b, tables.c),
+    div("product", tables.a, tables.b, tables.c),
   );
   look(null);
 }

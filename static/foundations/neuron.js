@@ -1,8 +1,8 @@
 /** A neuron, term by term; relu; and a layer with the terms of each element. */
 
-import { ApiError } from "../core/api.js";
-import { byId, counted, factor, factsTable, figure, head, lightLines, number, row } from "../core/chapter/parts.js";
-import { answerOf, startPage } from "../core/chapter/page.js";
+import { byId, counted, div, factor, factsTable, figure, head, lightLines, number, p, row,
+  td } from "../core/chapter/parts.js";
+import { ChapterPage, loadSections } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 
@@ -12,66 +12,31 @@ import { html, svg } from "../core/dom.js";
 /** @typedef {{x: TensorValues, w: TensorValues, b: TensorValues, y: TensorValues, y_matmul: TensorValues, products:
  * TensorValues, max_difference: CellValue, rounding: CellValue, equal: boolean}} Layer */
 
-const ANSWER = "/foundations/neuron.json";
 const NEURON_INPUTS = ["inputs", "weights", "bias"];
 const LAYER_INPUTS = ["x", "w", "b"];
+const zipTrap = byId("zip-trap");
 const BAR = { width: 200, height: 20 };
 const PLOT = { width: 360, height: 180, margin: 28 };
 
 /** The chosen element of y; kept when the numbers change. @type {number[]} */
 let looked = [0, 0];
 
-startPage({
-  load,
-  show({ neuron, layer }) {
-    if (neuron !== undefined) {
-      zipTrap().hidden = true;
+new ChapterPage({
+  load: loadSections({ neuron: NEURON_INPUTS, relu: NEURON_INPUTS, layer: LAYER_INPUTS }, NEURON_INPUTS, LAYER_INPUTS),
+  show(/** @type {SectionsAnswer} */ { answer: { neuron, layer }, stale }) {
+    if (!stale.has("neuron")) {
+      zipTrap.hidden = true;
       byId("neuron").replaceChildren(termsTable(neuron));
       byId("relu").replaceChildren(reluPlot(neuron), ...nanRemark(neuron));
     }
-    if (layer !== undefined) showLayer(layer);
-    // Figures that a refusal left unchanged are dimmed.
-    for (const id of ["neuron", "relu"]) byId(id).toggleAttribute("data-current", neuron !== undefined);
-    byId("layer").toggleAttribute("data-current", layer !== undefined);
+    if (!stale.has("layer")) showLayer(layer);
   },
   failed(error) {
-    const trap = zipTrap();
     const limit = /** @type {any} */ (error.limit);
-    trap.hidden = error.field !== "weights" || limit?.terms === undefined;
-    if (!trap.hidden) trap.replaceChildren(...truncated(limit));
+    zipTrap.hidden = error.field !== "weights" || limit?.terms === undefined;
+    if (!zipTrap.hidden) zipTrap.replaceChildren(...truncated(limit));
   },
 });
-
-/** Asks for both; if one is refused, shows the other. @param {Record<string, string>} _values
- * @param {PageQuery} asking @returns {Promise<{neuron: Neuron, layer: Layer}>} */
-async function load(_values, { signal, query, partial }) {
-  try {
-    return await answerOf(ANSWER, query, signal);
-  } catch (error) {
-    partial(error instanceof ApiError ? await withoutFault(error.body.field, query, signal) : {});
-    throw error;
-  }
-}
-
-/** The half without the input at fault; empty if refused too. @param {string | null | undefined} field
- * @param {string} query @param {AbortSignal} signal @returns {Promise<{neuron?: Neuron, layer?: Layer}>} */
-async function withoutFault(field, query, signal) {
-  const names = [NEURON_INPUTS, LAYER_INPUTS].find((names) => names.includes(field ?? ""));
-  if (names === undefined) return {};
-  const asked = new URLSearchParams(query);
-  for (const name of names) asked.delete(name);
-  try {
-    const { neuron, layer } = await answerOf(ANSWER, asked.toString(), signal);
-    return names === NEURON_INPUTS ? { layer } : { neuron };
-  } catch (error) {
-    if (error instanceof ApiError) return {};
-    throw error;
-  }
-}
-
-function zipTrap() {
-  return byId("zip-trap");
-}
 
 // --- the neuron
 
@@ -83,13 +48,13 @@ function termsTable({ terms, bias, output }) {
     row(String(i), ...[term.input, term.weight, term.product, term.running_sum].map(cell), bar(x, sums[i], sums[i + 1]))
   );
   const last = terms.length;
-  rows.push(row("+ bias", html("td"), html("td"), cell(bias), cell(output), bar(x, sums[last], sums[last + 1])));
+  rows.push(row("+ bias", td(""), td(""), cell(bias), cell(output), bar(x, sums[last], sums[last + 1])));
   rows.push(
-    html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), html("td"), html("td"), html("td"),
-      cell(output), bar(x, 0, sums[last + 1])),
+    html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), td(""), td(""), td(""), cell(output),
+      bar(x, 0, sums[last + 1])),
   );
   const titles = ["i", "input", "weight", "product", "sum so far"].map((title, at) => head(title, at > 0));
-  return html("div", { class: "scroll" }, factsTable([...titles, html("th")], rows, "facts terms"));
+  return div("scroll", factsTable([...titles, html("th")], rows, "facts terms"));
 }
 
 /** @param {CellValue} value @returns {HTMLElement} */
@@ -125,7 +90,7 @@ function bar(x, from, to) {
       svg("line", { class: "step", x1: x(to), x2: x(to), y1: 5, y2: height }),
     );
   }
-  return html("td", { class: "bar" }, picture);
+  return td("bar", picture);
 }
 
 /** Shows what the chapter's zip does with lists of different lengths.
@@ -134,16 +99,15 @@ function bar(x, from, to) {
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {
   const paired = terms.map((term, i) => row(String(i), ...[term.input, term.weight, term.product].map(cell)));
   const left = dropped.map((value, i) => {
-    const cells = longer === "inputs" ? [cell(value), html("td")] : [html("td"), cell(value)];
+    const cells = longer === "inputs" ? [cell(value), td("")] : [td(""), cell(value)];
     return html("tr", { class: "dropped" }, html("th", { scope: "row" }, String(pairs + i)), ...cells,
-      html("td", { class: "number" }, "dropped"));
+      td("number", "dropped"));
   });
-  const total = html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), html("td"), html("td"),
-    cell(output));
-  const biasRow = row("+ bias", html("td"), html("td"), cell(bias));
+  const total = html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), td(""), td(""), cell(output));
+  const biasRow = row("+ bias", td(""), td(""), cell(bias));
   const titles = ["i", "input", "weight", "product"].map((title, at) => head(title, at > 0));
   return [
-    html("p", {},
+    p("",
       `${counted(inputs, "input")} and ${counted(weights, "weight")}: zip stops after ${
         counted(pairs, "pair")
       } and drops the rest of the ${longer} without a word. The chapter's line would answer ${
@@ -188,7 +152,7 @@ function nanRemark({ output, relu_as_printed: printed }) {
   const text = `As the chapter prints it, x if x >= 0 else 0, relu would give ${
     cellText(printed)
   }: no comparison with NaN is true, and the NaN would never be heard of again.`;
-  return [html("p", { class: "remark warning" }, text)];
+  return [p("remark warning", text)];
 }
 
 // --- the layer
@@ -220,13 +184,11 @@ function showLayer(layer) {
     lightLines("dense", (text) => index !== null && text.includes("zip(x[i, :], w[j, :]"));
   }
 
-  const side = [[tables.x], [tables.w, tables.b], [tables.y, tables.product]].map((group) =>
-    html("div", { class: "figures" }, ...group)
-  );
+  const side = [[tables.x], [tables.w, tables.b], [tables.y, tables.product]].map((group) => div("figures", ...group));
   byId("layer").replaceChildren(
-    html("p", { class: "soft" },
+    p("soft",
       `x: ${batchSize} × ${inputs} (batch_size × n_inputs), w: ${neurons} × ${inputs} (n_neurons × n_inputs), b: ${neurons}, y: ${batchSize} × ${neurons}. Point at an element of y.`),
-    html("div", { class: "layer-side" }, ...side),
+    div("layer-side", ...side),
   );
   look(null);
   byId("layer-agreement").textContent = agreement(layer);

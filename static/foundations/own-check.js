@@ -1,7 +1,7 @@
 /** The gradient check of a user's function, opened by `chainrule gradcheck --open`. */
 
 import { getJson } from "../core/api.js";
-import { byId } from "../core/chapter/parts.js";
+import { byId, div, p, strong } from "../core/chapter/parts.js";
 import { html } from "../core/dom.js";
 import { figure, jacobians, verdictCard } from "./jacobians.js";
 
@@ -14,21 +14,16 @@ function show(report) {
   const figures = byId("jacobians");
   for (const [dtype, check] of Object.entries(report.checks)) {
     if ("error" in check) {
-      verdicts.append(
-        html("div", { class: "check-card" }, html("p", { class: "head" }, html("strong", {}, dtype)),
-          html("p", {}, check.error)),
-      );
+      verdicts.append(div("check-card", p("head", strong("", dtype)), p("", check.error)));
       continue;
     }
     const card = verdictCard(dtype, check);
     if (check.in_place.length > 0)
-      card.append(
-        html("p", { class: "soft" }, `It modifies ${check.in_place.join(", ")} in place: checked on copies.`),
-      );
+      card.append(p("soft", `It modifies ${check.in_place.join(", ")} in place: checked on copies.`));
     if (check.analytic !== undefined && check.forward_repeatable) {
       const { agrees, max_difference: difference } = check.analytic;
       card.append(
-        html("p", {},
+        p("",
           agrees ? "Its analytic Jacobians are float64's, but for rounding."
             : `Its analytic Jacobians differ from float64's, by up to ${figure(difference)}: look at backward.`),
       );

@@ -1,7 +1,7 @@
 /** Five styles: their code side by side, how far their numbers are apart, and what goes wrong in two of them. */
 
-import { byId, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
-import { startPage } from "../core/chapter/page.js";
+import { byId, code, div, factsTable, figure, head, number, p, row, span, strong, td } from "../core/chapter/parts.js";
+import { ChapterPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count } from "../core/format.js";
@@ -32,7 +32,7 @@ const COUNTS = /** @type {const} */ ([
   ["names", "different names"],
 ]);
 
-startPage({
+new ChapterPage({
   show(answer, values) {
     showCode(answer.code, values["compare"] ?? "");
     showRuns(answer, answer.code.styles);
@@ -60,8 +60,7 @@ function showCode({ styles, rows, pairs }, compare) {
   const body = rows.map(({ part, role, cells }, at) => {
     const isFirst = rows[at - 1]?.part !== part;
     const label = html("th", { scope: "rowgroup", colspan: String(shown.length),
-      class: isFirst ? "part first" : "part" }, html("span", { class: "what" }, isFirst ? part : ""),
-      html("span", { class: "role" }, role));
+      class: isFirst ? "part first" : "part" }, span("what", isFirst ? part : ""), span("role", role));
     const [left, right] = shown.map((style) => cells[style.at]);
     const beside = pairs[compare]?.[at];
     const lines = beside === undefined ? [html("tr", {}, ...shown.map((style) => codeCell(cells[style.at])))]
@@ -74,7 +73,7 @@ function showCode({ styles, rows, pairs }, compare) {
   byId("steps").replaceChildren(
     ...shown.flatMap(({ title, removes, at }) =>
       removes === null || !shown.some((style) => style.at === at - 1) ? []
-        : [html("li", {}, html("strong", {}, `${styles[at - 1]?.title} → ${title}`), ` ${removes}`)]
+        : [html("li", {}, strong("", `${styles[at - 1]?.title} → ${title}`), ` ${removes}`)]
     ),
   );
   const countRows = shown.map((style) =>
@@ -109,8 +108,8 @@ function pairedRows(left, right, beside) {
 
 /** @param {Cell | undefined} cell @returns {HTMLElement} */
 function codeCell(cell) {
-  if (cell === undefined || cell.code.length === 0) return html("td", { class: "nothing" }, cell?.instead ?? "nothing");
-  return html("td", {}, html("code", { class: "code" }, ...cell.code.map((line) => codeLine(line, cell.file))));
+  if (cell === undefined || cell.code.length === 0) return td("nothing", cell?.instead ?? "nothing");
+  return td("", html("code", { class: "code" }, ...cell.code.map((line) => codeLine(line, cell.file))));
 }
 
 /** @param {[string, string][]} parts @returns {[string, string][]} joins neighbours of one kind */
@@ -133,7 +132,7 @@ function codeLine({ number: at, parts }, file) {
   line.append(
     ...joined(parts).map(([part, kind]) =>
       html("span", { class: kind === "" ? false : kind }, ...part.split(/(->)/).map((piece) =>
-        piece === "->" ? html("span", { class: "whole" }, piece) : piece
+        piece === "->" ? span("whole", piece) : piece
       ))
     ),
   );
@@ -148,7 +147,7 @@ function showRuns(
   styles,
 ) {
   const titles = leaves.map((leaf) =>
-    html("th", { scope: "col", class: "number" }, html("code", {}, leaf), ` ${shapeText(shapes[leaf] ?? [])}`)
+    html("th", { scope: "col", class: "number" }, code(leaf), ` ${shapeText(shapes[leaf] ?? [])}`)
   );
   const rows = runs.map(({ style, loss, gradients }, at) =>
     html("tr", { "data-style": style }, html("th", { scope: "row" }, styles[at]?.title ?? style), number(figure(loss)),
@@ -175,7 +174,7 @@ function agreementCell(leaf, agreement) {
   const cell = number(odd === "" ? figure(difference) : odd, odd === "" ? "" : "odd");
   cell.dataset["leaf"] = leaf;
   if (relative !== null && odd === "")
-    cell.append(html("div", { class: "relative muted" }, `rel. ${figure(relative)}`));
+    cell.append(div("relative muted", `rel. ${figure(relative)}`));
   return cell;
 }
 
@@ -225,7 +224,7 @@ function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
 /** @param {{as_printed: Ran, mended: Ran}} misprint */
 function showMisprint({ as_printed: printed, mended }) {
   byId("misprint").replaceChildren(raised("backward() of the layer as printed", printed.error),
-    html("p", {}, "A layer on LayerFunction has ", ...names(printed.attributes),
+    p("", "A layer on LayerFunction has ", ...names(printed.attributes),
       `, no inp. When the error comes, ${
         printed.gradients.join(", ") || "nothing"
       } has been found. As it is meant, with the arguments of bwd: ${mended.gradients.join(", ")}.`));
@@ -233,11 +232,11 @@ function showMisprint({ as_printed: printed, mended }) {
 
 /** @param {Modules} modules */
 function showModules({ linear_layer: shapes, forgotten, models }) {
-  byId("linear-layer").replaceChildren(html("code", {}, "lin = LinearLayer(10, 2); p1, p2 = lin.parameters()"),
+  byId("linear-layer").replaceChildren(code("lin = LinearLayer(10, 2); p1, p2 = lin.parameters()"),
     ` gives ${shapes.map((shape) => shapeText(shape)).join(" and ")}: both were found by being attributes.`);
   byId("forgotten").replaceChildren(raised("ForgetfulLayer(10, 2)", forgotten));
   const rows = models.map(({ name, loss, parameters }) =>
-    row(html("code", {}, name), number(figure(loss)), html("td", {}, parameters.map((each) =>
+    row(code(name), number(figure(loss)), td("", parameters.map((each) =>
       `${each.name} ${shapeText(each.shape)}`
     ).join(", ")))
   );
@@ -246,15 +245,12 @@ function showModules({ linear_layer: shapes, forgotten, models }) {
 
 /** @param {string} what @param {Raised} error @returns {HTMLElement} */
 function raised(what, error) {
-  return html("p", { class: `remark ${error === null ? "" : "warning"}` }, html("code", {}, what),
+  return p(`remark ${error === null ? "" : "warning"}`, code(what),
     error === null ? " ends without an error." : " raises ",
     ...(error === null ? [] : [html("code", { class: "raised" }, `${error.type}: ${error.message}`)]));
 }
 
 /** @param {string[]} attributes @returns {(Node | string)[]} */
 function names(attributes) {
-  return attributes.flatMap((
-    name,
-    at,
-  ) => [at === 0 ? "" : at === attributes.length - 1 ? " and " : ", ", html("code", {}, name)]);
+  return attributes.flatMap((name, at) => [at === 0 ? "" : at === attributes.length - 1 ? " and " : ", ", code(name)]);
 }

@@ -1,6 +1,6 @@
 /** A large tensor: its histogram and its moments. */
 
-import { figure } from "../core/chapter/parts.js";
+import { code, div, figure, p, span } from "../core/chapter/parts.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
@@ -18,13 +18,13 @@ export function nonFinite({ nan, posinf, neginf }) {
 export function tensorHistogram(name, summary, hue) {
   const { shape, mean, std, zeros, n } = summary;
   const odd = nonFinite(summary);
-  const caption = html("figcaption", {}, html("code", {}, name), html("span", { class: "soft" }, shapeText(shape)));
-  const ends = html("div", { class: "ends muted" }, html("span", {}, figure(summary.min)),
-    html("span", {}, summary.max === summary.min ? "" : figure(summary.max)));
-  const facts = html("p", { class: "moments" },
+  const caption = html("figcaption", {}, code(name), span("soft", shapeText(shape)));
+  const ends = div("ends muted", span("", figure(summary.min)),
+    span("", summary.max === summary.min ? "" : figure(summary.max)));
+  const facts = p("moments",
     `mean ${figure(mean)} · std ${figure(std)}${zeros > 0 ? ` · ${count(zeros)} of ${count(n)} are 0` : ""}`);
   const made = html("figure", { class: `tensor-histogram ${hue}` }, caption, bars(name, summary), ends, facts);
-  if (odd !== "") made.append(html("p", { class: "odd" }, `${odd} of ${count(n)}, not in the histogram`));
+  if (odd !== "") made.append(p("odd", `${odd} of ${count(n)}, not in the histogram`));
   return made;
 }
 

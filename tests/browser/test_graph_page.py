@@ -182,7 +182,7 @@ def test_a_closed_box_says_the_worst_that_theory_finds_in_it(explorer: Any) -> N
     explorer.idle()
     expect(fold).to_have_attribute("aria-label", re.compile("vanishing in 50 of its tensors"))
     # However long after the drawing theory comes, or goes.
-    page.evaluate("() => { document.querySelector('graph-view').theory = null; }")
+    page.evaluate("() => { document.querySelector('graph-view').screen.theory = null; }")
     expect(fold).not_to_have_attribute("aria-label", re.compile("vanishing"))
 
 

@@ -320,7 +320,7 @@ def test_an_edit_of_the_file_is_shown_and_what_was_looked_at_is_looked_at_still(
             .then(({ ops }) => ops.filter(({ name }) => name === "relu")[2].id)"""
     )
     page.evaluate("(id) => { location.hash = `toggled=blocks.2.up/forward&select=${id}`; }", relu)
-    page.evaluate("(id) => document.querySelector('graph-view').zoomTo(id)", relu)
+    page.evaluate("(id) => document.querySelector('graph-view').screen.zoomTo(id)", relu)
     watched.rest()
     expect(watched.box(relu)).to_have_class(re.compile("selected"))
     place = watched.place(relu)

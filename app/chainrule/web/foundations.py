@@ -99,7 +99,7 @@ def _page_handler(page: Page) -> Any:
         names = list(PAGES)
         place = names.index(page.name)
         body = render(
-            f"foundations/{page.name}.html",
+            "foundations/base.html",
             pages=PAGES,
             current=page,
             inputs={each.name: each for each in page.inputs},

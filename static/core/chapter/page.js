@@ -3,7 +3,7 @@
 
 import { cancel, during, later } from "../activity.js";
 import { ApiError, getJson } from "../api.js";
-import { buttonOf } from "../dom.js";
+import { buttonOf, writeText } from "../dom.js";
 
 /** @typedef {Record<string, string>} Values every input's text by its name */
 /** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
@@ -21,12 +21,7 @@ const PATIENCE = 200;
 const RETRY = 1000;
 const TRIES = 5;
 
-/** @param {Behaviour} behaviour */
-export function startPage(behaviour) {
-  return new ChapterPage(behaviour);
-}
-
-class ChapterPage {
+export class ChapterPage {
   /** @type {PageData} */
   #page = JSON.parse(document.querySelector("#page-data")?.textContent ?? "{}");
   #behaviour;
@@ -39,22 +34,21 @@ class ChapterPage {
   /** @param {Behaviour} behaviour */
   constructor(behaviour) {
     this.#behaviour = behaviour;
-    this.#readControls();
+    this.values = this.#readControls();
+    const changed = () => this.#change(this.#readControls(), false);
     for (const { name } of this.#page.inputs) {
       const control = controlOf(name);
       control?.addEventListener("input", () => {
         cancel(this.#pause);
-        if (control.type === "text") this.#pause = later(() => this.#changed(), PAUSE);
-        else this.#changed();
+        if (control.type === "text") this.#pause = later(changed, PAUSE);
+        else changed();
       });
-      control?.addEventListener("change", () => this.#changed());
+      control?.addEventListener("change", changed);
     }
-    for (const form of document.querySelectorAll("form")) {
-      form.addEventListener("submit", (event) => {
-        event.preventDefault();
-        this.#changed();
-      });
-    }
+    document.addEventListener("submit", (event) => {
+      event.preventDefault();
+      changed();
+    });
     document.addEventListener("click", (event) => {
       const button = event.target instanceof Element ? event.target.closest("[data-set]") : null;
       if (button instanceof HTMLElement) this.set(Object.fromEntries(new URLSearchParams(button.dataset["set"] ?? "")));
@@ -63,9 +57,10 @@ class ChapterPage {
       // A move to a heading of the page needs no answer.
       if (location.search.slice(1) === this.#asked) return;
       const given = new URLSearchParams(location.search);
-      this.#writeControls(
-        Object.fromEntries(this.#page.inputs.map((each) => [each.name, given.get(each.name) ?? each.default])),
+      this.values = Object.fromEntries(
+        this.#page.inputs.map((each) => [each.name, given.get(each.name) ?? each.default]),
       );
+      this.#writeControls(this.values);
       this.#ask(location.search.slice(1));
     });
     // The address as it stands: the answer names its mistakes, even those that no control can show.
@@ -74,24 +69,25 @@ class ChapterPage {
 
   /** @param {Values} changes to some inputs */
   set(changes) {
-    const before = this.#query;
-    this.#writeControls({ ...this.values, ...changes });
-    if (this.#query === before && this.#asked === before) return;
-    this.#writeAddress(true);
-    this.#ask();
+    const values = { ...this.values, ...changes };
+    this.#writeControls(values);
+    this.#change(values, true);
   }
 
-  #changed() {
+  /** @param {Values} values @param {boolean} isEntry makes a history entry */
+  #change(values, isEntry) {
     cancel(this.#pause);
     const before = this.#query;
-    this.#readControls();
+    this.values = values;
     if (this.#query === before && this.#asked === before) return;
-    this.#writeAddress(false);
+    const address = `${location.pathname}${this.#query && `?${this.#query}`}${location.hash}`;
+    history[isEntry ? "pushState" : "replaceState"](null, "", address);
     this.#ask();
   }
 
+  /** @returns {Values} */
   #readControls() {
-    this.values = Object.fromEntries(this.#page.inputs.map((each) => {
+    return Object.fromEntries(this.#page.inputs.map((each) => {
       const control = controlOf(each.name);
       const given = new URLSearchParams(location.search).get(each.name);
       return [each.name, control === null ? (given ?? each.default) : textOf(control)];
@@ -100,7 +96,6 @@ class ChapterPage {
 
   /** @param {Values} values */
   #writeControls(values) {
-    this.values = values;
     for (const [name, text] of Object.entries(values)) {
       const control = controlOf(name);
       if (control instanceof HTMLInputElement && control.type === "checkbox") control.checked = text === "true";
@@ -114,12 +109,6 @@ class ChapterPage {
     return new URLSearchParams(
       given.map(({ name }) => /** @type {[string, string]} */ ([name, this.values[name] ?? ""])),
     ).toString();
-  }
-
-  /** @param {boolean} push makes a history entry */
-  #writeAddress(push) {
-    const address = `${location.pathname}${this.#query && `?${this.#query}`}${location.hash}`;
-    history[push ? "pushState" : "replaceState"](null, "", address);
   }
 
   /** @param {string} [query] by default that of the inputs */
@@ -143,8 +132,8 @@ class ChapterPage {
       if (!signal.aborted) this.#behaviour.show(answer, values);
     };
     try {
-      const load = this.#behaviour.load ?? (() => answerOf(this.#page.answer, query, signal));
-      const answer = await load(values, { signal, query, partial: show });
+      const ask = (/** @type {string} */ asked) => answerOf(this.#page.answer, asked, signal);
+      const answer = await (this.#behaviour.load?.(values, { signal, query, ask, partial: show }) ?? ask(query));
       if (signal.aborted) return;
       this.#say(null);
       show(answer);
@@ -165,32 +154,68 @@ class ChapterPage {
     const field = error?.field ?? null;
     const isOfControl = field !== null && controlOf(field) !== null;
     for (const { name } of this.#page.inputs) {
-      const isAtFault = isOfControl && field === name;
-      document.querySelector(`[data-input="${name}"]`)?.classList.toggle("at-fault", isAtFault);
-      const note = document.getElementById(`input-${name}-note`);
-      if (note !== null) note.textContent = isAtFault ? (error?.message ?? "") : "";
       const control = controlOf(name);
-      if (isAtFault) control?.setAttribute("aria-invalid", "true");
-      else control?.removeAttribute("aria-invalid");
+      if (control === null) continue;
+      const isAtFault = field === name;
+      document.querySelector(`[data-input="${name}"]`)?.classList.toggle("at-fault", isAtFault);
+      writeText(/** @type {Element} */ (document.getElementById(`input-${name}-note`)),
+        isAtFault ? (error?.message ?? "") : "");
+      if (isAtFault) control.setAttribute("aria-invalid", "true");
+      else control.removeAttribute("aria-invalid");
     }
-    const top = document.getElementById("page-error");
-    if (top !== null) {
-      top.hidden = error === null || isOfControl || isExplained;
-      top.replaceChildren(error?.message ?? "");
-      if (error !== null && (error.code === "unreachable" || error.code === "busy")) {
-        const again = buttonOf({ class: "link" }, () => this.#ask(this.#asked), "Try again");
-        top.append(" ", again);
-      }
-    }
+    const top = /** @type {HTMLElement} */ (document.getElementById("page-error"));
+    top.hidden = error === null || isOfControl || isExplained;
+    top.replaceChildren(error?.message ?? "");
+    if (error?.code === "unreachable" || error?.code === "busy")
+      top.append(" ", buttonOf({ class: "link" }, () => this.#ask(this.#asked), "Try again"));
     document.body.toggleAttribute("data-stale", error !== null);
     if (error === null) delete document.body.dataset["error"];
     else document.body.dataset["error"] = error.code;
   }
 }
 
-/** Asks the page's JSON twin, again a few times while the server is busy. @param {string} path @param {string} query
- * @param {AbortSignal} signal @returns {Promise<any>} @throws {ApiError} */
-export async function answerOf(path, query, signal) {
+/** A `load` that resets inputs at fault and asks again: the other sections follow, those that use them are dimmed.
+ * @param {Readonly<Record<string, readonly string[]>>} used inputs of each section, by the id of an element in it
+ * @param {...readonly string[]} groups of inputs that must fit each other */
+export function loadSections(used, ...groups) {
+  const sections = Object.keys(used);
+  /** @param {readonly string[]} stale */
+  const dim = (stale) => {
+    for (const id of sections)
+      document.getElementById(id)?.closest("section")?.toggleAttribute("data-stale", stale.includes(id));
+  };
+  /** @param {Values} _values @param {PageQuery} asking @returns {Promise<SectionsAnswer>} */
+  return async (_values, { signal, query, ask, partial }) => {
+    const asked = new URLSearchParams(query);
+    const errors = /** @type {ErrorBody[]} */ ([]);
+    const stale = /** @type {Set<string>} */ (new Set());
+    for (;;) {
+      const answer = await ask(asked.toString()).catch((error) => {
+        const field = error.body?.field ?? "";
+        const reset = groups.find((names) => names.includes(field)) ?? [field];
+        // An error that is not about the remaining inputs.
+        if (!reset.some((name) => asked.has(name))) {
+          if (!signal.aborted) dim(sections);
+          throw error;
+        }
+        errors.push(error.body);
+        for (const name of reset) asked.delete(name);
+        for (const id of sections) if (used[id]?.some((name) => reset.includes(name))) stale.add(id);
+        return null;
+      });
+      if (answer === null) continue;
+      const found = { answer, errors, stale };
+      dim([...stale]);
+      const [first] = errors;
+      if (first === undefined) return found;
+      partial(found);
+      throw new ApiError(first, 422);
+    }
+  };
+}
+
+/** @param {string} path @param {string} query @param {AbortSignal} signal @returns {Promise<any>} */
+async function answerOf(path, query, signal) {
   for (let tried = 1;; tried++) {
     try {
       return await getJson(path + (query && `?${query}`), signal);

@@ -27,6 +27,23 @@ export function counted(number, noun) {
   return `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
+/** @template {keyof HTMLElementTagNameMap} K @param {K} tag */
+function maker(tag) {
+  /** @param {string} classes @param {(Node | string)[]} children */
+  return (classes, ...children) => html(tag, classes === "" ? {} : { class: classes }, ...children);
+}
+
+export const div = maker("div");
+export const p = maker("p");
+export const span = maker("span");
+export const strong = maker("strong");
+export const td = maker("td");
+
+/** @param {(Node | string)[]} children */
+export function code(...children) {
+  return html("code", {}, ...children);
+}
+
 /** @param {readonly (string | HTMLElement)[]} titles of the columns @param {readonly HTMLElement[]} rows
  * @param {string} [classes] @returns {HTMLElement} */
 export function factsTable(titles, rows, classes = "facts") {
