@@ -155,22 +155,14 @@ class Engine:
         if self._context is None or stamp != self._stamp:
             self.close()
             script = bundle(assets.static() / ENTRY)
-            self._start()
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="render", daemon=True)
+            self._thread.start()
             self._context = context = self._wait(_in_loop(racer.MiniRacer))
             context.set_hard_memory_limit(MAX_MEMORY)
             self._wait(context.eval_cancelable(f"var chainrule = {script}; 0"))
             self._stamp = stamp
         return self._context
-
-    def _start(self) -> None:
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever, name="render", daemon=True)
-        try:
-            thread.start()
-        except BaseException:
-            loop.close()
-            raise
-        self._loop, self._thread = loop, thread
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         """The result of a coroutine in the event loop; it is cancelled when this thread's work is stopped."""

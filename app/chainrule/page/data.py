@@ -16,6 +16,9 @@ from chainrule.spec.programs import PROGRAMS
 from chainrule.spec.values import Key
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 
+LIMITS = ("depth", "width", "batch", "flops", "memory_bytes")
+"""The settings `max_…` that the page shows as limits of a spec."""
+
 
 def page_data(
     spec: ModelSpec | WhatIf,
@@ -38,7 +41,7 @@ def page_data(
         "keys": keys_list(SPEC_KEYS if model is None else WHAT_IF_KEYS),
         "programs": programs_list() if model is None else [],
         "presets": presets_list() if model is None else [],
-        "limits": limits_dict(settings),
+        "limits": {name: getattr(settings, f"max_{name}") for name in LIMITS},
         "devices": list(devices),
         "rules": asdict(RULES),
         "local_rules": asdict(LOCAL_RULES),
@@ -87,8 +90,3 @@ def presets_list() -> list[dict[str, Any]]:
             }
         )
     return entries
-
-
-def limits_dict(settings: Settings) -> dict[str, int]:
-    """The server's limits of a spec, ready for JSON."""
-    return {name: getattr(settings, f"max_{name}") for name in ("depth", "width", "batch", "flops", "memory_bytes")}

@@ -209,7 +209,6 @@ class Model:
             tracer=lambda: SocketTracer(self.trace_now),
             note=lambda _: None,
             deadline_seconds=math.inf,
-            outline=lambda trace: trace,
             listen=self.own.listen,
             news=self.news,
             has_news=lambda: self.own.version > 1 or self.own.problem is not None,
