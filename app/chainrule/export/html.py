@@ -14,7 +14,7 @@ from chainrule.diagnose.profile import theory
 from chainrule.dump.wire import dump_trace, theory_dump
 from chainrule.page import assets
 from chainrule.page.data import page_data
-from chainrule.page.modules import bundle, newest_change
+from chainrule.page.modules import bundle
 from chainrule.page.style_sheets import inline
 from chainrule.page.templating import render
 from chainrule.run import available_devices
@@ -45,7 +45,7 @@ def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
 
 def shell() -> str:
     """The page with everything inlined but the dump, which `fill` adds. Raises RenderError, as `to_html`."""
-    return _shell(newest_change(assets.static()), _newest_other())
+    return _shell(assets.digest(assets.static()), assets.digest(assets.templates()))
 
 
 def fill(page: str, data: bytes) -> str:
@@ -55,7 +55,7 @@ def fill(page: str, data: bytes) -> str:
 
 
 @lru_cache(maxsize=1)
-def _shell(*_: int) -> str:
+def _shell(*_: str) -> str:
     data = _data(ModelSpec(), {"name": "", "content": None})
     page = render("explorer.html", version=__version__, page_data=data, error=None, standalone=True)
     page = PRELOAD.sub("", page)
@@ -71,9 +71,3 @@ def _data(spec: ModelSpec, dump: dict[str, Any]) -> dict[str, Any]:
 
 def _data_address(name: str, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode((assets.static() / name).read_bytes()).decode()}"
-
-
-def _newest_other() -> int:
-    """When a style sheet or a template was last changed."""
-    paths = [*assets.static().rglob("*.css"), *assets.templates().rglob("*.html")]
-    return max(path.stat().st_mtime_ns for path in paths)

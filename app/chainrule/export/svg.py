@@ -23,7 +23,7 @@ from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError
 from chainrule.export.options import invalid_parameter, option
 from chainrule.memory import memory_errors
 from chainrule.page import assets
-from chainrule.page.modules import bundle, newest_change
+from chainrule.page.modules import bundle
 from chainrule.trace.graph import Trace
 
 if TYPE_CHECKING:
@@ -151,18 +151,26 @@ class Engine:
 
     def _ready(self, racer: Any) -> MiniRacer:
         """The engine with the current modules."""
-        stamp = newest_change(assets.static())
+        stamp = assets.digest(assets.static())
         if self._context is None or stamp != self._stamp:
             self.close()
             script = bundle(assets.static() / ENTRY)
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="render", daemon=True)
-            self._thread.start()
+            self._start()
             self._context = context = self._wait(_in_loop(racer.MiniRacer))
             context.set_hard_memory_limit(MAX_MEMORY)
             self._wait(context.eval_cancelable(f"var chainrule = {script}; 0"))
             self._stamp = stamp
         return self._context
+
+    def _start(self) -> None:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="render", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            loop.close()
+            raise
+        self._loop, self._thread = loop, thread
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         """The result of a coroutine in the event loop; it is cancelled when this thread's work is stopped."""
