@@ -56,7 +56,7 @@ def test_the_file_loads_nothing(page):
     assert all(address.startswith("data:") for address in page.loaded)
     assert page.handlers == []
     assert not {"iframe", "img", "object"} & set(page.tags)
-    assert "@import" not in page.styles
+    assert re.search(r"</|<!--|@import|url\((?!data:|#)", page.styles) is None
     for name in re.findall('"(.+)"', (STATIC / "css" / "explorer-page.css").read_text()):
         assert (STATIC / "css" / name).read_text().rstrip("\n") in page.styles, name
 
@@ -102,8 +102,6 @@ def test_the_page_and_the_server_fill_the_shell_alike(engine, page):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("core/types.js", 'const text = "</script>";\n', "'</script' in a module"),
-        ("css/tokens.css", "a { background: url(/x.png); }", "tokens.css has 'url\\('"),
         ("css/base.css", '@import "./x.css";', "^x.css: No such file or directory"),
         ("css/base.css", '@import "./tokens.css";\n@import "./base.css";', "each other: base.css → base.css$"),
     ],

@@ -62,13 +62,11 @@ def test_ops_and_leaf_tensors_are_nodes_and_edges_name_their_output_and_input(sm
     assert edges["n3"] == [("n1", "1", "0")]
 
 
-def test_a_broken_pass_has_its_error_and_no_dangling_edge(small_trace):
+def test_a_broken_pass_has_its_error(small_trace):
     failure = Failure("n1", "shapes do not match")
-    failed = dataclasses.replace(small_trace, error=failure, loss=None, tensors=small_trace.tensors[1:])
+    failed = dataclasses.replace(small_trace, error=failure, loss=None)
     check_rules(to_model_explorer(failed))
-    nodes = nodes_by_id(failed)
-    assert attributes(nodes["n1"])["error"] == "shapes do not match"
-    assert [edge["sourceNodeId"] for edge in nodes["n0"]["incomingEdges"]] == ["t1"]
+    assert attributes(nodes_by_id(failed)["n1"])["error"] == "shapes do not match"
 
 
 def test_passes_and_modules_are_nested_groups(small_trace):

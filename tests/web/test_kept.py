@@ -5,11 +5,10 @@ import tracemalloc
 
 import pytest
 
-from chainrule.diagnose.profile import theory
 from chainrule.run import Retracer, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.web.compute import KeptMemory
-from chainrule.web.live_messages import Shown, for_theory, show
+from chainrule.web.live_messages import Shown, show
 
 
 class Keeper:
@@ -134,21 +133,3 @@ def test_a_sent_graph_is_recognized_by_its_digest():
         assert show(trace, None, shown) == (Shown(shown.number, None, shown.digest), None)
         sent.append((shown.number, message is not None))
     assert sent == [(1, True), (1, False), (2, True), (2, False), (2, False), (3, True)]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"widths": "100x51", "init": "standard_normal", "scale": 1},  # NaN from some layer on
-        {"widths": "20x31", "activation": "tanh", "scale": 3, "style": "module"},
-        {"widths": "9,8,7", "bias": False, "loss": "cross_entropy"},
-        {"program": "exp"},
-    ],
-)
-def test_theory_of_an_outline_equals_theory_of_the_trace(values):
-    trace = trace_spec(ModelSpec.parse(values))
-    outline = for_theory(trace)
-    assert theory(outline) == theory(trace)
-    assert len(outline.statistics) <= 1 + 3 * len(trace.layers)
-    assert len(outline.tensors) <= 1
-    assert outline.ops == outline.modules == outline.saved == ()

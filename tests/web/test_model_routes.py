@@ -24,7 +24,6 @@ from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import make_subject
 from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
-from chainrule.web import model as web_model
 from chainrule.web.main import create_app
 
 BASE = "/api/v1/model"
@@ -255,8 +254,8 @@ def test_a_window_too_large_is_refused(open_client, settings):
 
 def test_all_formats_of_a_what_if_share_one_pass(client, monkeypatch):
     passes = []
-    trace = Tracer.trace
-    monkeypatch.setattr(Tracer, "trace", lambda tracer, what_if: passes.append(what_if) or trace(tracer, what_if))
+    prepared = Tracer.prepared
+    monkeypatch.setattr(Tracer, "prepared", lambda tracer, what_if: passes.append(what_if) or prepared(tracer, what_if))
     for address in ("trace.json?scale=3", "profile.json?scale=3", "trace.dot?scale=3", "trace.json?scale=4"):
         assert client.get(f"{BASE}/{address}").status_code == 200
     assert [what_if.scale for what_if in passes] == [3, 4]
@@ -504,15 +503,14 @@ def test_the_first_trace_is_computed_at_startup(own, settings, serve, monkeypatc
     monkeypatch.setattr(Tracer, "trace", noted)
     address = serve(create_app(settings, own=own))
     assert passed.wait(20)
-    monkeypatch.setattr(Tracer, "trace", lambda *_: pytest.fail("it is there already"))
+    monkeypatch.setattr(Tracer, "prepared", lambda *_: pytest.fail("it is there already"))
     assert httpx.get(f"http://{address}{BASE}/trace.json").json()["loss"] == expected
 
 
 def test_out_of_memory_frees_the_copy(client, app, monkeypatch):
     assert client.get(f"{BASE}/trace.json").status_code == 200
-    tracer = app.state.model.tracer
-    assert isinstance(tracer, web_model.ModelTracer)
-    assert tracer._tracer is not None
+    model = app.state.model
+    assert model.tracer is not None
 
     def greedy(*_):
         raise MemoryError
@@ -520,4 +518,4 @@ def test_out_of_memory_frees_the_copy(client, app, monkeypatch):
     monkeypatch.setattr(Tracer, "trace", greedy)
     answer = client.get(f"{BASE}/trace.json?scale=2")
     assert answer.status_code == 507
-    assert tracer._tracer is None
+    assert model.tracer is None

@@ -49,16 +49,14 @@ def _clusters(trace: Trace, backward: set[str]) -> Iterator[str]:
     """Every node inside its module's cluster. Written without recursion: hierarchies may be deep."""
     children: defaultdict[str | None, list[Module]] = defaultdict(list)
     for module in trace.modules:
-        children[module.parent if module.parent in trace.module_by_id else None].append(module)
-    nodes: defaultdict[str | None, list[str]] = defaultdict(list)
+        children[module.parent].append(module)
+    nodes: defaultdict[str, list[str]] = defaultdict(list)
     for op in trace.ops:
-        nodes[op.module if op.module in trace.module_by_id else None].append(_op_node(trace, op))
+        nodes[op.module].append(_op_node(trace, op))
     for tensor in trace.tensors:
         color = PARAMETER if tensor.role == "parameter" else BACKWARD if tensor.id in backward else FORWARD
-        node = _tensor_node(trace, tensor, color)
-        nodes[tensor.module if tensor.module in trace.module_by_id else None].append(node)
+        nodes[tensor.module].append(_tensor_node(trace, tensor, color))
 
-    yield from nodes[None]
     open_clusters: list[Iterator[Module]] = [iter(children[None])]
     while open_clusters:
         for module in open_clusters[-1]:
@@ -81,8 +79,6 @@ def _edges(trace: Trace, backward: set[str]) -> Iterator[str]:
     """
     for op in trace.ops:
         for tensor in op.inputs:
-            if tensor not in trace.tensor_by_id:
-                continue
             if op.phase == "forward":
                 yield f"{quote(tensor)} -> {quote(op.id)};"
             elif tensor in backward:
@@ -90,18 +86,14 @@ def _edges(trace: Trace, backward: set[str]) -> Iterator[str]:
             else:
                 yield f"{quote(tensor)} -> {quote(op.id)} [constraint=false];"
         for tensor in op.outputs:
-            if tensor not in trace.tensor_by_id:
-                continue
             if op.phase == "forward":
                 yield f"{quote(op.id)} -> {quote(tensor)};"
             else:
                 yield f"{quote(tensor)} -> {quote(op.id)} [dir=back];"
-    ops = {op.id for op in trace.ops}
     backward_of = {op.twin: op.id for op in reversed(trace.ops) if op.twin is not None}
     for saved in trace.saved:
         reader = backward_of.get(saved.op, saved.op)
-        if saved.tensor in trace.tensor_by_id and reader in ops:
-            yield f'{quote(saved.tensor)} -> {quote(reader)} [style=dashed, color="{SAVED}", constraint=false];'
+        yield f'{quote(saved.tensor)} -> {quote(reader)} [style=dashed, color="{SAVED}", constraint=false];'
 
 
 def _op_node(trace: Trace, op: Op) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,10 +12,9 @@ import orjson
 from chainrule import __version__
 from chainrule.diagnose.profile import theory
 from chainrule.dump.wire import dump_trace, theory_dump
-from chainrule.errors import RenderError
 from chainrule.page import assets
 from chainrule.page.data import page_data
-from chainrule.page.modules import bundle, newest_change
+from chainrule.page.modules import bundle
 from chainrule.page.style_sheets import inline
 from chainrule.page.templating import render
 from chainrule.run import available_devices
@@ -29,9 +27,6 @@ SCRIPT = re.compile(r'<script type="module" src="/static/(?:~[^/"]*/)?([^"]+)"><
 STYLE = re.compile(r'<link rel="stylesheet" href="/static/(?:~[^/"]*/)?([^"]+)">')
 ICON = re.compile(r'<link rel="icon" href="/static/(?:~[^/"]*/)?([^"]+)" type="([^"]+)">')
 PRELOAD = re.compile(r'\s*<link rel="modulepreload" [^>]*>')
-LOADED = re.compile(r"""(?:src|<link[^>]* href)=["']?/[^"'>]*""")
-ENDS_SCRIPT = re.compile(r"</script|<!--", re.IGNORECASE)
-ENDS_STYLE = re.compile(r"</style|<!--|@import|url\((?!data:|#)", re.IGNORECASE)
 
 
 def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
@@ -50,7 +45,7 @@ def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
 
 def shell() -> str:
     """The page with everything inlined but the dump, which `fill` adds. Raises RenderError, as `to_html`."""
-    return _shell(newest_change(assets.static()), _newest_other())
+    return _shell(assets.digest(assets.static()), assets.digest(assets.templates()))
 
 
 def fill(page: str, data: bytes) -> str:
@@ -60,17 +55,13 @@ def fill(page: str, data: bytes) -> str:
 
 
 @lru_cache(maxsize=1)
-def _shell(*_: int) -> str:
+def _shell(*_: str) -> str:
     data = _data(ModelSpec(), {"name": "", "content": None})
     page = render("explorer.html", version=__version__, page_data=data, error=None, standalone=True)
     page = PRELOAD.sub("", page)
-    page = STYLE.sub(lambda match: f"<style>\n{_style(assets.static() / match[1])}</style>", page)
-    page = SCRIPT.sub(lambda match: f'<script type="module">\n{_script(assets.static() / match[1])}\n</script>', page)
-    page = ICON.sub(lambda match: f'<link rel="icon" href="{_data_address(match[1], match[2])}">', page)
-    left = LOADED.search(re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL))
-    if left is not None:
-        raise RenderError(f"the page loads {left[0]!r}, which is not inlined")
-    return page
+    page = STYLE.sub(lambda match: f"<style>\n{inline(assets.static() / match[1])}</style>", page)
+    page = SCRIPT.sub(lambda match: f'<script type="module">\n{bundle(assets.static() / match[1])};\n</script>', page)
+    return ICON.sub(lambda match: f'<link rel="icon" href="{_data_address(match[1], match[2])}">', page)
 
 
 def _data(spec: ModelSpec, dump: dict[str, Any]) -> dict[str, Any]:
@@ -78,25 +69,5 @@ def _data(spec: ModelSpec, dump: dict[str, Any]) -> dict[str, Any]:
     return page_data(spec, settings=Settings.model_construct(), devices=available_devices(), dump=dump)
 
 
-def _script(path: Path) -> str:
-    text = bundle(path)
-    if found := ENDS_SCRIPT.search(text):
-        raise RenderError(f"{found[0]!r} in a module would end its script element")
-    return f"{text};"
-
-
-def _style(path: Path) -> str:
-    text = inline(path)
-    if found := ENDS_STYLE.search(text):
-        raise RenderError(f"{path.name} has {found[0]!r}, which cannot be inlined")
-    return text
-
-
 def _data_address(name: str, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode((assets.static() / name).read_bytes()).decode()}"
-
-
-def _newest_other() -> int:
-    """When a style sheet or a template was last changed."""
-    paths = [*assets.static().rglob("*.css"), *assets.templates().rglob("*.html")]
-    return max(path.stat().st_mtime_ns for path in paths)

@@ -30,14 +30,13 @@ def to_model_explorer(trace: Trace) -> Json:
         sources[tensor.id] = (tensor.id, "0")
     for op in trace.ops:
         for place, output in enumerate(op.outputs):
-            if output in sources:
-                sources[output] = (op.id, str(place))
+            sources[output] = (op.id, str(place))
 
     leaves = [tensor for tensor in trace.tensors if sources[tensor.id][0] == tensor.id]
     nodes = [_leaf_node(trace, tensor, groups) for tensor in leaves]
     saved: defaultdict[str, list[str]] = defaultdict(list)
     for each in trace.saved:
-        saved[each.op].append(_name(trace, each.tensor))
+        saved[each.op].append(trace.tensor_by_id[each.tensor].name)
     nodes += [_op_node(trace, op, groups, sources, saved[op.id]) for op in trace.ops]
     graph: Json = {"id": GRAPH, "nodes": nodes}
     about = dict(trace.spec or {}) | ({"loss": trace.loss} if trace.loss is not None else {})
@@ -63,8 +62,7 @@ def _groups(trace: Trace) -> dict[str, str]:
 
 
 def _namespace(phase: str, module: str, groups: dict[str, str]) -> str:
-    group = groups.get(module, "")
-    return f"{phase}/{group}" if group else phase
+    return f"{phase}/{groups[module]}" if groups[module] else phase
 
 
 def _leaf_node(trace: Trace, tensor: Tensor, groups: dict[str, str]) -> Json:
@@ -91,7 +89,6 @@ def _op_node(
         about["saved for backward"] = ", ".join(saved)
     if trace.error is not None and trace.error.op == op.id:
         about["error"] = trace.error.message
-    inputs = [(place, tensor) for place, tensor in enumerate(op.inputs) if tensor in sources]
     return {
         "id": op.id,
         "label": op.name,
@@ -103,14 +100,13 @@ def _op_node(
                 "sourceNodeOutputId": sources[tensor][1],
                 "targetNodeInputId": str(place),
             }
-            for place, tensor in inputs
+            for place, tensor in enumerate(op.inputs)
         ],
         "inputsMetadata": [
-            {"id": str(place), "attrs": _attributes({"name": _name(trace, tensor)})} for place, tensor in inputs
+            {"id": str(place), "attrs": _attributes({"name": trace.tensor_by_id[tensor].name})}
+            for place, tensor in enumerate(op.inputs)
         ],
-        "outputsMetadata": [
-            _output(trace, tensor, place) for place, tensor in enumerate(op.outputs) if tensor in sources
-        ],
+        "outputsMetadata": [_output(trace, tensor, place) for place, tensor in enumerate(op.outputs)],
     }
 
 
@@ -131,11 +127,6 @@ def _output(trace: Trace, tensor_id: str, place: int) -> Json:
 
 def _attributes(values: Json) -> list[dict[str, str]]:
     return [{"key": key, "value": str(value)} for key, value in values.items()]
-
-
-def _name(trace: Trace, tensor_id: str) -> str:
-    tensor = trace.tensor_by_id.get(tensor_id)
-    return tensor.name if tensor else tensor_id
 
 
 # -------------------------------------------------------------------- node data

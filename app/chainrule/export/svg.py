@@ -23,7 +23,7 @@ from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError
 from chainrule.export.options import invalid_parameter, option
 from chainrule.memory import memory_errors
 from chainrule.page import assets
-from chainrule.page.modules import bundle, newest_change
+from chainrule.page.modules import bundle
 from chainrule.trace.graph import Trace
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Engine:
 
     def _ready(self, racer: Any) -> MiniRacer:
         """The engine with the current modules."""
-        stamp = newest_change(assets.static())
+        stamp = assets.digest(assets.static())
         if self._context is None or stamp != self._stamp:
             self.close()
             script = bundle(assets.static() / ENTRY)

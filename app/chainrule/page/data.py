@@ -13,8 +13,10 @@ from chainrule.spec import ModelSpec
 from chainrule.spec.keys import SPEC_KEYS
 from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import PROGRAMS
-from chainrule.spec.values import Key
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
+
+LIMITS = ("depth", "width", "batch", "flops", "memory_bytes")
+"""The settings `max_…` that the page shows as limits of a spec."""
 
 
 def page_data(
@@ -35,10 +37,13 @@ def page_data(
         "version": __version__,
         "spec": spec.as_dict(),
         "query": spec.query(),
-        "keys": keys_list(SPEC_KEYS if model is None else WHAT_IF_KEYS),
+        "keys": [
+            {name: getattr(key, name) for name in ("name", "default", "kind", "choices", "minimum", "maximum", "doc")}
+            for key in (SPEC_KEYS if model is None else WHAT_IF_KEYS)
+        ],
         "programs": programs_list() if model is None else [],
         "presets": presets_list() if model is None else [],
-        "limits": limits_dict(settings),
+        "limits": {name: getattr(settings, f"max_{name}") for name in LIMITS},
         "devices": list(devices),
         "rules": asdict(RULES),
         "local_rules": asdict(LOCAL_RULES),
@@ -48,12 +53,6 @@ def page_data(
         "dumps": list(dumps),
         "model": model,
     }
-
-
-def keys_list(keys: Sequence[Key] = SPEC_KEYS) -> list[dict[str, Any]]:
-    """A table of keys, ready for JSON."""
-    shown = "name", "default", "kind", "choices", "minimum", "maximum", "doc"
-    return [{name: getattr(key, name) for name in shown} for key in keys]
 
 
 def programs_list() -> list[dict[str, Any]]:
@@ -87,8 +86,3 @@ def presets_list() -> list[dict[str, Any]]:
             }
         )
     return entries
-
-
-def limits_dict(settings: Settings) -> dict[str, int]:
-    """The server's limits of a spec, ready for JSON."""
-    return {name: getattr(settings, f"max_{name}") for name in ("depth", "width", "batch", "flops", "memory_bytes")}

@@ -69,11 +69,6 @@ def sorted_modules(entry: Path) -> list[Path]:
     return list(order)
 
 
-def newest_change(folder: Path) -> int:
-    """The latest modification time of the modules in a folder, in ns."""
-    return max((path.stat().st_mtime_ns for path in folder.rglob("*.js")), default=0)
-
-
 def _source(path: Path) -> str:
     try:
         state = path.stat()

@@ -142,14 +142,9 @@ Formula = Callable[[Shapes, Shapes, Attributes], int]
 
 
 def _linear(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
+    """A product, and a third input that is added to it, as in `addmm`."""
     size = prod(outputs[0])
     return 2 * size * inputs[1][-1] + (size if len(inputs) > 2 else 0)
-
-
-def _added_product(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    """`addmm`, `baddbmm`, `addmv`: a product, and something added to it."""
-    size = prod(outputs[0])
-    return 2 * size * inputs[1][-1] + size
 
 
 def _tensordot(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
@@ -249,12 +244,11 @@ _FUNCTIONS: Mapping[str, Formula] = {"LinearCpp": _linear}
 
 _FORMULAS: Mapping[str, Formula] = {
     **_FUNCTIONS,
-    "linear": _linear,
     **dict.fromkeys(
         "matmul mm bmm linalg_matmul".split(),
         lambda inputs, outputs, _: 2 * prod(outputs[0]) * (inputs[0][-1] if inputs[0] else 1),
     ),
-    **dict.fromkeys("addmm baddbmm addmv".split(), _added_product),
+    **dict.fromkeys("linear addmm baddbmm addmv".split(), _linear),
     "addbmm": lambda inputs, outputs, _: 2 * prod(inputs[1]) * inputs[2][-1] + prod(outputs[0]),
     # Every element of the first factor is multiplied once, and added.
     **dict.fromkeys("dot vdot linalg_vecdot mv".split(), lambda inputs, _outputs, _: 2 * prod(inputs[0])),

@@ -37,8 +37,8 @@ from chainrule.trace.units import summarize_units
 
 Source = Literal["argument", "keyword", "output"]
 
-Place = tuple[Source, Any]
-"""The place of a tensor in a call: its index or keyword, a tuple of them if nested; None if it is the output."""
+Place = tuple[Source, tuple[Any, ...] | None]
+"""The place of a tensor in a call: the indices or keywords that lead to it; None if it is the output."""
 
 Way = tuple[Place | int, int]
 """How to reach a node: from a tensor by its `grad_fn`, or from the n-th node before it by one of its edges."""
@@ -113,13 +113,11 @@ class Plan:
 
     def _note(self, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         kept = []
-        # Else a node of a thousand gradients would search all of them for each.
-        places = _places(args, kwargs, output) if len(self._taken) > MAX_SEARCHED and not self._before else None
+        places = _places(args, kwargs, output)
+        places_before = _places(args, kwargs, ()) if self._before else places
         for order, (tensor, row, op_name) in enumerate(self._taken):
             is_before = order < self._before
-            place = places.get(id(tensor)) if places is not None else None
-            if place is None:
-                place = _place(tensor, args, kwargs, () if is_before else output)
+            place = (places_before if is_before else places).get(id(tensor))
             if place is None:
                 kept += [(node, number, row) for saved, node, number in self._kept if saved is tensor]
                 if op_name is not None or not kept or kept[-1][2] != row:
@@ -152,52 +150,22 @@ class Plan:
             self._kept.clear()
 
 
-def _place(tensor: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Place | None:
-    if tensor is output:
-        return "output", None
-    if isinstance(output, (tuple, list, dict)):
-        index = _index(tensor, output)
-        if index is not None:
-            return "output", index
-    index = _index(tensor, args)
-    if index is not None:
-        return "argument", index
-    index = _index(tensor, kwargs)
-    return None if index is None else ("keyword", index)
-
-
-MAX_SEARCHED = 16
-"""Up to this many tensors of a call are searched for one by one."""
-
-
 def _places(args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Mapping[int, Place]:
-    """The `_place` of every argument and output that is not nested, by `id()`."""
+    """The place of every argument and output by `id()`; of several, an output's comes first, then the least nested."""
     found: dict[int, Place] = {}
-    for name, value in kwargs.items():
-        found[id(value)] = "keyword", name
-    for index in reversed(range(len(args))):
-        found[id(args[index])] = "argument", index
-    if isinstance(output, (tuple, list)):
-        for index in reversed(range(len(output))):
-            found[id(output[index])] = "output", index
-    found[id(output)] = "output", None
+    if isinstance(output, torch.Tensor):
+        found[id(output)] = "output", None
+    sources: tuple[tuple[Source, Any], ...] = ("output", output), ("argument", args), ("keyword", kwargs)
+    for source, container in sources:
+        above: tuple[Any, ...] = ()
+        pending = [(container, above)] if isinstance(container, (list, tuple, dict)) else []
+        for values, above in pending:
+            for index, value in values.items() if isinstance(values, dict) else enumerate(values):
+                if isinstance(value, torch.Tensor):
+                    found.setdefault(id(value), (source, (*above, index)))
+                elif isinstance(value, (list, tuple, dict)):
+                    pending.append((value, (*above, index)))
     return found
-
-
-def _index(tensor: torch.Tensor, container: Sequence[Any] | Mapping[Any, Any]) -> Any:
-    """The index or key of a tensor in a container, a tuple of them if nested; None if it is not there."""
-    items = container.items() if isinstance(container, Mapping) else enumerate(container)
-    nested = []
-    for index, value in items:
-        if value is tensor:
-            return index
-        if isinstance(value, (list, tuple, dict)):
-            nested.append((index, value))
-    for index, value in nested:
-        inside = _index(tensor, value)
-        if inside is not None:
-            return (index, *inside) if isinstance(inside, tuple) else (index, inside)
-    return None
 
 
 MAX_NODES = 10_000
@@ -219,8 +187,9 @@ def _ways(wanted: Sequence[Node], output: Any) -> tuple[tuple[Way, ...], Mapping
             nodes.append(node)
             ways.append(way)
 
+    places = _places((), {}, output)
     for tensor in nested_tensors((output,)):
-        meet(tensor.grad_fn, (_place(tensor, (), {}, output) or ("output", None), 0))
+        meet(tensor.grad_fn, (places[id(tensor)], 0))
     walked = 0
     while not all(node in order for node in wanted):
         if walked == min(len(nodes), MAX_NODES):
@@ -386,11 +355,8 @@ def _plain_backward(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
 def _at(source: Source, index: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> torch.Tensor:
     found: Any = output if source == "output" else args if source == "argument" else kwargs
     try:
-        if type(index) is tuple:
-            for each in index:
-                found = found[each]
-        elif index is not None:
-            found = found[index]
+        for each in index or ():
+            found = found[each]
     except (LookupError, TypeError):
         found = None
     if not isinstance(found, torch.Tensor):

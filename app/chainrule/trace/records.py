@@ -42,6 +42,3 @@ class Records(Sequence[T], Generic[T]):
 
     def __eq__(self, other: object) -> bool:
         return self._objects == tuple(other) if isinstance(other, Sequence) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._objects)

@@ -188,9 +188,8 @@ class Tracer:
                 known.update(map(id, inputs.values()))
                 roles = {name: "target" if name in TARGETS else "input" for name in inputs}
                 recording = record(run.subject.model, leaves=inputs, roles=roles, on_tensor=see, plan=plan)
-                route = _Route()
                 try:
-                    with route, recording:
+                    with _modules_noted() as modules, recording:
                         loss = run.forward()
                         recording.set_loss(loss)
                         run.backward(loss)
@@ -200,7 +199,7 @@ class Tracer:
                     if is_interrupt(error):
                         raise
                     failure = self._failure(error)
-                route.ends(run.subject.model)
+                route = modules, _with_gradients(run.subject.model)
                 # A layer may have registered by now a parameter that its first run makes.
                 for parameter in run.subject.model.parameters():
                     unregistered.pop(id(parameter), None)
@@ -279,17 +278,16 @@ class Tracer:
             if self._last is not None and self._state is not None:
                 parameters = self._state.same(self._last[0], what_if)
                 known = Known(self._last[1].statistics, recorded.unchanged(parameters))
-            route = _Route()
             try:
-                with route:
+                with _modules_noted() as modules:
                     statistics = repeat(recorded.plan, program, known)
             except Exception as error:
                 if out_of_memory(error) is not None:
                     self.forget()
                     raise self.subject.told(error, self.subject.name) from None
                 raise
-            route.ends(run.subject.model)
-        if not route.equals(recorded.route) or not np.array_equal(statistics.moments[:, _SIZE], recorded.sizes):
+            route = modules, _with_gradients(run.subject.model)
+        if route != recorded.route or not np.array_equal(statistics.moments[:, _SIZE], recorded.sizes):
             raise TraceError("the pass took another route than the last one")
         loss = float(losses[0].detach())
         now = time.perf_counter()
@@ -364,7 +362,7 @@ class _Recorded:
     trace: Trace
     plan: Plan
     evidence: Evidence
-    route: _Route
+    route: tuple[list[int], list[bool]]  # the modules that ran, and which parameters got a gradient
     inputs: frozenset[str]
     sizes: np.ndarray[Any, np.dtype[np.float64]]
 
@@ -388,31 +386,25 @@ class _Recorded:
         return frozenset(identifier for identifier, name in self.leaves if name is None or name in parameters)
 
 
-class _Route:
-    """The route of a pass: the modules that ran, in order, and the parameters that got a gradient.
+@contextmanager
+def _modules_noted() -> Iterator[list[int]]:
+    """Inside, the ids of the modules that this thread runs are noted, in order.
 
     Two passes may call the same functions and still be different graphs, if another expert was chosen.
     """
+    thread, found = threading.get_ident(), list[int]()
 
-    def __init__(self) -> None:
-        self._modules: list[int] = []
-        self._gradients: tuple[bool, ...] = ()
-        self._thread = threading.get_ident()
+    def begins(module: nn.Module, _: Any) -> None:
+        if threading.get_ident() == thread:
+            found.append(id(module))
 
-    def __enter__(self) -> None:
-        self._handle = register_module_forward_pre_hook(self._begins)
+    handle = register_module_forward_pre_hook(begins)
+    try:
+        yield found
+    finally:
+        handle.remove()
 
-    def __exit__(self, *_: object) -> None:
-        self._handle.remove()
 
-    def _begins(self, module: nn.Module, _: Any) -> None:
-        if threading.get_ident() == self._thread:
-            self._modules.append(id(module))
-
-    def ends(self, model: nn.Module) -> None:
-        """Note which parameters have a gradient, before `restore` removes them."""
-        self._gradients = tuple(parameter.grad is not None for parameter in model.parameters())
-
-    def equals(self, other: _Route) -> bool:
-        """Whether two passes took the same route."""
-        return self._modules == other._modules and self._gradients == other._gradients
+def _with_gradients(model: nn.Module) -> list[bool]:
+    """Whether each parameter has a gradient; `State.restore` removes them."""
+    return [parameter.grad is not None for parameter in model.parameters()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import Any, Generic
 
 import orjson
@@ -88,12 +88,14 @@ def api_router(service: Service) -> APIRouter:
         errors=(401, 404, 422),
         parameters=[parameter(DUMP_INDEX), parameter(DUMP_PART)],
     )
-    for path, handler, summary, doc in (
-        ("/api/v1/presets.json", api.presets, "Presets", "The chapter's experiments as specs."),
-        ("/api/v1/devices.json", api.devices, "Devices", "The devices a spec can name on this server."),
-        ("/api/v1/schema/trace.json", api.schema, "Schema", "The JSON Schema that every graph dump follows."),
+    devices = [each._asdict() for each in service.compute.devices]
+    for path, name, body, doc in (
+        ("presets", "presets", lambda: {"presets": presets_list()}, "The chapter's experiments as specs."),
+        ("devices", "devices", lambda: {"devices": devices}, "The devices a spec can name on this server."),
+        ("schema/trace", "schema", trace_schema, "The JSON Schema that every graph dump follows."),
     ):
-        add_route(router, path, handler, summary, doc, tag="catalogue", errors=(401,))
+        handler = _kept(body)
+        add_route(router, f"/api/v1/{path}.json", handler, name.title(), doc, name=name, tag="catalogue", errors=(401,))
     return router
 
 
@@ -248,26 +250,15 @@ class Api:
         tag = entity_tag(digest)
         return not_modified(tag) if is_fresh(request.headers, tag) else tagged(content, tag)
 
-    async def presets(self, request: Request) -> Response:
-        """GET /api/v1/presets.json."""
-        return kept_answer(request, self._presets)
 
-    async def devices(self, request: Request) -> Response:
-        """GET /api/v1/devices.json."""
-        devices = [each._asdict() for each in self.service.compute.devices]
-        return kept_answer(request, orjson.dumps({"devices": devices}))
+def _kept(body: Callable[[], dict[str, Any]]) -> Handler:
+    """GET of an answer that stays the same while the server runs; it is made at the first request."""
+    made = cache(lambda: orjson.dumps(body()))
 
-    async def schema(self, request: Request) -> Response:
-        """GET /api/v1/schema/trace.json."""
-        return kept_answer(request, self._schema)
+    async def handler(request: Request) -> Response:
+        return kept_answer(request, made())
 
-    @cached_property
-    def _presets(self) -> bytes:
-        return orjson.dumps({"presets": presets_list()})
-
-    @cached_property
-    def _schema(self) -> bytes:
-        return orjson.dumps(trace_schema())
+    return handler
 
 
 def _profile_bytes(spec: ModelSpec) -> bytes:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chainrule.errors import BusyError, ChainruleError, RequestError
 from chainrule.settings import Settings, is_loopback
-from chainrule.web.answers import error_answer, json_answer, no_such_address
+from chainrule.web.answers import error_answer, no_such_address
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import request_id
 
@@ -92,7 +92,7 @@ class Guard:
             if message["type"] == "websocket.close" and not started:
                 # No route accepted the WebSocket; a plain refusal would not say why.
                 started = True
-                await _answer(self._refuse(scope, no_such_address(scope["path"])), scope, receive, send_guarded)
+                await self._refuse(scope, no_such_address(scope["path"]))(scope, receive, send_guarded)
                 return
             started = True
             if message["type"] == "websocket.accept" and not accepted:
@@ -116,7 +116,7 @@ class Guard:
         try:
             answer = self.refusal(scope)
             if answer is not None:
-                await _answer(answer, scope, receive, send_guarded)
+                await answer(scope, receive, send_guarded)
                 return
             counted = scope["path"] not in OPEN_PATHS
             self.open[scope["type"]] += counted
@@ -128,7 +128,7 @@ class Guard:
         except Exception:
             logger.exception("%s %s failed", scope.get("method", "WEBSOCKET"), scope["path"])
             if not started:
-                await _answer(_error(scope["path"], InternalError()), scope, receive, send_guarded)
+                await error_answer(scope["path"], InternalError())(scope, receive, send_guarded)
             elif scope["type"] == "http":
                 # Half an answer must not look complete: the server closes the connection.
                 raise
@@ -176,7 +176,7 @@ class Guard:
 
     def _refuse(self, scope: Scope, error: ChainruleError) -> Response:
         self.metrics.rejected.labels(code=error.code).inc()
-        return _error(scope["path"], error)
+        return error_answer(scope["path"], error)
 
     def _check_places(self, scope: Scope) -> None:
         settings, number = self.settings, self.open[scope["type"]]
@@ -299,20 +299,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _error(path: str, error: ChainruleError) -> Response:
-    """An error as an answer: JSON if even the error page fails."""
-    try:
-        return error_answer(path, error)
-    except Exception:
-        logger.exception("the error page failed")
-        return json_answer(error.body(), status=error.status)
-
-
-async def _answer(answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send a whole answer, to a WebSocket's handshake too."""
-    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
-        return
-    await answer(scope, receive, send)

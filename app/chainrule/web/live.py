@@ -36,7 +36,7 @@ from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
 from chainrule.web.compute import ComputeSlot, Keeper, Work
 from chainrule.web.guard import InternalError
-from chainrule.web.live_messages import PING, PONG, Shown, SpecT, Wish, error_message, for_theory, read_wish, show
+from chainrule.web.live_messages import PING, PONG, Shown, SpecT, Wish, error_message, read_wish, show
 from chainrule.web.metrics import Kind
 from chainrule.web.request_log import log_error, note_coalesced, note_spec
 from chainrule.web.service import Service
@@ -80,7 +80,6 @@ class Source(Generic[SpecT]):
         tracer: makes the tracer of one socket.
         note: adds a spec to later log records.
         deadline_seconds: how long a picture may compute.
-        outline: reduces a trace to the rows that theory reads.
         listen: calls a function, in any thread, whenever there is news, and returns a function that ends this; None
             for a subject without news.
         news: the message for clients then.
@@ -91,7 +90,6 @@ class Source(Generic[SpecT]):
     tracer: Callable[[], Tracer[SpecT]]
     note: Callable[[SpecT], None]
     deadline_seconds: float
-    outline: Callable[[Trace], Trace] = for_theory
     listen: Callable[[Callable[[], None]], Callable[[], None]] | None = None
     news: Callable[[], str] = str
     has_news: Callable[[], bool] = bool
@@ -125,7 +123,7 @@ class Owed:
     """A frame that was sent without its theory."""
 
     seq: int
-    outline: Trace
+    trace: Trace
     slot: ComputeSlot
 
 
@@ -268,10 +266,10 @@ class LiveSession(Generic[SpecT]):
             began = time.perf_counter()
             superseded = False
             try:
-                self.shown, outline, messages = await self._compute(
+                self.shown, trace, messages = await self._compute(
                     slot, "picture", waited, partial(self._picture, wish.seq, wish.spec)
                 )
-                self.owed = Owed(wish.seq, outline, slot)
+                self.owed = Owed(wish.seq, trace, slot)
             except StoppedError:
                 superseded, messages = True, ()
             except ChainruleError as error:
@@ -299,7 +297,7 @@ class LiveSession(Generic[SpecT]):
                     "theory",
                     waited,
                     # Faults depend on the numbers too.
-                    lambda: theory_message(theory(owed.outline), owed.seq, owed.outline.faults),
+                    lambda: theory_message(theory(owed.trace), owed.seq, owed.trace.faults),
                 )
             except ChainruleError as error:
                 # The frame stands without it.
@@ -345,7 +343,7 @@ class LiveSession(Generic[SpecT]):
         self.arrived.clear()
 
     def _picture(self, seq: int, spec: SpecT) -> tuple[Shown, Trace, tuple[str | bytes, ...]]:
-        """Trace in the device's thread: the graph that the client then has, the rows for theory, and the messages."""
+        """Trace in the device's thread: the graph that the client then has, the trace, and the messages."""
         began = time.perf_counter()
         retracer = self.retracer
         with self.service.compute.kept.using(retracer):
@@ -354,7 +352,7 @@ class LiveSession(Generic[SpecT]):
         compute_ms = max((time.perf_counter() - began) * 1e3, trace.timing.get("total_ms", 0.0))
         shown, topology = show(trace, recording, self.shown)
         numbers = frame(trace, seq, shown.number, compute_ms)
-        return shown, self.source.outline(trace), (numbers,) if topology is None else (topology, numbers)
+        return shown, trace, (numbers,) if topology is None else (topology, numbers)
 
     async def _tell(self) -> None:
         """Send news; a subject without news waits for ever."""

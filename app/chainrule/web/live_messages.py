@@ -13,7 +13,6 @@ import orjson
 from chainrule.dump.wire import dump_topology
 from chainrule.errors import ChainruleError, RequestError, SpecError
 from chainrule.spec import ModelSpec
-from chainrule.stats import StatisticsTable
 from chainrule.trace.graph import Trace
 from chainrule.user_model.what_if import WhatIf
 
@@ -94,27 +93,6 @@ def show(trace: Trace, recording: object, shown: Shown) -> tuple[Shown, str | No
         return replace(shown, recording=recording), None
     message = {"type": "topology", "topology": shown.number + 1, "trace": topology}
     return Shown(shown.number + 1, recording, digest), orjson.dumps(message).decode()
-
-
-def for_theory(trace: Trace) -> Trace:
-    """The few rows per layer of a trace that `theory` reads, cheap to keep."""
-    x = next((tensor for tensor in trace.tensors if tensor.name == "x"), None) if trace.layers else None
-    wanted = {each for layer in trace.layers for each in (layer.preactivation, layer.activation, layer.gradient)}
-    if x is not None:
-        wanted.add(x.id)
-    table = trace.statistics
-    rows = [row for row, tensor in enumerate(table.tensors) if tensor in wanted]
-    return Trace(
-        modules=(),
-        ops=(),
-        tensors=() if x is None else (x,),
-        saved=(),
-        statistics=StatisticsTable(
-            tuple([table.tensors[row] for row in rows]), table.moments[rows], table.counts[rows]
-        ),
-        layers=trace.layers,
-        spec=trace.spec,
-    )
 
 
 def error_message(seq: int | None, error: ChainruleError) -> str:

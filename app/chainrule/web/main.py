@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from chainrule import __version__
 from chainrule.dump.opened import DumpFile, OpenDump
-from chainrule.errors import BusyError, ChainruleError, RequestError
+from chainrule.errors import BusyError, ChainruleError
 from chainrule.run import trace_spec
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
@@ -114,11 +113,6 @@ def create_app(
         answer = answer_error(request, from_http_exception(request, error))
         answer.headers.update(error.headers or {})
         return answer
-
-    @app.exception_handler(RequestValidationError)
-    async def on_validation_error(request: Request, error: RequestValidationError) -> Response:
-        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        return answer_error(request, RequestError(problems, status=422, code="invalid_request"))
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:

@@ -1,7 +1,7 @@
 """`/api/v1/model`: the explorer's API and live socket for a user's own model, if the server was given one.
 
-    what-if ──▶ ModelTracer ──▶ Trace ──▶ graph dump, DOT, SVG, HTML, Model Explorer, profile
-                (one, in the device's thread)    └──▶ frames of the live socket, and of each reload a word
+    what-if ──▶ Tracer ──▶ Trace ──▶ graph dump, DOT, SVG, HTML, Model Explorer, profile
+              (one, in the device's thread)  └──▶ frames of the live socket, and of each reload a word
 
 A what-if takes the place of a spec: it is read from query strings and messages, and an answer is a function of it and
 of the model's version.
@@ -108,96 +108,69 @@ def model_router(service: Service, model: Model) -> APIRouter:
     return router
 
 
-class ModelTracer:
-    """The one traced copy of the model, for all requests and sockets. Used in the device's thread only.
-
-    It keeps the last trace: a page asks for the same picture over its socket, as a dump and as a profile.
-    """
-
-    def __init__(self, own: UserModel) -> None:
-        self._own = own
-        self.forget()
-
-    def forget(self) -> None:
-        """Free the copy and the last trace."""
-        self._version = -1
-        self._tracer: Tracer | None = None
-        self._last: tuple[WhatIf, Trace] | None = None
-
-    @property
-    def kept_bytes(self) -> int:
-        """0, so that the limit never frees the copy; it is freed when memory runs out."""
-        return 0
-
-    def trace(self, what_if: WhatIf) -> tuple[Trace, object]:
-        """The trace of a what-if on the present version, and its recording (see `Retracer.recording`).
-
-        Raises:
-            ExploreError: the model cannot be run.
-            SpecError: it has no such group.
-        """
-        tracer = self.today()
-        if self._last is None or self._last[0] != what_if:
-            self._last = None
-            self._last = what_if, tracer.trace(what_if)
-        return self._last[1], tracer.recording
-
-    def today(self) -> Tracer:
-        """The tracer of the model's present version."""
-        version = self._own.version
-        if self._tracer is None or version != self._version:
-            # Free the old copy first: two may not fit.
-            self.forget()
-            self._tracer, self._version = self._own.tracer(), version
-        return self._tracer
-
-
 class SocketTracer:
     """One socket's view of the model's tracer: the recording of this socket's last picture."""
+
+    kept_bytes = 0
 
     def __init__(self, trace: Callable[[WhatIf], tuple[Trace, object]]) -> None:
         self._trace = trace
         self.recording: object = None
 
     def trace(self, what_if: WhatIf, /) -> Trace:
-        """See `ModelTracer.trace`."""
+        """See `Model.trace_now`."""
         trace, self.recording = self._trace(what_if)
         return trace
 
-    @property
-    def kept_bytes(self) -> int:
-        """0: the model's tracer keeps the memory."""
-        return 0
-
     def forget(self) -> None:
-        """Do nothing."""
+        """Do nothing: the model keeps the memory."""
 
 
 class Model:
-    """The user's model on this server."""
+    """The user's model on this server, and its one traced copy for all requests and sockets.
+
+    `kept_bytes` is 0, so that the limit never frees the copy; it is freed when memory runs out.
+    """
+
+    kept_bytes = 0
 
     def __init__(self, service: Service, own: UserModel) -> None:
         self.own = own
         self.service = service
-        self.tracer = ModelTracer(own)
+        self.forget()
         self.process = secrets.token_hex(8)
         # Torch has one per thread; the user's choice applies in the device's thread too.
         self._default_device = torch.get_default_device()
 
+    def forget(self) -> None:
+        """Free the copy; in the device's thread."""
+        self._version = -1
+        self.tracer: Tracer | None = None
+
     @contextmanager
-    def tracing(self) -> Iterator[ModelTracer]:
-        """Give the caller the tracer for the block; in the device's thread."""
+    def tracing(self) -> Iterator[Tracer]:
+        """Give the caller the tracer of the model's present version for the block; in the device's thread."""
         default = self._default_device
         with (
-            self.service.compute.kept.using(self.tracer),
+            self.service.compute.kept.using(self),
             contextlib.nullcontext() if default == torch.get_default_device() else default,
         ):
+            version = self.own.version
+            if self.tracer is None or version != self._version:
+                # Free the old copy first: two may not fit.
+                self.forget()
+                self.tracer, self._version = self.own.tracer(), version
             yield self.tracer
 
     def trace_now(self, what_if: WhatIf) -> tuple[Trace, object]:
-        """See `ModelTracer.trace`; in the device's thread."""
+        """The trace of a what-if, and its recording (see `Retracer.recording`); in the device's thread.
+
+        Raises:
+            ExploreError: the model cannot be run.
+            SpecError: it has no such group.
+        """
         with self.tracing() as tracer:
-            return tracer.trace(what_if)
+            return tracer.trace(what_if), tracer.recording
 
     def write(self, form: Format, values: Values, what_if: WhatIf) -> bytes:
         """The trace of a what-if in a format that has `write`; in the device's thread."""
@@ -207,13 +180,13 @@ class Model:
     def write_window(self, what_if: WhatIf, name: str, rows: Range, cols: Range) -> bytes:
         """Some of a tensor's values as JSON; in the device's thread."""
         with self.tracing() as tracer:
-            return orjson.dumps(tracer.today().values(what_if, name, rows, cols))
+            return orjson.dumps(tracer.values(what_if, name, rows, cols))
 
     async def trace(self, what_if: WhatIf) -> Trace:
         """The trace of a what-if, in its turn.
 
         Raises:
-            ChainruleError: see `ModelTracer.trace` and `ComputeSlot.run`.
+            ChainruleError: see `trace_now` and `ComputeSlot.run`.
         """
         trace, _ = await self.service.compute.slots[what_if.device].run(partial(self.trace_now, what_if))
         return trace
@@ -236,7 +209,6 @@ class Model:
             tracer=lambda: SocketTracer(self.trace_now),
             note=lambda _: None,
             deadline_seconds=math.inf,
-            outline=lambda trace: trace,
             listen=self.own.listen,
             news=self.news,
             has_news=lambda: self.own.version > 1 or self.own.problem is not None,

@@ -40,15 +40,9 @@ class OwnFiles(StaticFiles):
         name = path[match.end() :] if match else path
         is_kept = match is not None and is_current(match[1])
         bundle = bundle_of(Path(name).as_posix(), match[1]) if match is not None and is_kept else None
-        answer = self._bundled(bundle, scope) if bundle is not None and scope["method"] in ("GET", "HEAD") else None
-        if answer is None:
+        if bundle is not None and scope["method"] in ("GET", "HEAD"):
+            answer = self.file_response(bundle, bundle.stat(), scope)
+        else:
             answer = await super().get_response(name, scope)
         answer.headers["cache-control"] = IMMUTABLE if is_kept else REVALIDATE
         return answer
-
-    def _bundled(self, bundle: Path, scope: Scope) -> Response | None:
-        """None where it has gone since: it is being made anew, or was cleaned away."""
-        try:
-            return self.file_response(bundle, bundle.stat(), scope)
-        except OSError:
-            return None
