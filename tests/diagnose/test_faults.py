@@ -61,35 +61,6 @@ def test_a_healthy_net_of_the_chapter_has_no_faults(query):
     assert find_faults(trace_spec(ModelSpec.from_query(query)), Evidence()) == ()
 
 
-class Gpt(nn.Module):
-    """Two blocks with a causal mask of -Inf as a buffer; the head and the embedding share a weight."""
-
-    def __init__(self, width=32, places=12):
-        super().__init__()
-        self.embedding = nn.Embedding(50, width)
-        self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
-            for _ in range(2)
-        )
-        self.head = nn.Linear(width, 50, bias=False)
-        self.head.weight = self.embedding.weight
-        self.register_buffer("mask", torch.full((places, places), -torch.inf).triu(1))
-
-    def forward(self, x):
-        hidden = self.embedding(x)
-        for block in self.blocks:
-            hidden = block(hidden, src_mask=self.mask)
-        return self.head(hidden)
-
-
-@WATCHED
-def test_a_gpt_has_no_faults(watched):
-    def cross_entropy(out):
-        return F.cross_entropy(out.flatten(0, -2), torch.zeros(out[..., 0].numel(), dtype=torch.long))
-
-    assert faults_of(Gpt(), torch.randint(50, (4, 12)), loss=cross_entropy, watched=watched) == ()
-
-
 class Two(nn.Module):
     """An encoder and a head, with the function `between` applied between them."""
 
@@ -607,17 +578,6 @@ def test_a_saturated_layer_is_named_but_not_a_confident_output():
     model.factor = 100.0
     (fault,) = only(faults_of(model, torch.randn(64, 8), loss=loss), "saturated")
     assert "of tanh is saturated" in fault.message
-
-
-def test_a_repeated_pass_has_the_same_reasons_and_its_own_numbers():
-    model = Two()
-    model.spare = nn.Linear(1, 1)
-    evidence = evidence_of(model)
-    trace, faults = run(model, X)
-    again = dataclasses.replace(trace, loss=1.0)
-    first = find_faults(trace, evidence)
-    assert first == faults
-    assert find_faults(again, evidence)[0] is first[0]
 
 
 def test_faults_are_part_of_a_dump_and_of_the_message_that_follows_a_frame():

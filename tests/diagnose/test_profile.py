@@ -461,18 +461,3 @@ def test_a_reason_stands_only_where_there_is_one():
         assert told == {key: layer[key] for key in told}
         assert ("reason" in told) == ("reason" in layer)
     assert dump_profile(profile(load(dump_trace(trace)))) == dump_profile(profile(trace))
-
-
-def test_the_theory_message_agrees_with_the_profile():
-    trace = trace_spec(spec_of(widths="20x5", activation="tanh", init="standard_normal"))
-    message, dump = json.loads(theory_message(theory(trace), 7)), json.loads(dump_profile(profile(trace)))
-    assert (message["type"], message["seq"]) == ("theory", 7)
-    told = message["theory"]
-    assert list(told) == ["advice", "first_inf_layer", "first_nan_layer", "layers"]
-    assert {name: told[name] for name in told if name != "layers"} == {
-        name: dump[name] for name in told if name != "layers"
-    }
-    assert told["layers"] == [
-        {name: layer[name] for name in ("index", "health", "weight_std", "expected")} for layer in dump["layers"]
-    ]
-    assert {layer["health"] for layer in told["layers"]} == {"saturated", None}

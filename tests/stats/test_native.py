@@ -3,9 +3,6 @@
 import hashlib
 import logging
 import math
-import os
-import subprocess
-import sys
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -412,49 +409,6 @@ def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
         stop.set()
         thread.join()
     assert (around[[0, 2]] == 77).all()
-
-
-@pytest.mark.long
-def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
-    """Denormals are kept and rounding is to nearest: a careless compiler flag would change both."""
-    code = """if True:
-        import ctypes, ctypes.util, threading, sys
-        import numpy, torch
-        def arithmetic():
-            smallest, one, half_step = (float(text) for text in (sys.float_info.min, "1", 2**-53))
-            return [
-                smallest / 2, smallest / 2 * 2, one + half_step, one + 3 * half_step, -one - half_step, one / 3,
-                float(numpy.float32(1e-45) * numpy.float32(3)), torch.tensor([1e-45]).mul(2).item(),
-                libm.fegetround(),
-            ]
-        def in_a_thread():
-            found = []
-            thread = threading.Thread(target=lambda: found.extend(arithmetic()))
-            thread.start()
-            thread.join()
-            return found
-        libm = ctypes.CDLL(ctypes.util.find_library("m"))
-        before = arithmetic()
-        assert before[0] > 0 and in_a_thread() == before
-        import chainrule.stats
-        from chainrule.stats import native
-        assert arithmetic() == in_a_thread() == before, "after import"
-        tensor = torch.randn(5000)
-        special = torch.where(tensor > 1, torch.inf, tensor)
-        row = numpy.empty((1, 12)), numpy.empty((1, 64), numpy.uint32)
-        for name in native.kernel.instruction_sets() if native.kernel else ():
-            native.kernel.use(name)
-            for values in (tensor, special, tensor * 1e-42, tensor[::2]):
-                for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
-                    assert native.kernel.summarize_row(values.to(dtype), *row, 0)
-                    native.kernel.dead_fraction(values.to(dtype)[None])
-                    native.kernel.saturation(values.to(dtype), 0.5, 0.485)
-            assert arithmetic() == in_a_thread() == before, name
-        print("as it was")
-    """
-    environment = {name: value for name, value in os.environ.items() if name != native.SWITCH}
-    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "as it was"
 
 
 class Unbindable:
