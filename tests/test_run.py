@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from hypothesis import given, settings
 from spec_strategies import changing_specs
-from trace_rules import assert_twins
+from trace_rules import assert_same_trace, assert_twins
 
 import chainrule.run
 from chainrule.build import BuiltModel, build_model
@@ -365,25 +365,8 @@ def test_an_unknown_tensor_is_not_found():
     assert error.value.field == "name"
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_values_of_every_named_tensor_of_every_style_agree(style):
-    options = {"widths": "4,3,2", "batch": 5, "dtype": "float64"}
-    for name in ("l1", "l2", "out", "l1.g", "w2.g", "b1.g", "x.g"):
-        values = np.array(tensor_values(ModelSpec.parse({**options, "style": style}), name).values)
-        expected = np.array(tensor_values(ModelSpec.parse({**options, "style": "functions"}), name).values)
-        if values.shape != expected.shape:
-            values = values.T
-        np.testing.assert_allclose(values, expected, rtol=1e-10, atol=1e-14)
-
-
 def assert_same(retracer, spec):
-    ours, fresh = retracer.trace(spec), trace_spec(spec)
-    for part in ("spec", "environment", "modules", "ops", "tensors", "saved", "layers", "error"):
-        assert getattr(ours, part) == getattr(fresh, part), (spec, part)
-    assert ours.statistics.tensors == fresh.statistics.tensors
-    assert np.array_equal(ours.statistics.moments, fresh.statistics.moments, equal_nan=True), spec
-    assert np.array_equal(ours.statistics.counts, fresh.statistics.counts), spec
-    assert np.array_equal(ours.loss, fresh.loss, equal_nan=True)
+    assert_same_trace(retracer.trace(spec), trace_spec(spec))
 
 
 @given(changing_specs())

@@ -86,41 +86,43 @@ def test_an_unused_layer_is_one_and_needs_no_place_in_the_graph():
     assert "branch" in fault.remedy
 
 
-@WATCHED
-@pytest.mark.parametrize("cut", [torch.Tensor.detach, lambda hidden: hidden.data], ids=["detach", "data"])
-def test_a_detached_layer_is_named_with_its_place(cut, watched):
-    trace, faults = run(Two(lambda hidden: cut(hidden)), X, watched=watched)
-    detach, lost = faults
-    assert (detach.kind, lost.kind) == ("detach", "no_gradient")
-    op = next(op for op in trace.ops if op.name in ("detach", "data"))
-    assert detach.op == lost.op == op.id
-    assert detach.source == lost.source == op.source
-    assert detach.source.file == "test_faults.py"
-    assert "4 parameters before it get no gradient" in detach.message
-    assert lost.message == "encoder (4 parameters): no gradient, detached"
-    assert lost.module == "encoder"
-
-
-@pytest.mark.parametrize(
-    ("inside", "first", "watched"),
-    [
-        (lambda hidden: torch.tanh(hidden) * 2, "tanh", True),
-        (lambda hidden: torch.tanh(hidden) * 2, "tanh", False),
-        (lambda hidden: hidden + 1, "add", True),  # which saves nothing
-    ],
-)
-def test_a_layer_under_no_grad_is_named_with_its_place(inside, first, watched):
+def without_gradients(inside):
     def between(hidden):
         with torch.no_grad():
             return inside(hidden)
 
-    trace, faults = run(Two(between), X, watched=watched)
-    detach, lost = faults
-    # The first op of the block: what comes before it had a graph still.
-    assert trace.ops[int(detach.op[1:])].name == first
-    assert detach.message.startswith(f"from {first} on gradients were off, as under torch.no_grad(): 4 parameters")
-    assert "torch.no_grad()" in lost.message
-    assert lost.module == "encoder"
+    return between
+
+
+def cut_thrice(hidden):
+    return hidden.argmax(1, keepdim=True) + hidden.detach() + hidden.detach().sin()
+
+
+OFF = "from {} on gradients were off, as under torch.no_grad(): 4 parameters"
+
+
+@WATCHED
+@pytest.mark.parametrize(
+    ("between", "op", "message"),
+    [
+        (torch.Tensor.detach, "detach", "detach cuts the graph: 4 parameters before it get no gradient"),
+        (lambda hidden: hidden.data, "data", "data cuts the graph: 4 parameters before it get no gradient"),
+        (cut_thrice, "detach", "detach cuts the graph: "),
+        # The first op of the block: what comes before it still had a graph.
+        (without_gradients(lambda hidden: torch.tanh(hidden) * 2), "tanh", OFF.format("tanh")),
+        (without_gradients(lambda hidden: hidden + 1), "add", OFF.format("add")),  # which saves nothing
+    ],
+    ids=["detach", "data", "the first of three", "no_grad", "no_grad, nothing saved"],
+)
+def test_a_cut_is_named_with_its_place(between, op, message, watched):
+    trace, (detach, lost) = run(Two(between), X, watched=watched or op == "add")
+    first = next(each for each in trace.ops if each.name == op)
+    assert (detach.kind, lost.kind, lost.module) == ("detach", "no_gradient", "encoder")
+    assert detach.op == lost.op == first.id
+    assert detach.source == lost.source == first.source
+    assert detach.source.file == "test_faults.py"
+    assert detach.message.startswith(message)
+    assert lost.message.startswith("encoder (4 parameters): no gradient, detached")
 
 
 @WATCHED
@@ -170,17 +172,6 @@ def test_a_layer_whose_bias_alone_learns_has_a_graph(watched):
     detach, lost, frozen = faults_of(model, X, watched=watched)
     assert detach.message.startswith("detach cuts the graph: 3 parameters before it")
     assert (lost.op, frozen.module) == (detach.op, "encoder.0")
-
-
-@WATCHED
-def test_the_first_of_several_cuts_is_named(watched):
-    def between(hidden):
-        return hidden.argmax(1, keepdim=True) + hidden.detach() + hidden.detach().sin()
-
-    trace, faults = run(Two(between), X, watched=watched)
-    detach, lost = faults
-    first = next(op.id for op in trace.ops if op.name == "detach")
-    assert (detach.kind, detach.op, lost.op) == ("detach", first, first)
 
 
 @WATCHED

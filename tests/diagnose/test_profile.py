@@ -432,18 +432,6 @@ def test_figures_that_the_dtype_cannot_hold_are_left_out():
         assert held == sorted(held, reverse=True)
 
 
-@pytest.mark.parametrize("activation", KEY_BY_NAME["activation"].choices)
-def test_any_net_can_be_profiled(activation):
-    for init in KEY_BY_NAME["init"].choices:
-        for widths, batch, dtype in (("4,3", 1, "float16"), ("5,1,6,2", 3, "float32")):
-            values = {"activation": activation, "init": init, "widths": widths, "batch": batch, "dtype": dtype}
-            for layer in profile_of(**values, last_activation=True).layers:
-                for quantity, figure in layer.expected.items():
-                    assert quantity in QUANTITIES
-                    assert all(map(math.isfinite, (figure.value, *figure.band)))
-                    assert measured(layer, quantity) is not None
-
-
 LAYER_KEYS = [
     *("index", "name", "preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient"),
     *("gradient_to_weight_ratio", "dead_fraction", "saturation", "health", "weight_std", "expected"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from agreement import layouts
 
 from chainrule.stats import BINS, COLUMNS, dead_fraction, kernel_name, native, saturation, summarize, unsupported
 
@@ -173,24 +174,19 @@ def test_integers_that_float64_does_not_hold_are_left_to_torch(compiled):
     assert compiled.summarize(torch.tensor([2**53 - 1, 1 - 2**53]), moments, counts)
 
 
-def layouts():
-    base = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(2))
-    yield "permuted", base.permute(2, 0, 1)
-    yield "strided", base[:, ::2]
-    yield "cut in both", base[1:, :, :2]
-    yield "a column", base[:, 2, 1]
-    yield "expanded inside", base[:, :, :1].expand(4, 6, 5)
-    yield "expanded scalar", torch.tensor(2.5).expand(7, 5)
-    yield "expanded and cut", base[:, None, 1:].expand(4, 7, 5, 3)
-    yield "overlapping", base.as_strided((2, 2), (1, 1))
-    yield "windows of windows", base.flatten().unfold(0, 12, 5).unfold(1, 4, 3)
-    yield "diagonal", base[..., 0].diagonal()
-    yield "many dimensions", torch.randn(2**10).view(*[2] * 10)[:, 1:, :, :, 1:].permute(9, 3, 5, 1, 7, 0, 2, 4, 8, 6)
-    yield "more than a block, column by column", torch.randn(70, 500)[3:-3].t()
-    yield "long and strided", torch.randn(30_000)[::3]
+SMALL = [
+    (name, each) for name, each in layouts() if each.dtype == torch.float32 and each.untyped_storage().nbytes() < 1e6
+]
+READ_IN_PLACE = [
+    *((name, each) for name, each in SMALL if not each.is_neg() and each.isfinite().all()),
+    ("overlapping", torch.randn(72).as_strided((2, 2), (1, 1))),
+    ("many dimensions", torch.randn(2**10).view(*[2] * 10)[:, 1:, :, :, 1:].permute(9, 3, 5, 1, 7, 0, 2, 4, 8, 6)),
+    ("more than a block, column by column", torch.randn(70, 500)[3:-3].t()),
+    ("long and strided", torch.randn(30_000)[::3]),
+]
 
 
-@pytest.mark.parametrize(("name", "tensor"), list(layouts()), ids=[name for name, _ in layouts()])
+@pytest.mark.parametrize(("name", "tensor"), READ_IN_PLACE, ids=[name for name, _ in READ_IN_PLACE])
 def test_memory_of_any_layout_is_read_in_place(compiled, name, tensor):  # noqa: ARG001
     def strided(values):
         """`values` as memory, seen with the strides of `tensor`."""
