@@ -357,6 +357,13 @@ def test_a_mask_of_infinity_is_no_fault_unless_it_leaves_nothing():
     assert "holds Inf on purpose" in fault.message
 
 
+@pytest.mark.parametrize("keep", [nn.Module.register_buffer, setattr], ids=["buffer", "constant"])
+def test_an_infinite_tensor_of_the_model_is_no_fault(keep):
+    model = Parts(lambda self, x: (self.layer(x[:4]) + self.causal).softmax(1), layer=nn.Linear(4, 4))
+    keep(model, "causal", torch.full((4, 4), -torch.inf).triu(1))
+    assert faults_of(model, X, loss=lambda out: out**2) == ()
+
+
 def test_an_infinite_slope_is_named_with_its_remedy():
     def forward(self, x):
         hidden = self.layer(x).relu()
