@@ -8,10 +8,6 @@ def no_scalar():
     return nn.Linear(3, 2), torch.randn(4, 3)
 
 
-def loss_is_no_scalar():
-    return nn.Linear(3, 2), torch.randn(4, 3), lambda out: out.sum(1)  # NO SCALAR
-
-
 def frozen():
     return nn.Linear(3, 1).requires_grad_(False), torch.randn(2, 3)
 
