@@ -13,7 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
-from commands import command
+from command import command
 from node import Node
 
 # The same examples in every run: `make load` searches for new ones.

@@ -221,15 +221,6 @@ def test_a_wheel_has_no_kernel_and_no_bundle_of_another_build(checkout, tmp_path
     assert not [name for name in names if name.endswith(".so") or "/bundled/" in name]
 
 
-def test_the_installed_package_makes_pages_that_need_no_server(installed, tmp_path):
-    code = "from chainrule.__main__ import main; main()"
-    with run_installed(installed, tmp_path, "-c", code, "trace", "widths=5,4,1", "--format", "html") as process:
-        page = process.stdout.read()
-    assert process.returncode == 0
-    assert page.startswith("<!doctype html>")
-    assert "/static/" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
-
-
 def test_the_installed_server_serves_its_page_from_another_folder(installed, tmp_path):
     with run_installed(installed, tmp_path, "-m", "chainrule", "serve", "--port", "0") as process:
         try:

@@ -3,12 +3,11 @@
 import gc
 import threading
 
-import numpy as np
 import pytest
 import torch
-from torch.autograd.function import _SingleLevelFunction
-from torch.nn.modules import module as torch_modules
+from process_state import left_behind
 from torch.utils._python_dispatch import TorchDispatchMode
+from trace_rules import assert_same_trace
 
 from chainrule.build import build_model
 from chainrule.chapter.matmul import measure
@@ -21,6 +20,7 @@ from chainrule.spec import ModelSpec
 from chainrule.stopping import Stop, check, current_stop, stoppable
 from chainrule.trace import record
 
+AS_IT_WAS = left_behind()
 STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
 DEPTH = 12
 PASSES = {"forward": 4, "backward": DEPTH + 4}
@@ -84,23 +84,11 @@ def new_tensors():
 
 
 def assert_nothing_is_left_behind(tensors=()):
-    assert torch._C._len_torch_function_stack() == 0
-    assert not torch_modules._global_forward_hooks
-    assert not torch_modules._global_forward_pre_hooks
-    assert "apply" not in vars(_SingleLevelFunction)
+    assert left_behind() == AS_IT_WAS
     for tensor in tensors:
         if tensor.is_leaf:
             assert tensor.grad is None
         assert getattr(tensor, "g", None) is None
-
-
-def assert_same_trace(one, other):
-    assert one.loss == other.loss
-    assert one.ops == other.ops
-    assert one.tensors == other.tensors
-    assert one.statistics.tensors == other.statistics.tensors
-    assert np.array_equal(one.statistics.moments, other.statistics.moments, equal_nan=True)
-    assert np.array_equal(one.statistics.counts, other.statistics.counts)
 
 
 @pytest.mark.smoke

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import command
+from command import command
 from playwright.sync_api import Page, expect
 from torch import nn
 

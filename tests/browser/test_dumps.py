@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import command
+from command import command
 from figures import significant
 from playwright.sync_api import expect
 from training_dumps import STEPS, read, write_dumps

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import command
+from command import command
 from figures import significant
 from playwright.sync_api import Locator, Page, expect
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from commands import command
+from command import command
 from figures import significant
 from playwright.sync_api import expect
 from torch import nn

@@ -61,35 +61,6 @@ def test_a_healthy_net_of_the_chapter_has_no_faults(query):
     assert find_faults(trace_spec(ModelSpec.from_query(query)), Evidence()) == ()
 
 
-class Gpt(nn.Module):
-    """Two blocks with a causal mask of -Inf as a buffer; the head and the embedding share a weight."""
-
-    def __init__(self, width=32, places=12):
-        super().__init__()
-        self.embedding = nn.Embedding(50, width)
-        self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
-            for _ in range(2)
-        )
-        self.head = nn.Linear(width, 50, bias=False)
-        self.head.weight = self.embedding.weight
-        self.register_buffer("mask", torch.full((places, places), -torch.inf).triu(1))
-
-    def forward(self, x):
-        hidden = self.embedding(x)
-        for block in self.blocks:
-            hidden = block(hidden, src_mask=self.mask)
-        return self.head(hidden)
-
-
-@WATCHED
-def test_a_gpt_has_no_faults(watched):
-    def cross_entropy(out):
-        return F.cross_entropy(out.flatten(0, -2), torch.zeros(out[..., 0].numel(), dtype=torch.long))
-
-    assert faults_of(Gpt(), torch.randint(50, (4, 12)), loss=cross_entropy, watched=watched) == ()
-
-
 class Two(nn.Module):
     """An encoder and a head, with the function `between` applied between them."""
 
@@ -115,41 +86,43 @@ def test_an_unused_layer_is_one_and_needs_no_place_in_the_graph():
     assert "branch" in fault.remedy
 
 
-@WATCHED
-@pytest.mark.parametrize("cut", [torch.Tensor.detach, lambda hidden: hidden.data], ids=["detach", "data"])
-def test_a_detached_layer_is_named_with_its_place(cut, watched):
-    trace, faults = run(Two(lambda hidden: cut(hidden)), X, watched=watched)
-    detach, lost = faults
-    assert (detach.kind, lost.kind) == ("detach", "no_gradient")
-    op = next(op for op in trace.ops if op.name in ("detach", "data"))
-    assert detach.op == lost.op == op.id
-    assert detach.source == lost.source == op.source
-    assert detach.source.file == "test_faults.py"
-    assert "4 parameters before it get no gradient" in detach.message
-    assert lost.message == "encoder (4 parameters): no gradient, detached"
-    assert lost.module == "encoder"
-
-
-@pytest.mark.parametrize(
-    ("inside", "first", "watched"),
-    [
-        (lambda hidden: torch.tanh(hidden) * 2, "tanh", True),
-        (lambda hidden: torch.tanh(hidden) * 2, "tanh", False),
-        (lambda hidden: hidden + 1, "add", True),  # which saves nothing
-    ],
-)
-def test_a_layer_under_no_grad_is_named_with_its_place(inside, first, watched):
+def without_gradients(inside):
     def between(hidden):
         with torch.no_grad():
             return inside(hidden)
 
-    trace, faults = run(Two(between), X, watched=watched)
-    detach, lost = faults
-    # The first op of the block: what comes before it had a graph still.
-    assert trace.ops[int(detach.op[1:])].name == first
-    assert detach.message.startswith(f"from {first} on gradients were off, as under torch.no_grad(): 4 parameters")
-    assert "torch.no_grad()" in lost.message
-    assert lost.module == "encoder"
+    return between
+
+
+def cut_thrice(hidden):
+    return hidden.argmax(1, keepdim=True) + hidden.detach() + hidden.detach().sin()
+
+
+OFF = "from {} on gradients were off, as under torch.no_grad(): 4 parameters"
+
+
+@WATCHED
+@pytest.mark.parametrize(
+    ("between", "op", "message"),
+    [
+        (torch.Tensor.detach, "detach", "detach cuts the graph: 4 parameters before it get no gradient"),
+        (lambda hidden: hidden.data, "data", "data cuts the graph: 4 parameters before it get no gradient"),
+        (cut_thrice, "detach", "detach cuts the graph: "),
+        # The first op of the block: what comes before it still had a graph.
+        (without_gradients(lambda hidden: torch.tanh(hidden) * 2), "tanh", OFF.format("tanh")),
+        (without_gradients(lambda hidden: hidden + 1), "add", OFF.format("add")),  # which saves nothing
+    ],
+    ids=["detach", "data", "the first of three", "no_grad", "no_grad, nothing saved"],
+)
+def test_a_cut_is_named_with_its_place(between, op, message, watched):
+    trace, (detach, lost) = run(Two(between), X, watched=watched or op == "add")
+    first = next(each for each in trace.ops if each.name == op)
+    assert (detach.kind, lost.kind, lost.module) == ("detach", "no_gradient", "encoder")
+    assert detach.op == lost.op == first.id
+    assert detach.source == lost.source == first.source
+    assert detach.source.file == "test_faults.py"
+    assert detach.message.startswith(message)
+    assert lost.message.startswith("encoder (4 parameters): no gradient, detached")
 
 
 @WATCHED
@@ -199,17 +172,6 @@ def test_a_layer_whose_bias_alone_learns_has_a_graph(watched):
     detach, lost, frozen = faults_of(model, X, watched=watched)
     assert detach.message.startswith("detach cuts the graph: 3 parameters before it")
     assert (lost.op, frozen.module) == (detach.op, "encoder.0")
-
-
-@WATCHED
-def test_the_first_of_several_cuts_is_named(watched):
-    def between(hidden):
-        return hidden.argmax(1, keepdim=True) + hidden.detach() + hidden.detach().sin()
-
-    trace, faults = run(Two(between), X, watched=watched)
-    detach, lost = faults
-    first = next(op.id for op in trace.ops if op.name == "detach")
-    assert (detach.kind, detach.op, lost.op) == ("detach", first, first)
 
 
 @WATCHED
@@ -393,6 +355,13 @@ def test_a_mask_of_infinity_is_no_fault_unless_it_leaves_nothing():
     (fault,) = only(faults, "first_nonfinite")
     assert trace.ops[int(fault.op[1:])].name == "softmax"
     assert "holds Inf on purpose" in fault.message
+
+
+@pytest.mark.parametrize("keep", [nn.Module.register_buffer, setattr], ids=["buffer", "constant"])
+def test_an_infinite_tensor_of_the_model_is_no_fault(keep):
+    model = Parts(lambda self, x: (self.layer(x[:4]) + self.causal).softmax(1), layer=nn.Linear(4, 4))
+    keep(model, "causal", torch.full((4, 4), -torch.inf).triu(1))
+    assert faults_of(model, X, loss=lambda out: out**2) == ()
 
 
 def test_an_infinite_slope_is_named_with_its_remedy():
@@ -607,17 +576,6 @@ def test_a_saturated_layer_is_named_but_not_a_confident_output():
     model.factor = 100.0
     (fault,) = only(faults_of(model, torch.randn(64, 8), loss=loss), "saturated")
     assert "of tanh is saturated" in fault.message
-
-
-def test_a_repeated_pass_has_the_same_reasons_and_its_own_numbers():
-    model = Two()
-    model.spare = nn.Linear(1, 1)
-    evidence = evidence_of(model)
-    trace, faults = run(model, X)
-    again = dataclasses.replace(trace, loss=1.0)
-    first = find_faults(trace, evidence)
-    assert first == faults
-    assert find_faults(again, evidence)[0] is first[0]
 
 
 def test_faults_are_part_of_a_dump_and_of_the_message_that_follows_a_frame():

@@ -436,18 +436,6 @@ def test_figures_that_the_dtype_cannot_hold_are_left_out():
     assert all("preactivation_std" in layer for layer in deep)
 
 
-@pytest.mark.parametrize("activation", KEY_BY_NAME["activation"].choices)
-def test_any_net_can_be_profiled(activation):
-    for init in KEY_BY_NAME["init"].choices:
-        for widths, batch, dtype in (("4,3", 1, "float16"), ("5,1,6,2", 3, "float32")):
-            values = {"activation": activation, "init": init, "widths": widths, "batch": batch, "dtype": dtype}
-            for layer in profile_of(**values, last_activation=True).layers:
-                for quantity, figure in layer.expected.items():
-                    assert quantity in QUANTITIES
-                    assert all(map(math.isfinite, (figure.value, *figure.band)))
-                    assert measured(layer, quantity) is not None
-
-
 LAYER_KEYS = [
     *("index", "name", "preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient"),
     *("gradient_to_weight_ratio", "dead_fraction", "saturation", "health", "weight_std", "expected"),
@@ -465,18 +453,3 @@ def test_a_reason_stands_only_where_there_is_one():
         assert told == {key: layer[key] for key in told}
         assert ("reason" in told) == ("reason" in layer)
     assert dump_profile(profile(load(dump_trace(trace)))) == dump_profile(profile(trace))
-
-
-def test_the_theory_message_agrees_with_the_profile():
-    trace = trace_spec(spec_of(widths="20x5", activation="tanh", init="standard_normal"))
-    message, dump = json.loads(theory_message(theory(trace), 7)), json.loads(dump_profile(profile(trace)))
-    assert (message["type"], message["seq"]) == ("theory", 7)
-    told = message["theory"]
-    assert list(told) == ["advice", "first_inf_layer", "first_nan_layer", "layers"]
-    assert {name: told[name] for name in told if name != "layers"} == {
-        name: dump[name] for name in told if name != "layers"
-    }
-    assert told["layers"] == [
-        {name: layer[name] for name in ("index", "health", "weight_std", "expected")} for layer in dump["layers"]
-    ]
-    assert {layer["health"] for layer in told["layers"]} == {"saturated", None}

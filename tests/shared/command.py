@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FORKED = Path(__file__).with_name("forked.py")
+PATIENT = {"CHAINRULE_DEADLINE_SECONDS": "60", "CHAINRULE_LIVE_DEADLINE_SECONDS": "60"}
+"""Deadlines that a busy machine does not reach."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
 
 
@@ -52,12 +54,12 @@ def chainrule(*arguments, text=True, fresh=False, folder=None, **environment):
 
 
 @contextmanager
-def serving(*arguments, command="serve", fresh=False, folder=None, **environment):
+def serving(*arguments, command="serve", fresh=False, folder=None, stderr=subprocess.PIPE, **environment):
     """A server on a free port; gives its process and the link that it printed."""
     process = subprocess.Popen(
         command_line([command, "--port", "0", *arguments], fresh),
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         cwd=folder,
         env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"} | environment,
@@ -68,9 +70,16 @@ def serving(*arguments, command="serve", fresh=False, folder=None, **environment
         while link is None and (line := process.stdout.readline()):
             said.append(line)
             link = re.search(r"http://\S+", line)
-        assert link, "".join(said) + process.stderr.read()
+        assert link, "".join(said) + (process.stderr.read() if process.stderr else "")
         yield process, link[0]
     finally:
         if process.poll() is None:
             process.terminate()
         process.communicate(timeout=30)
+
+
+@contextmanager
+def command(name, *arguments, **settings):
+    """The link that `chainrule NAME ARGUMENTS` prints, while it runs; `settings` are environment variables."""
+    with serving(*arguments, command=name, stderr=None, **PATIENT | settings) as (_, link):
+        yield link.rstrip("/")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from chainrule.dump.wire import dump_trace, load
+from chainrule.stats import StatisticsTable
 from chainrule.trace.graph import ROLES, Op, Trace
 
 
@@ -81,6 +82,20 @@ def assert_twins(trace: Trace) -> None:
         if op.phase == "backward":
             assert op.twin is not None, op
             assert ops[op.twin].module == op.module, (op, ops[op.twin])
+
+
+def assert_same_table(one: StatisticsTable, other: StatisticsTable) -> None:
+    """Equal to the last bit."""
+    assert one.tensors == other.tensors
+    assert np.array_equal(one.moments, other.moments, equal_nan=True)
+    assert np.array_equal(one.counts, other.counts)
+
+
+def assert_same_trace(one: Trace, other: Trace) -> None:
+    for part in ("spec", "environment", "modules", "ops", "tensors", "saved", "layers", "error"):
+        assert getattr(one, part) == getattr(other, part), (one.spec, part)
+    assert_same_table(one.statistics, other.statistics)
+    assert np.array_equal(one.loss, other.loss, equal_nan=True)
 
 
 def assert_statistics(trace: Trace, tensor: str, values: torch.Tensor) -> None:

@@ -3,9 +3,6 @@
 import hashlib
 import logging
 import math
-import os
-import subprocess
-import sys
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from agreement import layouts
 
 from chainrule.stats import BINS, COLUMNS, dead_fraction, kernel_name, native, saturation, summarize, unsupported
 
@@ -176,24 +174,19 @@ def test_integers_that_float64_does_not_hold_are_left_to_torch(compiled):
     assert compiled.summarize(torch.tensor([2**53 - 1, 1 - 2**53]), moments, counts)
 
 
-def layouts():
-    base = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(2))
-    yield "permuted", base.permute(2, 0, 1)
-    yield "strided", base[:, ::2]
-    yield "cut in both", base[1:, :, :2]
-    yield "a column", base[:, 2, 1]
-    yield "expanded inside", base[:, :, :1].expand(4, 6, 5)
-    yield "expanded scalar", torch.tensor(2.5).expand(7, 5)
-    yield "expanded and cut", base[:, None, 1:].expand(4, 7, 5, 3)
-    yield "overlapping", base.as_strided((2, 2), (1, 1))
-    yield "windows of windows", base.flatten().unfold(0, 12, 5).unfold(1, 4, 3)
-    yield "diagonal", base[..., 0].diagonal()
-    yield "many dimensions", torch.randn(2**10).view(*[2] * 10)[:, 1:, :, :, 1:].permute(9, 3, 5, 1, 7, 0, 2, 4, 8, 6)
-    yield "more than a block, column by column", torch.randn(70, 500)[3:-3].t()
-    yield "long and strided", torch.randn(30_000)[::3]
+SMALL = [
+    (name, each) for name, each in layouts() if each.dtype == torch.float32 and each.untyped_storage().nbytes() < 1e6
+]
+READ_IN_PLACE = [
+    *((name, each) for name, each in SMALL if not each.is_neg() and each.isfinite().all()),
+    ("overlapping", torch.randn(72).as_strided((2, 2), (1, 1))),
+    ("many dimensions", torch.randn(2**10).view(*[2] * 10)[:, 1:, :, :, 1:].permute(9, 3, 5, 1, 7, 0, 2, 4, 8, 6)),
+    ("more than a block, column by column", torch.randn(70, 500)[3:-3].t()),
+    ("long and strided", torch.randn(30_000)[::3]),
+]
 
 
-@pytest.mark.parametrize(("name", "tensor"), list(layouts()), ids=[name for name, _ in layouts()])
+@pytest.mark.parametrize(("name", "tensor"), READ_IN_PLACE, ids=[name for name, _ in READ_IN_PLACE])
 def test_memory_of_any_layout_is_read_in_place(compiled, name, tensor):  # noqa: ARG001
     def strided(values):
         """`values` as memory, seen with the strides of `tensor`."""
@@ -412,49 +405,6 @@ def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
         stop.set()
         thread.join()
     assert (around[[0, 2]] == 77).all()
-
-
-@pytest.mark.long
-def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
-    """Denormals are kept and rounding is to nearest: a careless compiler flag would change both."""
-    code = """if True:
-        import ctypes, ctypes.util, threading, sys
-        import numpy, torch
-        def arithmetic():
-            smallest, one, half_step = (float(text) for text in (sys.float_info.min, "1", 2**-53))
-            return [
-                smallest / 2, smallest / 2 * 2, one + half_step, one + 3 * half_step, -one - half_step, one / 3,
-                float(numpy.float32(1e-45) * numpy.float32(3)), torch.tensor([1e-45]).mul(2).item(),
-                libm.fegetround(),
-            ]
-        def in_a_thread():
-            found = []
-            thread = threading.Thread(target=lambda: found.extend(arithmetic()))
-            thread.start()
-            thread.join()
-            return found
-        libm = ctypes.CDLL(ctypes.util.find_library("m"))
-        before = arithmetic()
-        assert before[0] > 0 and in_a_thread() == before
-        import chainrule.stats
-        from chainrule.stats import native
-        assert arithmetic() == in_a_thread() == before, "after import"
-        tensor = torch.randn(5000)
-        special = torch.where(tensor > 1, torch.inf, tensor)
-        row = numpy.empty((1, 12)), numpy.empty((1, 64), numpy.uint32)
-        for name in native.kernel.instruction_sets() if native.kernel else ():
-            native.kernel.use(name)
-            for values in (tensor, special, tensor * 1e-42, tensor[::2]):
-                for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
-                    assert native.kernel.summarize_row(values.to(dtype), *row, 0)
-                    native.kernel.dead_fraction(values.to(dtype)[None])
-                    native.kernel.saturation(values.to(dtype), 0.5, 0.485)
-            assert arithmetic() == in_a_thread() == before, name
-        print("as it was")
-    """
-    environment = {name: value for name, value in os.environ.items() if name != native.SWITCH}
-    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "as it was"
 
 
 class Unbindable:

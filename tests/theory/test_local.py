@@ -130,16 +130,6 @@ def test_a_gradient_due_to_these_very_weights_lies_within(units):
 
 
 @pytest.mark.parametrize(
-    ("size", "kernel", "stride", "padding", "dilation"),
-    [(7, 3, 1, 1, 1), (7, 3, 2, 1, 1), (4, 5, 1, 2, 1), (9, 3, 1, 2, 2), (6, 1, 3, 0, 1), (5, 2, 2, 1, 3)],
-)
-def test_taps_are_counted_as_a_convolution_of_ones_counts_them(size, kernel, stride, padding, dilation):
-    options = {"stride": stride, "padding": padding, "dilation": dilation}
-    sums = functional.conv1d(torch.ones(1, 1, size), torch.ones(1, 1, kernel), **options)
-    assert taps_on_input(size, sums.shape[-1], kernel, **options) == sums.sum().item()
-
-
-@pytest.mark.parametrize(
     ("layer", "fault"),
     [
         (linear(100, 1, Elements(0.0, 0.01)), "a single unit"),

@@ -79,6 +79,26 @@ class NumpySine(Function):
         return grad_output * torch.from_numpy(np.cos(inp.numpy()))
 
 
+class Rescale(Function):
+    """x · factor + shift, clamped as a dict says; its outputs are a tensor, one without a gradient, and a name."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, factor: float, mode: str, limits: dict[str, float], shift: torch.Tensor):
+        out = x * factor + shift
+        inside = (out >= limits["low"]) & (out <= limits["high"])
+        ctx.factor, ctx.shift_shape = factor, shift.shape
+        ctx.save_for_backward(inside)
+        ctx.mark_non_differentiable(inside)
+        ctx.set_materialize_grads(False)
+        return out.clamp(limits["low"], limits["high"]), inside, mode
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor, *_: Any):
+        (inside,) = ctx.saved_tensors
+        grad = grad_output * inside
+        return grad * ctx.factor, None, None, None, grad.sum_to_size(ctx.shift_shape)
+
+
 @pytest.fixture(scope="session")
 def functions():
     class Named:
@@ -188,7 +208,9 @@ class WithFunctions(nn.Module):
     def forward(self, x: torch.Tensor):
         a = self.cube(x @ self.weight)
         both, difference = SumAndDifference.apply(a, self.shift.expand_as(a), 0.5)
-        return NumpySine.apply(both) * difference
+        wave = NumpySine.apply(both) * difference
+        clamped, inside, _ = Rescale.apply(wave, 0.5, "clamp", {"low": -0.5, "high": 0.5}, self.shift)
+        return torch.where(inside, clamped, wave)
 
 
 @named

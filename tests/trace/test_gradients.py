@@ -116,27 +116,6 @@ def test_the_gradient_of_every_value_of_a_random_graph(steps, seed):
     assert checked > 0
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("name", [*UNARY, *BINARY])
-def test_the_gradient_of_every_kind_of_op(name):
-    generator = torch.Generator().manual_seed(4)
-    draws = [torch.randn(ROWS, COLUMNS, generator=generator) for _ in range(2)]
-
-    def run(a, b):
-        out = UNARY[name](a) if name in UNARY else BINARY[name](a, b)
-        (out * draws[1]).sum().backward()
-
-    a, b = (draw.clone().requires_grad_() for draw in draws)
-    run(a, b)
-    expected = {"a": a.grad, "b": b.grad}
-
-    a, b = (draw.clone().requires_grad_() for draw in draws)
-    with record(leaves={"a": a, "b": b}) as recording:
-        run(a, b)
-    for leaf, gradient in expected.items():
-        assert_gradient(recording.trace, leaf, gradient)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_every_dtype(dtype):
     generator = torch.Generator().manual_seed(5)

@@ -6,7 +6,6 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
-from chainrule.dump.wire import dump_trace, load
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.trace import find_layers, record, trace_model
@@ -287,13 +286,6 @@ def test_the_chapters_nets_have_the_rows_of_their_spec(style):
         assert (own.weight, own.weight_gradient) == (said.weight, said.weight_gradient)
         assert (own.bias, own.bias_gradient) == (said.bias, said.bias_gradient)
         assert own.preactivation == said.preactivation
-
-
-def test_a_dump_has_the_same_rows_again():
-    model = nn.Sequential(nn.Conv1d(3, 4, 3), nn.GELU(), nn.Flatten(), nn.Linear(16, 2))
-    trace = traced(model, 2, 3, 6)
-    again = load(dump_trace(trace))
-    assert again.layers == trace.layers == find_layers(trace)
 
 
 def test_layers_are_looked_for_unless_find_layers_is_false():

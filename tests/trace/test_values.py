@@ -210,24 +210,6 @@ def test_nested_tensors_do_not_break_a_recording():
     assert recording.trace.error is None
 
 
-@pytest.mark.parametrize(
-    ("tensor", "word"),
-    [
-        (lambda: torch.eye(3).to_sparse(), "sparse"),
-        (lambda: torch.ones(3, dtype=torch.complex64) * 1j, "complex64"),
-        (lambda: torch.empty(3, 2, device="meta") + 1, "meta"),
-    ],
-    ids=["sparse", "complex", "meta"],
-)
-def test_a_tensor_without_statistics_has_a_note(tensor, word):
-    with record() as recording:
-        tensor()
-    assert_well_formed(recording.trace)
-    last = recording.trace.tensors[-1]
-    assert last.id not in recording.trace.statistics
-    assert word in last.note
-
-
 def test_a_thousand_layers_without_recursion():
     torch.manual_seed(0)
     layers = [layer for _ in range(1000) for layer in (nn.Linear(2, 2), nn.Tanh())]

@@ -5,9 +5,8 @@ import threading
 
 import pytest
 import torch
-from source_lines import line_of
 
-from chainrule.errors import ExploreError, MemoryLimitError, SpecError
+from chainrule.errors import ExploreError, SpecError
 from chainrule.user_model.model import UserModel, check_device, open_reference
 from chainrule.user_model.subject import Subject
 from chainrule.user_model.watch import watching
@@ -157,14 +156,6 @@ def test_reloads_from_many_threads_run_one_at_a_time():
         thread.join()
     assert len(made) == own.version == 9
     assert set(overlaps) == {1}
-
-
-# -------------------------------------------------------------------------------------------------- what goes wrong
-def test_out_of_memory_in_a_factory_is_refused_with_its_line(own, request):
-    path = request.path.parents[1] / "shared" / "user_models" / "nonsense.py"
-    place = rf"nonsense\.py:{line_of(path, '# OUT OF MEMORY')}"
-    with pytest.raises(MemoryLimitError, match=rf"{place}: .*ran out of memory"):
-        own("nonsense.py:out_of_memory")
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta:x", ""])

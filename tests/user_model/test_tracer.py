@@ -13,7 +13,7 @@ from source_lines import line_of
 from torch import nn
 
 from chainrule.build.redraw import redraw
-from chainrule.errors import ExploreError, MemoryLimitError, StoppedError
+from chainrule.errors import MemoryLimitError, StoppedError
 from chainrule.stopping import Stop, stoppable
 from chainrule.trace import record
 from chainrule.user_model.subject import Subject, make_subject
@@ -427,17 +427,6 @@ def test_exits_of_a_model_are_errors_of_its_trace(error):
     assert numbers(traces[1]) == numbers(Tracer(tracer.subject).trace())
     assert f"{error.__name__}: " in traces[0].error.message
     assert f"{error.__name__}: " in traces[2].error.message
-
-
-@pytest.mark.parametrize("factory", ["no_scalar", "loss_is_no_scalar"])
-def test_a_model_without_a_scalar_loss_is_refused_with_its_place(own, factory):
-    model = own(f"nonsense.py:{factory}")
-    with pytest.raises(ExploreError) as caught:
-        model.tracer().trace()
-    where = "# NO SCALAR" if factory == "loss_is_no_scalar" else f"def {factory}"
-    place, _, message = caught.value.message.partition(": ")
-    assert place.endswith(f"nonsense.py:{line_of(model.files[0], where)}")
-    assert message.startswith("no scalar loss: ")
 
 
 @pytest.mark.parametrize("raised", [MemoryError("no room"), torch.OutOfMemoryError("CUDA out of memory. Tried …")])

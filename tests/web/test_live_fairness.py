@@ -21,7 +21,6 @@ from starlette.websockets import WebSocket
 from chainrule.diagnose.profile import theory
 from chainrule.run import Retracer, trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.stopping import check
 from chainrule.web import compute as compute_module
 from chainrule.web import live, main
 from chainrule.web.compute import Device
@@ -432,57 +431,3 @@ async def test_shutdown_closes_sockets_and_stops_computing(run, gate, monkeypatc
         await until(lambda: not service.compute.slots["cpu"].busy)
         assert closed(service.metrics)["picture", "cancelled shutdown"] == 2
     assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "shutdown")]
-
-
-# Accounts ------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(2))
-async def test_random_clients_keep_accounts_closed(run, monkeypatch, seed):
-    dice = random.Random(seed)
-
-    def trace(_, spec):
-        for _ in range(spec.seed % 7):
-            time.sleep(0.001)
-            check()
-        if spec.seed % 10 == 9:
-            raise ZeroDivisionError
-        if spec.seed % 10 == 8:
-            raise MemoryError
-        return trace_spec(spec)
-
-    monkeypatch.setattr(live.Retracer, "trace", trace)
-    async with run(live_grace_seconds=0.002, live_deadline_seconds=5) as (service, peer):
-
-        async def client():
-            for _ in range(3):
-                one, last = peer(), -1
-                for seq in range(dice.randrange(1, 20)):
-                    if dice.random() < 0.15:
-                        one.ask(seq, scale="much")
-                    else:
-                        one.ask(seq, seed=dice.randrange(1000))
-                    last = seq
-                    if dice.random() < 0.5:
-                        await asyncio.sleep(dice.random() * 0.01)
-                    closed(service.metrics)
-                if dice.random() < 0.5:
-                    # Each ends on an answer to its last message.
-                    await until(lambda: any(each[1] == last for each in one.got))  # noqa: B023
-                seqs = [each[1] for each in one.got if each[0] != "theory"]
-                assert seqs == sorted(set(seqs))
-                await one.leave()
-
-        async def request():
-            for _ in range(20):
-                with contextlib.suppress(Exception):
-                    await service.compute.slots["cpu"].run(
-                        lambda: trace(None, ModelSpec(**TINY, seed=dice.randrange(1000))), 0.05
-                    )
-                closed(service.metrics)
-
-        await asyncio.gather(*(client() for _ in range(5)), request())
-        await until(lambda: not service.compute.slots["cpu"].busy)
-        books = closed(service.metrics)
-        mistakes = int(service.metrics.registry.get_sample_value("chainrule_rejected_total", {"code": "invalid_spec"}))
-        accepted = books["picture", "accepted"]
-        assert count(service, "live_messages") == count(service, "live_coalesced") + mistakes + accepted
-        assert accepted > 0

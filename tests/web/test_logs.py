@@ -254,10 +254,17 @@ def test_nothing_private_is_logged(log_format):
 def send_secrets(address):
     """Put a secret into everything that a client can send."""
     authorized = {"authorization": f"Bearer {TOKEN}"}
-    with httpx.Client(base_url=address, timeout=30) as http:
+
+    def check(answer):
+        """No answer repeats the token."""
+        answer.read()
+        assert TOKEN not in answer.text + answer.headers.get("location", "")
+
+    with httpx.Client(base_url=address, timeout=30, event_hooks={"response": [check]}) as http:
         visited = http.get(f"/?token={TOKEN}&evil-query=evil-value")
         assert visited.status_code == 303
         assert http.get("/", headers={"referer": "http://evil-referer.example/"}).status_code == 200
+        http.get(f"/api/v1/trace.json?token={TOKEN}&scale=x")
         http.cookies.clear()
         assert http.get("/?token=wrong-token-in-a-link").status_code == 401
         assert http.get("/", headers={"authorization": "Bearer wrong-bearer-token"}).status_code == 401

@@ -11,7 +11,6 @@ import httpx
 from accounts import closed
 from prometheus_client.parser import text_string_to_metric_families
 from served import wait_for
-from starlette.routing import Mount, Route, WebSocketRoute
 from websockets.sync.client import connect
 
 from chainrule import __version__
@@ -130,24 +129,6 @@ def test_unknown_paths_and_names_add_no_series(client):
     assert ("other", "/healthz", "405") in requests(second)
     assert set(values(first["chainrule_rejected"])) == set(values(second["chainrule_rejected"]))
     assert sum(len(family.samples) for family in second.values()) < 400
-
-
-def test_every_route_has_its_label():
-    names = ("/a", "/a/{name}", "/files/{rest:path}")
-    templates = Templates(
-        [*(Route(name, print) for name in names), WebSocketRoute("/live", print), Mount("/static", print)]
-    )
-    expected = {
-        "/a": "/a",
-        "/a/x": "/a/{name}",
-        "/files/x/y": "/files/{rest:path}",
-        "/live": "/live",
-        "/static/x/y": "/static/{path}",
-        "/a/x/y": OTHER,
-        "/b": OTHER,
-        "": OTHER,
-    }
-    assert {path: templates.of(path) for path in expected} == expected
 
 
 def test_clients_that_leave_are_counted_apart():

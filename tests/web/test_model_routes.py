@@ -13,13 +13,11 @@ import torch
 from live_client import FLOATS, Socket
 from served import wait_for
 from torch import nn
-from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_profile, dump_topology, load
 from chainrule.errors import ExploreError
-from chainrule.settings import Settings
 from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import make_subject
 from chainrule.user_model.tracer import Tracer
@@ -390,21 +388,6 @@ def live(address, **options):
 def socket(address):
     with live(address) as socket:
         yield socket
-
-
-def test_requests_and_sockets_without_the_token_are_refused(own, settings, serve):
-    address = serve(create_app(Settings(**settings.model_dump() | {"token": "a-secret-token"}), own=own))
-    authorized = {"authorization": "Bearer a-secret-token"}
-    for method, name in (("GET", "trace.json"), ("GET", "tensor.json"), ("POST", "gradcheck")):
-        answer = httpx.request(method, f"http://{address}{BASE}/{name}")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
-    assert httpx.get(f"http://{address}{BASE}/trace.json", headers=authorized).status_code == 200
-    with pytest.raises(InvalidStatus) as refused, live(address):
-        pass
-    assert refused.value.response.status_code == 401
-    with live(address, additional_headers=authorized) as socket:
-        socket.ask(1)
-        assert socket.next().seq == 1
 
 
 @pytest.mark.smoke

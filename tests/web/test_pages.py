@@ -158,19 +158,12 @@ def test_third_party_files_are_served_by_name_only(client):
 
 STATIC = [f"/static{folder}" for folder in ("", "/vendor", "/vendor/swagger-ui", "/elements", "/~{digest}", "/~0")]
 
-UPWARDS = (
-    b"..", b"%2e%2e", b"%2E%2e", b".%2e", b"%252e%252e", b"..%00", b"...", b"....", b"%c0%ae%c0%ae", b"%e0%80%ae%2e",
-    b"%uff0e%uff0e", b"%ef%bc%8e%ef%bc%8e", b"..;", b". .",
-)  # fmt: skip
-SLASHES = (b"/", b"//", b"%2f", b"%2F", b"%252f", b"\\", b"%5c", b"%255c", b"/./", b"%c0%af", b"%ef%bc%8f")
-WANTED = (b"pyproject.toml", b"etc/passwd")
+UPWARDS = (b"..", b"%2e%2e", b".%2e", b"%252e%252e", b"..%00", b"....", b"%c0%ae%c0%ae", b"%uff0e%uff0e", b"..;")
+SLASHES = (b"/", b"//", b"%2f", b"%252f", b"\\", b"%5c", b"/./", b"%c0%af")
 ELSEWHERE = (
-    b"/etc/passwd", b"%2fetc%2fpasswd", b"//etc/passwd", b"%2f%2fetc%2fpasswd", b"C:/windows/win.ini", b"C:%5cwindows",
-    b"file:///etc/passwd", b"file:%2f%2f%2fetc/passwd", b"http://127.0.0.1/", b"%5c%5c127.0.0.1%5cshare", b"~root",
-    b"%00", b"docs.js%00", b"docs.js%00.png", b"docs.js%2f..%2f..%2fpyproject.toml",
-    b"%0d%0a", b"docs.js%0d%0aSet-Cookie:%20a=b", b"%ff%fe", b"%", b"%zz", b"%2", b"con", b"nul.js", b".", b"",
-    b"a" * 5000, b"%2e" * 5000, b"../" * 5000, b"*", b"docs.j?", b"[d]ocs.js", b"{docs}.js", b"docs.js::$DATA",
-)  # fmt: skip
+    *(b"/etc/passwd", b"%2fetc%2fpasswd", b"C:/windows/win.ini", b"file:///etc/passwd", b"http://127.0.0.1/", b"~root"),
+    *(b"docs.js%00.png", b"docs.js%0d%0aSet-Cookie:%20a=b", b"%ff%fe", b"%", b"a" * 5000, b"../" * 5000, b"docs.j?"),
+)
 
 
 def test_no_static_path_leaves_the_folder(serve, settings):
@@ -178,7 +171,9 @@ def test_no_static_path_leaves_the_folder(serve, settings):
     address, port = serve(create_app(settings)).split(":")
     digest = re.search(r"/static/~(\w+)/", httpx.get(f"http://{address}:{port}/").text)[1]
     tails = [up + slash for up in UPWARDS for slash in SLASHES]
-    paths = [tail * depth + wanted for tail in tails for depth in (1, 9) for wanted in WANTED] + list(ELSEWHERE)
+    paths = [
+        tail * depth + wanted for tail in tails for depth in (1, 9) for wanted in (b"pyproject.toml", b"etc/passwd")
+    ] + list(ELSEWHERE)
     bases = [base.format(digest=digest).encode() for base in STATIC]
     # Each path beneath one of the folders in turn; the load battery asks for more.
     targets = [bases[at % len(bases)] + b"/" + path for at, path in enumerate(paths)]

@@ -3,19 +3,9 @@
 import torch
 from torch import nn
 
-NET = nn.Linear(3, 1)
-
-
-def nothing():
-    return None
-
 
 def no_scalar():
     return nn.Linear(3, 2), torch.randn(4, 3)
-
-
-def loss_is_no_scalar():
-    return nn.Linear(3, 2), torch.randn(4, 3), lambda out: out.sum(1)  # NO SCALAR
 
 
 def frozen():
@@ -24,18 +14,6 @@ def frozen():
 
 def inputs_on_meta():
     return nn.Linear(3, 1), torch.randn(2, 3, device="meta")
-
-
-def takes_width(width):
-    return nn.Linear(width, 1), torch.randn(2, width)
-
-
-def raises():
-    raise ValueError("no such\nweights")  # RAISES
-
-
-def ends_the_process():
-    raise SystemExit(3)
 
 
 def out_of_memory():
