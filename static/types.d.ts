@@ -153,9 +153,7 @@ interface Theory {
 }
 
 type Rule = { rule: string; source: string };
-
 type Rules = { expected: Record<Quantity, Rule>; band: Rule; health: Record<Health, Rule> };
-
 type SummaryDump = Record<FloatColumn, number | null> & Record<CountColumn, number>; // one tensor's statistics
 
 type ProfileOnly = Record<LayerTensor | "bias_gradient", SummaryDump | null> & {
@@ -335,21 +333,7 @@ interface GraphArrays {
   groupLabelLetters: Uint8Array;
 }
 
-/** a topology with groups and indices; expansion does not change it */
-interface Graph {
-  topology: Topology;
-  arrays: GraphArrays;
-  opLabel: string[];
-  tensorLabel: string[]; // name, less the path of the module that it stands in
-  tensorId: string[]; // in addresses: the name where that is unique, else the id
-  groupId: string[]; // of the forward half, "layers.0/forward"; the backward half's ends in "/backward"
-  groupLabel: string[];
-  groupModule: Int32Array; // position in the topology's modules
-  opIndex: ReadonlyMap<string, number>; // by op id
-  tensorIndex: ReadonlyMap<string, number>; // by tensor id
-  items: ReadonlyMap<string, Item>; // by id in addresses, see `find` of graph.js
-}
-
+type Graph = ReturnType<typeof import("./core/graph/graph.js").buildGraph>;
 type Item = { kind: "op" | "tensor" | "group"; index: number; half: Phase }; // a thing of the graph, drawn or not
 
 /** which groups are open */
@@ -441,56 +425,22 @@ type TensorFigure = "std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | 
   | "inf" | "numel" | "rank";
 type OpFigure = "time" | "flops" | "bytes";
 type SearchTextKey = "op" | "name" | "module" | "role" | "dtype" | "phase";
-
-type TextTest = { kind: "text"; key: SearchTextKey; word: string };
-
-type FigureTest = { kind: "figure"; figure: TensorFigure | OpFigure; holds: (value: number) => boolean };
-
-type ShapeTest = { kind: "shape"; sizes: (number | null)[] }; // sizes: null for any
-
-type SearchTest = { kind: "word"; word: string } | { kind: "pattern"; pattern: RegExp } | TextTest | ShapeTest
-  | FigureTest;
+type SearchTest =
+  | { kind: "word"; word: string }
+  | { kind: "pattern"; pattern: RegExp }
+  | { kind: "text"; key: SearchTextKey; word: string }
+  | { kind: "shape"; sizes: (number | null)[] } // null: any size
+  | { kind: "figure"; figure: TensorFigure | OpFigure; holds: (value: number) => boolean };
 type SearchTerm = { isNot: boolean } & SearchTest;
 type SearchQuery = { terms: SearchTerm[]; isAboutOps: boolean }; // isAboutOps: a term speaks of what only ops have
-
-/** step k is the k-th op, from 0 */
-interface ExecutionSteps {
-  count: number;
-  forward: number; // how many of them are forward ops
-  storage: Int32Array; // tensor → the tensor in whose memory it lies, itself where it has its own
-  kept: Int32Array; // storages kept for the backward pass, largest first
-  from: Int32Array; // step at which each of them is saved
-  until: Int32Array; // the last step that needs it
-  size: Float64Array; // of each, bytes
-  alive: Float64Array; // bytes kept for the backward pass while a step runs
-  base: number; // bytes of parameters and buffers
-  peak: number; // the first step at which the most is kept
-}
+type ExecutionSteps = ReturnType<typeof import("./core/graph/steps.js").stepsOf>;
 
 // Layout
 
 type ValuesType = typeof Float64Array | typeof Float32Array | typeof Int32Array | typeof Uint8Array;
 type Numbers = import("./core/layout/scene.js").Numbers;
 type NumbersStore = import("./core/layout/scene.js").NumbersStore;
-
-/** a scene, as far as its layout depends on it */
-interface SceneShape {
-  nodes: number;
-  portsIn: number;
-  portsOut: number;
-  isOpen: boolean; // whether it stands for itself, and not in a frame: then no column is kept for ports
-  axis: number; // node that stands on the axis, -1 for none
-  depth: Float32Array; // of nodes
-  inner: [Float32Array, Float32Array]; // in either half, reach toward the axis
-  outer: [Float32Array, Float32Array];
-  kind: Uint8Array; // of nodes, as in scenes
-  edges: number; // sorted by origin
-  source: Int32Array;
-  target: Int32Array;
-  origin: Int32Array; // equal numbers for edges of one value from one source
-  sourceOffset: [Float32Array, Float32Array]; // in either half, height at which an edge leaves, from that of its source
-  targetOffset: [Float32Array, Float32Array];
-}
+type SceneShape = ReturnType<import("./core/layout/frames.js").FrameStore["shapeOf"]>;
 
 /**
  * fold: from the axis to the nearest box; reach: of what stands on the axis; start, end: from a frame to what it holds
@@ -498,33 +448,13 @@ interface SceneShape {
 type LayoutSpacing = { gap: number; rowGap: number; fold: number; reach: number; start: number; end: number };
 
 type LocalLayout = ReturnType<typeof import("./core/layout/layered.js").layered>;
-
-/** where nodes and dummies stand */
-interface LayoutColumns {
-  start: Int32Array; // column → its first place, one entry more than there are columns
-  node: Int32Array; // place → node or dummy
-  place: Int32Array; // node or dummy → place
-}
-
-/** lines from column to column */
-interface LayoutLinks {
-  from: Int32Array; // node or dummy
-  to: Int32Array; // one in the next column
-  edge: Int32Array; // its offset counts at `from`; -1: none
-  edgeTo: Int32Array; // at `to`
-  rightStart: Int32Array;
-  right: Int32Array; // node → its links to the next column
-  leftStart: Int32Array;
-  left: Int32Array; // node → its links from the column before
-}
-
+type LayoutColumns = ReturnType<typeof import("./core/layout/layered.js").fillColumns>;
+type LayoutLinks = ReturnType<typeof import("./core/layout/layered.js").passBy>["links"];
 type LayoutBoxes = import("./core/layout/boxes.js").Boxes;
 type ForwardLines = import("./core/layout/forward.js").ForwardLines;
 type LayoutFrame = { scene: LocalScene; shape: SceneShape; layout: LocalLayout }; // an open group, laid out on its own
 type FrameStore = import("./core/layout/frames.js").FrameStore;
-
 type GraphIndex = ReturnType<typeof import("./core/layout/index.js").indexGraph>;
-
 type KeptLayout = { boxes: LayoutBoxes; list: RouteList; lines: ForwardLines }; // What is kept of the last drawing.
 type LayoutMoves = import("./core/layout/moves.js").Moves;
 
@@ -539,57 +469,20 @@ interface LayoutRequest {
 }
 
 type LayoutAnswer = { request: number; key: string; drawing: Drawing };
-
 type LayoutSizes = typeof import("./core/layout/sizes.js").SIZES.horizontal;
-
 type RouteList = import("./core/layout/routes.js").RouteList;
 
 /** a box: x and w along the depth, y and h across it */
 type LayoutRectangle = { x: number; y: number; w: number; h: number };
 
 type LocalScene = ReturnType<import("./core/layout/scene.js").SceneMaker["make"]>;
-
-/** of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
-type StraightBlocks = Record<"isStraight" | "hasFrame", Uint8Array> & {
-  count: number;
-  of: Int32Array;
-  offset: Float32Array;
-};
+type StraightBlocks = ReturnType<typeof import("./core/layout/straight.js").align>;
 
 // Drawing of the graph on the screen
 
-interface BoxParts {
-  root: SVGGElement;
-  title: SVGTitleElement;
-  frame: SVGRectElement;
-  name: SVGTextElement;
-  value: SVGTextElement;
-  toggle: SVGGElement | null;
-  badge: SVGGElement | null;
-  box: number;
-  id: string; // in addresses
-  kind: string; // as classes
-  shape: string; // what it was last shaped for
-  look: BoxLook | null;
-  fill: string;
-  ground: "" | "on-dark" | "on-light"; // what words stand on
-  isWarning: boolean;
-  ailment: string;
-}
-
+type BoxParts = ReturnType<typeof import("./core/view/parts.js").makeParts>;
 type TextLine = { text: string; x: number; y: number; size: number };
-
-/** what a box looks like, but for the figures of a picture */
-interface BoxLook {
-  kind: number; // position in BOX_KINDS of layout.js
-  index: number; // of the op, tensor or group
-  half: Phase;
-  hue: "forward" | "backward" | "parameter" | "neutral";
-  rect: Rectangle; // px of the drawing
-  radius: number;
-  tensor: Tensor | null; // null: no tensor's box
-  text: BoxText | null; // null: a frame, whose header depends on the scale
-}
+type BoxLook = ReturnType<typeof import("./core/view/look.js").boxLook>;
 
 interface BoxText {
   level: "wide" | "small" | "narrow" | "strip";
@@ -635,15 +528,7 @@ interface BoxSelection {
   focused: number;
 }
 
-/** boxes and routes drawn as elements; the others in the region are plain shapes */
-interface ViewDetail {
-  boxes: number[]; // in the drawing's order
-  routes: number[];
-  isElement: Uint8Array | null; // box → whether it is among them; null: all are
-  routesAreElements: boolean; // whether all the region's routes are among them
-  isAll: boolean; // whether all the region's boxes are as well
-}
-
+type ViewDetail = ReturnType<typeof import("./core/view/stage.js").detailOf>;
 type GraphStage = import("./core/view/stage.js").GraphStage;
 type GraphScreen = import("./core/view/screen.js").GraphScreen;
 type Camera = { zoom: number; at: number; across: number }; // zoom 1: fit; at, across: what is at the centre, 0 to 1
@@ -671,117 +556,24 @@ type DumpSource = { name: string; url?: string; file?: File; text?: string }; //
 /** what is needed to match a graph with another */
 type GraphStructure = Pick<Topology, "modules" | "ops" | "tensors" | "layers" | "statistics">;
 
-interface StepFigures {
-  structure: string; // of the graph, see structureOf
-  graph: GraphStructure | null; // sent once for every structure
-  loss: number | null;
-  floats: Record<"mean" | "std" | "min" | "max" | "zero_fraction", Float64Array>; // by row of the statistics
-  integers: Record<"n" | "nan" | "posinf" | "neginf", Uint32Array>;
-  bins: number;
-  counts: Uint16Array; // rows × bins, in units
-  units: Float64Array; // by row: what a count stands for; 1 where all of them fit in 16 bits
-}
+type StepFigures = Awaited<ReturnType<import("./core/dump/step-figures.js").StepReader["read"]>>;
 
 // Layers, profile, comparison
 
 /** value: null where it is not a finite number */
 type ComparedFigure = { value: number | null; text: string; isWarning: boolean };
 
-/** size: in decades or in units of the figure, above 0 where B is greater */
-type ComparedContrast = { text: string; size: number | null };
-
-/** tensor: its id in B */
-interface ComparedPair {
-  tensor: string | null;
-  name: string;
-  a: ComparedFigure;
-  b: ComparedFigure;
-  contrast: ComparedContrast;
-}
-
-/** one quantity of one layer */
-interface DiagnosedFigure {
-  layer: Layer;
-  quantity: Quantity;
-  tensor: string;
-  measured: number | null;
-  expected: Expected | null;
-}
-
-/** one thing that is wrong */
-interface Trouble {
-  health: Health;
-  layers: number[]; // indices, rising
-  figure: DiagnosedFigure | null; // the one it shows in most; null where there is no number
-  ratio: number | null; // for vanishing and exploding: its RMS over that of where the signal came from
-  tensor: string | null; // of the first layer
-}
-
-interface Diagnosis {
-  layers: number;
-  within: number; // how many figures lie in their bands
-  figures: number; // how many have a band
-  troubles: Trouble[]; // worst first
-}
-
+type ComparedPair = ReturnType<typeof import("./core/lab/comparison.js").compareLayers>[number]["forward"];
+type Trouble = Diagnosis["troubles"][number];
+type Diagnosis = ReturnType<typeof import("./core/lab/diagnosis.js").diagnosisOf>;
 type ComparisonReference = { picture: Picture; match: GraphMatch }; // A, and which thing of A answers to which of B
-
-interface ExperimentFigure {
-  name: string;
-  isOfThePass: boolean; // and not of the tensor in focus
-  measured: string; // "?" where it waits for a guess
-  printed: string | null; // in the chapter
-  theory: string | null;
-  band: string | null; // where at least 19 of 20 seeds lie
-  isInside: boolean | null; // whether the measured figure lies in the band
-}
-
-interface Experiment {
-  figures: ExperimentFigure[];
-  printed: string | null; // what the chapter shows of the whole, where it is no single figure
-  theory: string | null; // what theory expects of the whole
-}
-
-interface LayerColumn {
-  index: number; // of the layer; 0 for the input
-  name: string; // of the tensor, "" where the layer has none
-  tensor: string | null;
-  row: number; // of its statistics, −1 where it has none
-}
-
+type Experiment = ReturnType<typeof import("./core/lab/experiment.js").experiment>;
+type LayerColumn = ReturnType<typeof import("./core/lab/layer-histograms.js").layerColumns>[number];
 type ValueRange = { low: number; high: number; threshold: number }; // threshold: see ValueAxis
-
-/** All layers' counts in the bins of one axis. */
-interface LayerHistograms {
-  columns: readonly LayerColumn[];
-  axis: ValueAxis;
-  counts: Float64Array; // columns × BINS; fractions where a bin was divided
-  below: Float64Array; // values below the axis
-  above: Float64Array; // values above the axis
-  nan: Float64Array;
-  posinf: Float64Array;
-  neginf: Float64Array;
-  sizes: Float64Array; // how many values there are, finite or not
-  spikes: Float64Array; // how many values are exactly the same, of those in counts: zeros, or all values of a constant
-  spikeBins: Float64Array; // where they lie; −1 off the axis
-  hidden: number; // column that waits for a guess, −1 for none
-}
-
-type LayersForm = "heatmap" | "ridgeline";
+type LayerHistograms = ReturnType<typeof import("./core/lab/layer-histograms.js").layerHistograms>;
 type LaneKind = "nan" | "posinf" | "above" | "below" | "neginf";
-type Lane = { kind: LaneKind; y: number }; // y: of its upper side
-
-/** everything in px */
-interface LayersPlan {
-  form: LayersForm;
-  width: number;
-  height: number;
-  main: Rectangle; // where the axis of values runs, upward
-  lanes: Lane[]; // for what it cannot show, above it and below
-  pitch: number; // from one layer to the next
-  gap: number; // between cells of two layers
-  reach: number; // of the tallest ridge
-}
+type Lane = LayersPlan["lanes"][number];
+type LayersPlan = ReturnType<typeof import("./core/lab/layers-plan.js").planOf>;
 
 /** what of the axes is seen: columns from −0.5, places from 0 to 1 */
 type LayersSection = { x: [number, number]; y: [number, number] };
@@ -827,48 +619,11 @@ interface ProfilePoint {
 }
 
 type ProfileReading = { value: number | null; hasInf: boolean; hasNan: boolean; isHidden: boolean };
-
-/** one entry per point; none where there is no theory, no other run */
-interface ProfileFigures {
-  measured: readonly (ProfileReading | null)[];
-  expected: readonly (Expected | null)[];
-  run: readonly (ProfileReading | null)[]; // of the run that is compared to
-  reason: readonly (string | null)[]; // why theory says nothing; none where it speaks
-}
-
+type ProfileFigures = ReturnType<typeof import("./core/lab/profile-series.js").figuresOf>;
 type SpecControl = HTMLInputElement | HTMLSelectElement;
 type SpecField = { key: SpecKey; root: HTMLElement; control: SpecControl; note: HTMLElement };
-
-interface TensorSteps {
-  name: string;
-  rows: (TensorStepRow | null)[]; // by step; null where it is not read, or has no such tensor
-  missing: number; // steps that have no such tensor
-  waiting: number; // steps that are not read yet
-  histograms: LayerHistograms | null; // a column per step; null where no value is finite
-}
-
-interface TensorStepRow {
-  mean: number | null;
-  std: number | null;
-  min: number | null;
-  max: number | null;
-  n: number;
-  nan: number;
-  inf: number;
-}
-
-/** everything in px */
-interface StepsPlan {
-  height: number;
-  left: number; // where the axis of values begins; before it stand the labels
-  width: number; // of the axis
-  top: number; // of the first step's ground
-  pitch: number; // from one step to the next
-  reach: number; // of the tallest ridge
-  hasLane: boolean; // whether any value is not finite
-  stepAt: (y: number) => number; // -1: none
-}
-
+type TensorSteps = ReturnType<typeof import("./core/lab/tensor-steps.js").tensorSteps>;
+type StepsPlan = ReturnType<typeof import("./core/lab/tensor-steps.js").planTensorSteps>;
 type ValueAxis = import("./core/lab/value-axis.js").ValueAxis;
 
 // Inspector
@@ -877,13 +632,7 @@ type FormulaTerm = { text: string; binds: number }; // binds: how tightly, so th
 type BackwardChecker = import("./core/inspector/check.js").Checker;
 type Inspection = import("./core/inspector/sections.js").Inspection;
 type ValueWindow = { rows: [number, number]; cols: [number, number] }; // along the first two dimensions, ends excluded
-
-interface ValueCells {
-  rows: number;
-  columns: number;
-  values: Float64Array; // row by row
-  index: (cell: number) => string; // of a cell in the whole tensor: [3, 5]
-}
+type ValueCells = ReturnType<typeof import("./core/inspector/value-window.js").cellsOf>;
 
 // Gradient rules
 

@@ -35,7 +35,7 @@ export function isDarkScheme() {
 
 /**
  * Phase colours borders, edges and bars; parameters and what is not computed have colours of their own.
- * @param {Phase} half @param {string} role
+ * @param {Phase} half @param {string} role @returns {Phase | "parameter" | "neutral"}
  */
 export function hue(half, role) {
   if (half === "backward") return "backward";

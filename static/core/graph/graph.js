@@ -17,7 +17,9 @@ const MAX_UNFOLDED = 700;
 /** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
-/** @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out */
+/** tensorId: in addresses, the name where it is unique, else the id; groupId: of the forward half, layers.0/forward;
+ * groupModule: position in the topology's modules; items: by id in addresses; opIndex, tensorIndex: by id in the dump.
+ * @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out */
 export function buildGraph(topology) {
   const { ops, tensors, modules } = topology;
   const opIndex = new Map(ops.map(({ id }, index) => [id, index]));

@@ -58,7 +58,7 @@ export function itemSize(dtype) {
 
 export const stepsOf = memo(build);
 
-/** @param {Graph} graph @returns {ExecutionSteps} */
+/** Step k is the k-th op, from 0. @param {Graph} graph */
 function build(graph) {
   const { arrays, topology } = graph;
   const { needed } = wiringOf(graph);
@@ -117,15 +117,15 @@ function build(graph) {
   const firstBackward = arrays.opHalf.indexOf(1);
   return {
     count,
-    forward: firstBackward === -1 ? count : firstBackward,
-    storage,
-    kept: Int32Array.from(kept),
-    from: Int32Array.from(kept, (tensor) => first[tensor]),
-    until: Int32Array.from(kept, (tensor) => last[tensor]),
-    size,
-    alive,
-    base,
-    peak,
+    forward: firstBackward === -1 ? count : firstBackward, // how many steps are forward ops
+    storage, // tensor → the tensor in whose memory it lies
+    kept: Int32Array.from(kept), // storages kept for the backward pass, largest first
+    from: Int32Array.from(kept, (tensor) => first[tensor]), // step at which each is saved
+    until: Int32Array.from(kept, (tensor) => last[tensor]), // the last step that needs it
+    size, // of each, bytes
+    alive, // bytes kept for the backward pass while a step runs
+    base, // bytes of parameters and buffers
+    peak, // the first step at which the most is kept
   };
 }
 

@@ -43,7 +43,6 @@ export function valuesPath(spec, name, { rows, cols }) {
  * @param {unknown} values numbers as the server nests them
  * @param {readonly number[]} shape of the whole tensor
  * @param {ValueWindow} part
- * @returns {ValueCells}
  */
 export function cellsOf(values, shape, { rows, cols }) {
   const flat = /** @type {JsonNumber[]} */ (Array.isArray(values) ? values.flat(Infinity) : [values]);
@@ -55,6 +54,7 @@ export function cellsOf(values, shape, { rows, cols }) {
     rows: columns === 0 ? 0 : flat.length / columns,
     columns,
     values: Float64Array.from(flat, (value) => value === null ? NaN : Number(value)),
+    /** @param {number} cell */
     index(cell) {
       let rest = cell;
       const place = [];

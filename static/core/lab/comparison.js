@@ -4,8 +4,6 @@ import { isHidden, percent, setting, significant, valueAt } from "../format.js";
 import { nonFinite } from "../picture.js";
 import { parseWidths, widthsText } from "./widths.js";
 
-/** @typedef {{index: number, forward: ComparedPair, backward: ComparedPair | null}} ComparedLayer */
-
 /** @type {ComparedFigure} */
 const BLANK = { value: null, text: "", isWarning: false };
 /** @type {ComparedFigure} */
@@ -47,14 +45,12 @@ function settingText(key, value) {
  * @param {Picture} picture B
  * @param {ProfileDump} profile A
  * @param {ProfileStatistic} statistic
- * @returns {ComparedLayer[]}
  */
 export function compareLayers(picture, profile, statistic) {
   const { layers } = picture.topology;
   const names = new Map(picture.topology.tensors.map(({ id, name }) => [id, name]));
   const hasBackward = statistic === "std" || statistic === "mean";
-  /** @param {string | null | undefined} tensor @param {ComparedFigure} a @param {ComparedFigure} b
-   * @returns {ComparedPair} */
+  /** @param {string | null | undefined} tensor @param {ComparedFigure} a @param {ComparedFigure} b */
   const pair = (tensor, a, b) => {
     const isSecret = picture.hidden !== null && b === SECRET;
     const figures = isSecret ? { a: a === BLANK ? BLANK : SECRET, b } : { a, b };
@@ -78,7 +74,6 @@ export function compareLayers(picture, profile, statistic) {
 /**
  * The losses of both.
  * @param {Picture} picture @param {ProfileDump} profile
- * @returns {Pick<ComparedPair, "a" | "b" | "contrast">}
  */
 export function compareLoss(picture, profile) {
   if (picture.hidden?.loss === true) return { a: SECRET, b: SECRET, contrast: { text: "?", size: null } };
@@ -156,10 +151,8 @@ function numberFigure(value) {
   return { value: null, text: Number.isNaN(value) ? "NaN" : significant(value), isWarning: true };
 }
 
-/**
- * @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic
- * @returns {ComparedContrast}
- */
+/** size: in decades or in units of the figure, above 0 where B is greater.
+ * @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic */
 function contrastOf(a, b, statistic) {
   if (a === BLANK || b === BLANK) return { text: "", size: null };
   if (a.value === null || b.value === null) return { text: "–", size: null };

@@ -49,7 +49,7 @@ export function figuresOf(picture, theory, tensor) {
 
 /**
  * @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {Quantity} quantity
- * @returns {DiagnosedFigure | null} null where the layer has no such tensor
+ * @returns null where the layer has no such tensor
  */
 function figureOf(picture, theory, layer, quantity) {
   const { part, column } = MEASURES[quantity];
@@ -60,7 +60,7 @@ function figureOf(picture, theory, layer, quantity) {
 }
 
 /**
- * @param {DiagnosedFigure} figure
+ * @param {{measured: number | null, expected: Expected | null}} figure
  * @returns {boolean | null} whether it lies in its band; null where there is nothing to compare
  */
 export function isWithin({ measured, expected }) {
@@ -82,8 +82,9 @@ export function diagnose(picture, theory) {
   return last.diagnosis;
 }
 
-/** @param {Picture} picture @param {Theory} theory @returns {Diagnosis} */
-function diagnosisOf(picture, theory) {
+/** figures: how many have a band; within: how many lie in it; troubles: worst first.
+ * @param {Picture} picture @param {Theory} theory */
+export function diagnosisOf(picture, theory) {
   const { layers } = picture.topology;
   let [within, figures] = [0, 0];
   for (const layer of layers) {
@@ -101,8 +102,8 @@ function diagnosisOf(picture, theory) {
   return { layers: layers.length, within, figures, troubles };
 }
 
-/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected
- * @returns {Trouble} */
+/** figure: the one that shows it most; ratio: for vanishing and exploding, its RMS over the source's; tensor: of the
+ * first layer. @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected */
 function trouble(picture, theory, health, affected) {
   const [first] = affected;
   const layers = affected.map(({ index }) => index);

@@ -15,11 +15,11 @@ const FIXED_DECADES = 3;
 /**
  * One column per layer, and the input (or its gradient) before them where it is one of these tensors.
  * @param {Picture} picture @param {LayerTensor} of
- * @returns {LayerColumn[]} empty where the graph is no chain of layers, or none of them has such a tensor
+ * @returns empty where the graph is no chain of layers, or none of them has such a tensor
  */
 export function layerColumns({ topology, rows }, of) {
   const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
-  /** @param {number} index @param {string | null} tensor @returns {LayerColumn} */
+  /** @param {number} index 0: the input @param {string | null} tensor */
   const column = (index, tensor) => ({ index, name: names.get(tensor ?? "") ?? "", tensor,
     row: rows.get(tensor ?? "") ?? -1 });
   const columns = topology.layers.map((layer) => column(layer.index, layer[of]));
@@ -85,22 +85,22 @@ function fewestInputs({ tensors, layers }) {
 
 /**
  * @param {Picture} picture @param {readonly LayerColumn[]} columns @param {ValueAxis} axis
- * @returns {LayerHistograms} per column, counts, below, above and the non-finite sum up to its size
+ * @returns per column, counts, below, above and the non-finite sum up to its size
  */
 export function layerHistograms(picture, columns, axis) {
   const numbers = () => new Float64Array(columns.length);
   const result = {
     columns,
     axis,
-    counts: new Float64Array(columns.length * BINS),
-    below: numbers(),
+    counts: new Float64Array(columns.length * BINS), // fractions where a bin was divided
+    below: numbers(), // values below the axis
     above: numbers(),
     nan: numbers(),
     posinf: numbers(),
     neginf: numbers(),
     sizes: numbers(),
-    spikes: numbers(),
-    spikeBins: numbers(),
+    spikes: numbers(), // how many of the counted values are exactly the same: zeros, or all values of a constant
+    spikeBins: numbers(), // where they lie; −1 off the axis
     hidden: picture.hidden === null ? -1 : columns.findIndex(({ row }) => row === picture.hidden?.row),
   };
   const { floats, integers, bins } = picture;

@@ -22,9 +22,9 @@ const CROWDED_PITCH = 14;
 export const NEEDLE = 2;
 
 /**
- * @param {LayersForm} form @param {number} width @param {number} height @param {number} layers
+ * Everything in px.
+ * @param {LayersOptions["form"]} form @param {number} width @param {number} height @param {number} layers
  * @param {boolean} isCut whether values may lie beyond the axis
- * @returns {LayersPlan}
  */
 export function planOf(form, width, height, layers, isCut) {
   const upper = /** @type {LaneKind[]} */ (isCut ? ["nan", "posinf", "above"] : ["nan", "posinf"]);
@@ -39,14 +39,15 @@ export function planOf(form, width, height, layers, isCut) {
     form,
     width: Math.round(width),
     height: Math.round(height),
-    main: { x: LEFT, y, w, h },
+    main: { x: LEFT, y, w, h }, // where the axis of values runs, upward
+    // For values that the axis cannot show; y: of the upper side.
     lanes: [
       ...upper.map((kind, order) => ({ kind, y: TOP + order * LANE })),
       ...lower.map((kind, order) => ({ kind, y: y + h + LANE_GAP + order * LANE })),
     ],
-    pitch,
-    gap: pitch > 60 ? 4 : pitch > 5 ? 1 : 0,
-    reach: overlap * pitch,
+    pitch, // from one layer to the next
+    gap: pitch > 60 ? 4 : pitch > 5 ? 1 : 0, // between cells of two layers
+    reach: overlap * pitch, // of the tallest ridge
   };
 }
 

@@ -204,11 +204,9 @@ export function isOutside(expected, reading) {
   return reading.value < expected.band[0] || reading.value > expected.band[1];
 }
 
-/**
+/** One entry per point; none without theory, or without another run.
  * @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
- * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources
- * @returns {ProfileFigures}
- */
+ * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources */
 export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
   return {
     measured: points.map((point) => measured(picture, statistic, point, side)),

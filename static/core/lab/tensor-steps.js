@@ -16,7 +16,7 @@ import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeO
  * @param {string} structure of that graph
  * @param {number} tensor its place there
  * @param {"linear" | "log"} kind of the axis
- * @returns {TensorSteps} of steps with another graph, the tensor's partner there
+ * @returns of steps with another graph, the tensor's partner there
  */
 export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
   const name = shown.tensors[tensor]?.name ?? "";
@@ -36,6 +36,7 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
     return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), n: integers.n[order],
       nan: integers.nan[order], inf };
   });
+  // missing: steps without such a tensor; waiting: steps that are not read yet.
   return { name, rows, missing: found.filter((row) => row === -1).length,
     waiting: found.filter((row) => row === -2).length, histograms };
 }
@@ -100,22 +101,21 @@ const MIN_RIDGE_PITCH = 6;
 /** Ridges overlap where there are many: what they lose in distance they keep in height. */
 const [MIN_REACH, OVERLAP] = [16, 1.5];
 
-/** @param {TensorSteps} steps @param {readonly string[]} labels @param {number} width @returns {StepsPlan} */
+/** Everything in px. left: where the axis of values begins, beside the labels; top: of the first step's ground.
+ * @param {TensorSteps} steps @param {readonly string[]} labels @param {number} width */
 export function planTensorSteps({ rows }, labels, width) {
   const count = Math.max(1, rows.length);
   const inner = Math.min(MAX_HEIGHT, Math.max(MIN_HEIGHT, count * PITCH));
   const pitch = inner / count;
   const hasLane = rows.some((row) => row !== null && row.nan + row.inf > 0);
   const left = 10 + LETTER * labels.reduce((most, label) => Math.max(most, label.length), 1);
-  const plan = { height: TOP + inner + AXIS, left, width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)),
-    top: TOP, pitch, reach: Math.max(MIN_REACH, pitch * OVERLAP), hasLane };
-  return {
-    ...plan,
-    stepAt(y) {
-      const step = Math.floor((y - TOP) / pitch);
-      return step >= 0 && step < rows.length ? step : -1;
-    },
+  /** @param {number} y @returns {number} -1: none */
+  const stepAt = (y) => {
+    const step = Math.floor((y - TOP) / pitch);
+    return step >= 0 && step < rows.length ? step : -1;
   };
+  return { height: TOP + inner + AXIS, left, width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)),
+    top: TOP, pitch, reach: Math.max(MIN_REACH, pitch * OVERLAP), hasLane, stepAt };
 }
 
 /**

@@ -28,10 +28,10 @@ const FEW_BOXES = 400;
 const MAX_BOXES = 1200;
 const MAX_ROUTES = 2500;
 
-/** Chooses the boxes and routes that are elements. @param {Drawing} drawing @param {Region} region in px of the drawing
- * @param {number} scale px of the screen per px of the drawing @param {readonly number[]} boxes needed in any case
- * @returns {ViewDetail} */
-function detailOf(drawing, region, scale, boxes) {
+/** Chooses the boxes and routes that are elements; the others in the region are plain shapes. isElement: by box; null:
+ * all are; isAll: whether all the region's boxes and routes are elements. @param {Drawing} drawing @param {Region} region in px of the drawing
+ * @param {number} scale px of the screen per px of the drawing @param {readonly number[]} boxes needed in any case */
+export function detailOf(drawing, region, scale, boxes) {
   if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {
     const routes = countTo(drawing.routes).filter((route) => drawing.routeKind[route] !== REUSE);
     return { boxes: countTo(drawing.boxes), routes, isElement: null, routesAreElements: true, isAll: true };
