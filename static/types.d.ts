@@ -290,48 +290,7 @@ interface LayersOptions {
 
 // Graph and its layout
 
-/**
- * what laying out a graph needs, as numbers alone; -1 stands for none everywhere
- *
- * Ops and tensors are counted as in the topology, groups in the order of their first op, 0 being the whole model. A
- * list per item is two arrays: item i's entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`.
- */
-interface GraphArrays {
-  ops: number;
-  tensors: number;
-  groups: number;
-  opHalf: Uint8Array; // 0 forward, 1 backward
-  opGroup: Int32Array; // innermost group; of a backward op that of its anchor, -1 where it has none
-  /**
-   * backward op → the forward op under which it stands: its twin, or the first reader of the leaf whose gradient it
-   * accumulates
-   */
-  opAnchor: Int32Array;
-  inputStart: Int32Array;
-  inputs: Int32Array; // op → tensors
-  outputStart: Int32Array;
-  outputs: Int32Array; // op → tensors
-  opLabelLetters: Uint8Array; // longest line of the op's label
-  tensorHalf: Uint8Array; // 0 forward, 1 backward
-  tensorRole: Uint8Array; // position in ROLES of graph.js
-  producer: Int32Array; // tensor → op
-  consumerStart: Int32Array;
-  consumers: Int32Array; // tensor → ops
-  gradientOf: Int32Array; // tensor → tensor
-  elements: Float64Array; // of a tensor
-  tensorLabelLetters: Uint8Array;
-  isResult: Uint8Array; // whether a layer puts the tensor out, so that it is drawn even where nothing reads it
-  savedTensor: Int32Array;
-  savedOp: Int32Array; // by the same position: the forward op that keeps the tensor
-  groupParent: Int32Array;
-  groupKind: Uint8Array; // position in GROUP_KINDS of graph.js
-  groupFirst: Int32Array; // first forward op of the group
-  groupLast: Int32Array; // one past its last forward op: a group is a run in the order of execution
-  groupDepth: Int32Array; // 0 for the whole model
-  groupIsLeaf: Uint8Array; // whether it holds no group
-  groupRepeats: Int32Array; // of a fold how often its pattern repeats, of a rest one less; else 0
-  groupLabelLetters: Uint8Array;
-}
+type GraphArrays = Graph["arrays"];
 
 type Graph = ReturnType<typeof import("./core/graph/graph.js").buildGraph>;
 type Item = { kind: "op" | "tensor" | "group"; index: number; half: Phase }; // a thing of the graph, drawn or not
@@ -354,30 +313,7 @@ interface LayoutOptions {
  *
  * Boxes come parents before children, in order of execution, forward half before backward half. Coordinates in px.
  */
-interface Drawing {
-  boxes: number;
-  kind: Uint8Array; // position in BOX_KINDS of layout.js
-  half: Uint8Array; // 0 forward, 1 backward
-  ref: Int32Array; // the op, tensor or group that a box shows
-  rect: Float32Array; // x, y, width, height of every box
-  frame: Int32Array; // box → the open group's box that it stands in, or -1
-  twin: Int32Array; // box → the box of its gradient, or of what it is the gradient or backward of, or -1
-  isSatellite: Uint8Array; // whether it stands beside its op: a parameter, a target, or a gradient of one
-  routes: number;
-  source: Int32Array; // box of every route; where the line crosses borders of groups, the box it comes from in the end
-  target: Int32Array;
-  routeKind: Uint8Array; // position in ROUTE_KINDS of layout.js
-  routeHalf: Uint8Array;
-  routeTensor: Int32Array; // the tensor that passes along
-  pointStart: Int32Array; // where a route's points begin in `points`, one entry more than there are routes
-  points: Float32Array; // x, y of a start and then of triples of cubic Bézier points, route after route
-  bounds: Float32Array; // x, y, width, height of every route
-  width: number;
-  height: number;
-  axis: number; // where the halves meet, across the depth
-  natural: number; // length along the depth axis at which every box has its natural size
-  isElastic: boolean; // whether columns shrink to fit a length; what is too large, or has an open group, keeps its size
-}
+type Drawing = ReturnType<typeof import("./core/layout/layout.js").drawing>;
 
 /** colours of boxes and widths of edges */
 interface Paintwork {

@@ -1,10 +1,10 @@
 /** The stage: elements and canvases that one transform moves. They reach beyond the stage, so that panning only moves
  * them, and zooming stretches them until they are drawn again. */
 
-import { FRAME, GROUP, REUSE, SAVED } from "../layout/sizes.js";
+import { FRAME, GROUP, REUSE } from "../layout/sizes.js";
 import { html, svg, write, writeText } from "../dom.js";
 import { BoxLayer } from "./boxes.js";
-import { Ground, Histograms } from "./canvas.js";
+import { Ground, Histograms, savedIn } from "./canvas.js";
 import { EdgeLayer } from "./parts.js";
 import { Viewport } from "./viewport.js";
 
@@ -73,13 +73,6 @@ export function detailOf(drawing, region, scale, boxes) {
   return { boxes: chosen, routes, isElement, routesAreElements: isReadable, isAll: isReadable };
 }
 
-/** @param {Drawing} drawing @returns {number} */
-function countSaved({ routeKind }) {
-  let found = 0;
-  for (const kind of routeKind) if (kind === SAVED) found += 1;
-  return found;
-}
-
 /** @param {number} length @returns {number[]} 0, 1, 2 … */
 function countTo(length) {
   return Array.from({ length }, (_, index) => index);
@@ -115,8 +108,6 @@ export class GraphStage {
   #drawn = { x: 0, y: 0, scale: 1, margin: 0 };
   /** Boxes whose lines are lit. @type {number[]} */
   #pointed = [];
-  /** @type {Drawing | null} */
-  #counted = null;
 
   constructor() {
     this.#histograms.canvas.setAttribute("aria-hidden", "true");
@@ -162,10 +153,7 @@ export class GraphStage {
           sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"
         }.`);
     this.#headSides(sight);
-    if (this.#counted !== sight.drawing) {
-      this.#counted = sight.drawing;
-      this.svg.classList.toggle("many-saved", countSaved(sight.drawing) > MANY_SAVED);
-    }
+    this.svg.classList.toggle("many-saved", savedIn(sight.drawing) > MANY_SAVED);
     this.mark(sight, selection);
     if (room.width > 0) {
       this.#ground.paint(sight, this.detail, this.#place);
