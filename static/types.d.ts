@@ -153,9 +153,7 @@ interface Theory {
 }
 
 type Rule = { rule: string; source: string };
-
 type Rules = { expected: Record<Quantity, Rule>; band: Rule; health: Record<Health, Rule> };
-
 type SummaryDump = Record<FloatColumn, number | null> & Record<CountColumn, number>; // one tensor's statistics
 
 type ProfileOnly = Record<LayerTensor | "bias_gradient", SummaryDump | null> & {
@@ -292,64 +290,9 @@ interface LayersOptions {
 
 // Graph and its layout
 
-/**
- * what laying out a graph needs, as numbers alone; -1 stands for none everywhere
- *
- * Ops and tensors are counted as in the topology, groups in the order of their first op, 0 being the whole model. A
- * list per item is two arrays: item i's entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`.
- */
-interface GraphArrays {
-  ops: number;
-  tensors: number;
-  groups: number;
-  opHalf: Uint8Array; // 0 forward, 1 backward
-  opGroup: Int32Array; // innermost group; of a backward op that of its anchor, -1 where it has none
-  /**
-   * backward op → the forward op under which it stands: its twin, or the first reader of the leaf whose gradient it
-   * accumulates
-   */
-  opAnchor: Int32Array;
-  inputStart: Int32Array;
-  inputs: Int32Array; // op → tensors
-  outputStart: Int32Array;
-  outputs: Int32Array; // op → tensors
-  opLabelLetters: Uint8Array; // longest line of the op's label
-  tensorHalf: Uint8Array; // 0 forward, 1 backward
-  tensorRole: Uint8Array; // position in ROLES of graph.js
-  producer: Int32Array; // tensor → op
-  consumerStart: Int32Array;
-  consumers: Int32Array; // tensor → ops
-  gradientOf: Int32Array; // tensor → tensor
-  elements: Float64Array; // of a tensor
-  tensorLabelLetters: Uint8Array;
-  isResult: Uint8Array; // whether a layer puts the tensor out, so that it is drawn even where nothing reads it
-  savedTensor: Int32Array;
-  savedOp: Int32Array; // by the same position: the forward op that keeps the tensor
-  groupParent: Int32Array;
-  groupKind: Uint8Array; // position in GROUP_KINDS of graph.js
-  groupFirst: Int32Array; // first forward op of the group
-  groupLast: Int32Array; // one past its last forward op: a group is a run in the order of execution
-  groupDepth: Int32Array; // 0 for the whole model
-  groupIsLeaf: Uint8Array; // whether it holds no group
-  groupRepeats: Int32Array; // of a fold how often its pattern repeats, of a rest one less; else 0
-  groupLabelLetters: Uint8Array;
-}
+type GraphArrays = Graph["arrays"];
 
-/** a topology with groups and indices; expansion does not change it */
-interface Graph {
-  topology: Topology;
-  arrays: GraphArrays;
-  opLabel: string[];
-  tensorLabel: string[]; // name, less the path of the module that it stands in
-  tensorId: string[]; // in addresses: the name where that is unique, else the id
-  groupId: string[]; // of the forward half, "layers.0/forward"; the backward half's ends in "/backward"
-  groupLabel: string[];
-  groupModule: Int32Array; // position in the topology's modules
-  opIndex: ReadonlyMap<string, number>; // by op id
-  tensorIndex: ReadonlyMap<string, number>; // by tensor id
-  items: ReadonlyMap<string, Item>; // by id in addresses, see `find` of graph.js
-}
-
+type Graph = ReturnType<typeof import("./core/graph/graph.js").buildGraph>;
 type Item = { kind: "op" | "tensor" | "group"; index: number; half: Phase }; // a thing of the graph, drawn or not
 
 /** which groups are open */
@@ -370,30 +313,7 @@ interface LayoutOptions {
  *
  * Boxes come parents before children, in order of execution, forward half before backward half. Coordinates in px.
  */
-interface Drawing {
-  boxes: number;
-  kind: Uint8Array; // position in BOX_KINDS of layout.js
-  half: Uint8Array; // 0 forward, 1 backward
-  ref: Int32Array; // the op, tensor or group that a box shows
-  rect: Float32Array; // x, y, width, height of every box
-  frame: Int32Array; // box → the open group's box that it stands in, or -1
-  twin: Int32Array; // box → the box of its gradient, or of what it is the gradient or backward of, or -1
-  isSatellite: Uint8Array; // whether it stands beside its op: a parameter, a target, or a gradient of one
-  routes: number;
-  source: Int32Array; // box of every route; where the line crosses borders of groups, the box it comes from in the end
-  target: Int32Array;
-  routeKind: Uint8Array; // position in ROUTE_KINDS of layout.js
-  routeHalf: Uint8Array;
-  routeTensor: Int32Array; // the tensor that passes along
-  pointStart: Int32Array; // where a route's points begin in `points`, one entry more than there are routes
-  points: Float32Array; // x, y of a start and then of triples of cubic Bézier points, route after route
-  bounds: Float32Array; // x, y, width, height of every route
-  width: number;
-  height: number;
-  axis: number; // where the halves meet, across the depth
-  natural: number; // length along the depth axis at which every box has its natural size
-  isElastic: boolean; // whether columns shrink to fit a length; what is too large, or has an open group, keeps its size
-}
+type Drawing = ReturnType<typeof import("./core/layout/layout.js").drawing>;
 
 /** colours of boxes and widths of edges */
 interface Paintwork {
@@ -441,56 +361,22 @@ type TensorFigure = "std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | 
   | "inf" | "numel" | "rank";
 type OpFigure = "time" | "flops" | "bytes";
 type SearchTextKey = "op" | "name" | "module" | "role" | "dtype" | "phase";
-
-type TextTest = { kind: "text"; key: SearchTextKey; word: string };
-
-type FigureTest = { kind: "figure"; figure: TensorFigure | OpFigure; holds: (value: number) => boolean };
-
-type ShapeTest = { kind: "shape"; sizes: (number | null)[] }; // sizes: null for any
-
-type SearchTest = { kind: "word"; word: string } | { kind: "pattern"; pattern: RegExp } | TextTest | ShapeTest
-  | FigureTest;
+type SearchTest =
+  | { kind: "word"; word: string }
+  | { kind: "pattern"; pattern: RegExp }
+  | { kind: "text"; key: SearchTextKey; word: string }
+  | { kind: "shape"; sizes: (number | null)[] } // null: any size
+  | { kind: "figure"; figure: TensorFigure | OpFigure; holds: (value: number) => boolean };
 type SearchTerm = { isNot: boolean } & SearchTest;
 type SearchQuery = { terms: SearchTerm[]; isAboutOps: boolean }; // isAboutOps: a term speaks of what only ops have
-
-/** step k is the k-th op, from 0 */
-interface ExecutionSteps {
-  count: number;
-  forward: number; // how many of them are forward ops
-  storage: Int32Array; // tensor → the tensor in whose memory it lies, itself where it has its own
-  kept: Int32Array; // storages kept for the backward pass, largest first
-  from: Int32Array; // step at which each of them is saved
-  until: Int32Array; // the last step that needs it
-  size: Float64Array; // of each, bytes
-  alive: Float64Array; // bytes kept for the backward pass while a step runs
-  base: number; // bytes of parameters and buffers
-  peak: number; // the first step at which the most is kept
-}
+type ExecutionSteps = ReturnType<typeof import("./core/graph/steps.js").stepsOf>;
 
 // Layout
 
 type ValuesType = typeof Float64Array | typeof Float32Array | typeof Int32Array | typeof Uint8Array;
 type Numbers = import("./core/layout/scene.js").Numbers;
 type NumbersStore = import("./core/layout/scene.js").NumbersStore;
-
-/** a scene, as far as its layout depends on it */
-interface SceneShape {
-  nodes: number;
-  portsIn: number;
-  portsOut: number;
-  isOpen: boolean; // whether it stands for itself, and not in a frame: then no column is kept for ports
-  axis: number; // node that stands on the axis, -1 for none
-  depth: Float32Array; // of nodes
-  inner: [Float32Array, Float32Array]; // in either half, reach toward the axis
-  outer: [Float32Array, Float32Array];
-  kind: Uint8Array; // of nodes, as in scenes
-  edges: number; // sorted by origin
-  source: Int32Array;
-  target: Int32Array;
-  origin: Int32Array; // equal numbers for edges of one value from one source
-  sourceOffset: [Float32Array, Float32Array]; // in either half, height at which an edge leaves, from that of its source
-  targetOffset: [Float32Array, Float32Array];
-}
+type SceneShape = ReturnType<import("./core/layout/frames.js").FrameStore["shapeOf"]>;
 
 /**
  * fold: from the axis to the nearest box; reach: of what stands on the axis; start, end: from a frame to what it holds
@@ -498,33 +384,13 @@ interface SceneShape {
 type LayoutSpacing = { gap: number; rowGap: number; fold: number; reach: number; start: number; end: number };
 
 type LocalLayout = ReturnType<typeof import("./core/layout/layered.js").layered>;
-
-/** where nodes and dummies stand */
-interface LayoutColumns {
-  start: Int32Array; // column → its first place, one entry more than there are columns
-  node: Int32Array; // place → node or dummy
-  place: Int32Array; // node or dummy → place
-}
-
-/** lines from column to column */
-interface LayoutLinks {
-  from: Int32Array; // node or dummy
-  to: Int32Array; // one in the next column
-  edge: Int32Array; // its offset counts at `from`; -1: none
-  edgeTo: Int32Array; // at `to`
-  rightStart: Int32Array;
-  right: Int32Array; // node → its links to the next column
-  leftStart: Int32Array;
-  left: Int32Array; // node → its links from the column before
-}
-
+type LayoutColumns = ReturnType<typeof import("./core/layout/layered.js").fillColumns>;
+type LayoutLinks = ReturnType<typeof import("./core/layout/layered.js").passBy>["links"];
 type LayoutBoxes = import("./core/layout/boxes.js").Boxes;
 type ForwardLines = import("./core/layout/forward.js").ForwardLines;
 type LayoutFrame = { scene: LocalScene; shape: SceneShape; layout: LocalLayout }; // an open group, laid out on its own
 type FrameStore = import("./core/layout/frames.js").FrameStore;
-
 type GraphIndex = ReturnType<typeof import("./core/layout/index.js").indexGraph>;
-
 type KeptLayout = { boxes: LayoutBoxes; list: RouteList; lines: ForwardLines }; // What is kept of the last drawing.
 type LayoutMoves = import("./core/layout/moves.js").Moves;
 
@@ -539,57 +405,20 @@ interface LayoutRequest {
 }
 
 type LayoutAnswer = { request: number; key: string; drawing: Drawing };
-
 type LayoutSizes = typeof import("./core/layout/sizes.js").SIZES.horizontal;
-
 type RouteList = import("./core/layout/routes.js").RouteList;
 
 /** a box: x and w along the depth, y and h across it */
 type LayoutRectangle = { x: number; y: number; w: number; h: number };
 
 type LocalScene = ReturnType<import("./core/layout/scene.js").SceneMaker["make"]>;
-
-/** of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
-type StraightBlocks = Record<"isStraight" | "hasFrame", Uint8Array> & {
-  count: number;
-  of: Int32Array;
-  offset: Float32Array;
-};
+type StraightBlocks = ReturnType<typeof import("./core/layout/straight.js").align>;
 
 // Drawing of the graph on the screen
 
-interface BoxParts {
-  root: SVGGElement;
-  title: SVGTitleElement;
-  frame: SVGRectElement;
-  name: SVGTextElement;
-  value: SVGTextElement;
-  toggle: SVGGElement | null;
-  badge: SVGGElement | null;
-  box: number;
-  id: string; // in addresses
-  kind: string; // as classes
-  shape: string; // what it was last shaped for
-  look: BoxLook | null;
-  fill: string;
-  ground: "" | "on-dark" | "on-light"; // what words stand on
-  isWarning: boolean;
-  ailment: string;
-}
-
+type BoxParts = ReturnType<typeof import("./core/view/parts.js").makeParts>;
 type TextLine = { text: string; x: number; y: number; size: number };
-
-/** what a box looks like, but for the figures of a picture */
-interface BoxLook {
-  kind: number; // position in BOX_KINDS of layout.js
-  index: number; // of the op, tensor or group
-  half: Phase;
-  hue: "forward" | "backward" | "parameter" | "neutral";
-  rect: Rectangle; // px of the drawing
-  radius: number;
-  tensor: Tensor | null; // null: no tensor's box
-  text: BoxText | null; // null: a frame, whose header depends on the scale
-}
+type BoxLook = ReturnType<typeof import("./core/view/look.js").boxLook>;
 
 interface BoxText {
   level: "wide" | "small" | "narrow" | "strip";
@@ -635,15 +464,7 @@ interface BoxSelection {
   focused: number;
 }
 
-/** boxes and routes drawn as elements; the others in the region are plain shapes */
-interface ViewDetail {
-  boxes: number[]; // in the drawing's order
-  routes: number[];
-  isElement: Uint8Array | null; // box → whether it is among them; null: all are
-  routesAreElements: boolean; // whether all the region's routes are among them
-  isAll: boolean; // whether all the region's boxes are as well
-}
-
+type ViewDetail = ReturnType<typeof import("./core/view/stage.js").detailOf>;
 type GraphStage = import("./core/view/stage.js").GraphStage;
 type GraphScreen = import("./core/view/screen.js").GraphScreen;
 type Camera = { zoom: number; at: number; across: number }; // zoom 1: fit; at, across: what is at the centre, 0 to 1
@@ -671,16 +492,7 @@ type DumpSource = { name: string; url?: string; file?: File; text?: string }; //
 /** what is needed to match a graph with another */
 type GraphStructure = Pick<Topology, "modules" | "ops" | "tensors" | "layers" | "statistics">;
 
-interface StepFigures {
-  structure: string; // of the graph, see structureOf
-  graph: GraphStructure | null; // sent once for every structure
-  loss: number | null;
-  floats: Record<"mean" | "std" | "min" | "max" | "zero_fraction", Float64Array>; // by row of the statistics
-  integers: Record<"n" | "nan" | "posinf" | "neginf", Uint32Array>;
-  bins: number;
-  counts: Uint16Array; // rows × bins, in units
-  units: Float64Array; // by row: what a count stands for; 1 where all of them fit in 16 bits
-}
+type StepFigures = Awaited<ReturnType<import("./core/dump/step-figures.js").StepReader["read"]>>;
 
 // Layers, profile, comparison
 
@@ -769,15 +581,7 @@ interface ProfilePoint {
 }
 
 type ProfileReading = { value: number | null; hasInf: boolean; hasNan: boolean; isHidden: boolean };
-
-/** one entry per point; none where there is no theory, no other run */
-interface ProfileFigures {
-  measured: readonly (ProfileReading | null)[];
-  expected: readonly (Expected | null)[];
-  run: readonly (ProfileReading | null)[]; // of the run that is compared to
-  reason: readonly (string | null)[]; // why theory says nothing; none where it speaks
-}
-
+type ProfileFigures = ReturnType<typeof import("./core/lab/profile-series.js").figuresOf>;
 type SpecControl = HTMLInputElement | HTMLSelectElement;
 type SpecField = { key: SpecKey; root: HTMLElement; control: SpecControl; note: HTMLElement };
 

@@ -23,7 +23,8 @@ export function isDarkScheme() {
   return matchMedia(DARK).matches;
 }
 
-/** The colour of borders, edges and bars. @param {Phase} half @param {string} role */
+/** The colour of borders, edges and bars.
+ * @param {Phase} half @param {string} role @returns {Phase | "parameter" | "neutral"} */
 export function hue(half, role) {
   if (half === "backward") return "backward";
   if (role === "parameter") return "parameter";

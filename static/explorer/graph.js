@@ -6,7 +6,8 @@ import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
 import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../core/graph/graph.js";
 import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/lab/overlay.js";
 import { reach } from "../core/graph/reach.js";
-import { litOfFound, parseQuery, search } from "../core/graph/search.js";
+import { parseQuery } from "../core/graph/query.js";
+import { litOfFound, search } from "../core/graph/search.js";
 import { signal } from "../core/signal.js";
 import { litOf } from "../core/graph/steps.js";
 

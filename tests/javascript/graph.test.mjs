@@ -7,7 +7,8 @@ import { chainPath, chainText, measured } from "../../static/core/graph/chain-pa
 import { find } from "../../static/core/graph/graph.js";
 import { align, Counterparts, keepView } from "../../static/core/graph/keep-view.js";
 import { reach } from "../../static/core/graph/reach.js";
-import { parseQuery, search } from "../../static/core/graph/search.js";
+import { parseQuery } from "../../static/core/graph/query.js";
+import { search } from "../../static/core/graph/search.js";
 import { aliveAt, litOf, stepAt, stepsOf } from "../../static/core/graph/steps.js";
 import { entriesOf, wiringOf } from "../../static/core/graph/wiring.js";
 import { groupAt } from "../../static/core/lab/weights.js";

@@ -11,7 +11,7 @@ export class StepReader {
   /** @type {Set<string>} */
   #known = new Set();
 
-  /** @param {DumpSource} source @returns {Promise<StepFigures>} @throws {Error} it cannot be read, or is no dump */
+  /** @param {DumpSource} source @throws {Error} it cannot be read, or is no dump */
   async read(source) {
     const dump = readDump(await textOf(source));
     const structure = structureOf(dump);
@@ -23,7 +23,7 @@ export class StepReader {
   }
 }
 
-/** @param {Picture} picture @returns {Omit<StepFigures, "structure" | "graph">} */
+/** counts: in units, which are 1 where all counts of a row fit in 16 bits. @param {Picture} picture */
 export function packed({ floats, integers, bins, counts, loss }) {
   const { mean, std, min, max, zero_fraction } = floats;
   const { n, nan, posinf, neginf } = integers;

@@ -7,17 +7,11 @@ import { shortName, termOf } from "../rules/terms.js";
 import { idsOf } from "./reach.js";
 import { entriesOf, gradientsOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
-/**
- * @typedef {object} ChainPath
- * @property {number} from tensor
- * @property {number} loss tensor
- * @property {ChainFactor[]} factors as the chain rule is written, the loss's first
- * @property {boolean} isOneOfMany whether other ways lead to the loss too: the gradient is the sum over all of them
- * @property {Set<string>} ids of everything on the way, forward and backward, and of the groups around it
- */
+/** @typedef {NonNullable<ReturnType<typeof chainPath>>} ChainPath */
 
 /** The shortest way from a forward tensor to the loss. @param {Graph} graph @param {number} from tensor
- * @returns {ChainPath | null} null where there is no way, or the tensor is the loss */
+ * @returns null where there is no way, or the tensor is the loss; isOneOfMany: the gradient is the sum over several
+ * ways */
 export function chainPath(graph, from) {
   const { arrays, topology } = graph;
   const loss = topology.tensors.findIndex(({ role }, tensor) => role === "loss" && arrays.tensorHalf[tensor] === 0);
@@ -65,6 +59,7 @@ export function chainPath(graph, from) {
 
   const gradients = gradientsOf(graph);
   const { backward } = wiringOf(graph);
+  /** The loss's first, as the chain rule is written. @type {ChainFactor[]} */
   const factors = [];
   for (let at = 0, begin = 0; at < ops.length; at += 1) {
     if (at + 1 < ops.length && !isStation(graph, tensors[at + 1], ops[at], ops[at + 1])) continue;
@@ -172,15 +167,8 @@ export function chainText({ topology }, { from, loss, factors }) {
     factors: factors.map((factor) => `∂${name(factor.to)}/∂${name(factor.from)}`) };
 }
 
-/**
- * @typedef {object} Measured the gradient behind a factor
- * @property {number | null} norm
- * @property {number | null} rms its root mean square
- * @property {number | null} ratio of that to the one before the factor: below 1 the gradient shrinks
- * @property {boolean} isHidden whether it waits for a guess
- */
-
-/** @param {Graph} graph @param {Picture} picture @param {ChainPath} path @returns {Measured[]} one per factor */
+/** @param {Graph} graph @param {Picture} picture @param {ChainPath} path @returns the gradient behind each
+ * factor; ratio: its root mean square over the one before; isHidden: it waits for a guess */
 export function measured(graph, picture, { factors, loss }) {
   const { topology } = graph;
   const isKept = (/** @type {number} */ tensor) => {

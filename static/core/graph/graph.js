@@ -17,7 +17,9 @@ const MAX_UNFOLDED = 700;
 /** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
-/** @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out */
+/** tensorId: in addresses, the name where it is unique, else the id; groupId: of the forward half, layers.0/forward;
+ * groupModule: position in the topology's modules; items: by id in addresses; opIndex, tensorIndex: by id in the dump.
+ * @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out */
 export function buildGraph(topology) {
   const { ops, tensors, modules } = topology;
   const opIndex = new Map(ops.map(({ id }, index) => [id, index]));
@@ -39,20 +41,21 @@ export function buildGraph(topology) {
   const measured = groups.nodes.map((node, group) =>
     node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : groupLabel[group]
   );
-  /** @type {GraphArrays} */
+  // What laying out a graph needs, as numbers alone; -1 stands for none everywhere. Ops and tensors are counted as in the
+  // topology, groups in the order of their first op, 0 being the whole model.
   const arrays = {
     ops: ops.length,
     tensors: tensors.length,
     groups: groups.nodes.length,
     opHalf: Uint8Array.from(ops, ({ phase }) => phase === "forward" ? 0 : 1),
-    opGroup,
-    opAnchor,
-    opLabelLetters: Uint8Array.from(opLabel, longestLine),
+    opGroup, // innermost group; of a backward op its anchor's
+    opAnchor, // backward op → the forward op above it: its twin, or the first reader of the leaf of its gradient
+    opLabelLetters: Uint8Array.from(opLabel, longestLine), // longest line of the op's label
     ...wired,
     tensorRole: Uint8Array.from(tensors, ({ role }) => Math.max(0, ROLES.findIndex((name) => name === role))),
     elements: Float64Array.from(tensors, ({ shape }) => shape.reduce((product, size) => product * size, 1)),
     tensorLabelLetters: Uint8Array.from(tensorLabel, (label) => Math.min(255, label.length)),
-    isResult: results(topology, wired, tensorIndex),
+    isResult: results(topology, wired, tensorIndex), // drawn even where nothing reads it
     ...groups.columns,
     groupLabelLetters: Uint8Array.from(measured, longestLine),
   };
@@ -156,10 +159,10 @@ function numberGroups(topology) {
     groupParent: Int32Array.from(parents),
     groupKind: Uint8Array.from(nodes, ({ kind }) => GROUP_KINDS.indexOf(kind)),
     groupFirst: new Int32Array(count).fill(topology.ops.length),
-    groupLast: new Int32Array(count),
-    groupDepth: Int32Array.from(depths),
-    groupIsLeaf: new Uint8Array(count).fill(1),
-    groupRepeats: Int32Array.from(nodes, ({ repeats }) => repeats),
+    groupLast: new Int32Array(count), // one past its last forward op: a group is a run in the order of execution
+    groupDepth: Int32Array.from(depths), // 0 for the whole model
+    groupIsLeaf: new Uint8Array(count).fill(1), // whether it holds no group
+    groupRepeats: Int32Array.from(nodes, ({ repeats }) => repeats), // of a fold, of a rest one less; else 0
   };
   const { groupParent, groupKind, groupFirst, groupLast, groupIsLeaf } = columns;
   for (let group = count - 1; group >= 0; group -= 1) {
@@ -246,7 +249,7 @@ function withoutPath(name, paths) {
   return name;
 }
 
-/** @param {Topology} topology @param {readonly string[]} groupId @param {GraphArrays} arrays */
+/** @param {Topology} topology @param {readonly string[]} groupId @param {{tensorHalf: Uint8Array}} arrays */
 function addresses({ ops, tensors }, groupId, { tensorHalf }) {
   /** @type {Map<string, Item>} */
   const items = new Map();

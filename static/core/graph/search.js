@@ -3,18 +3,9 @@
 
 import { find, idOf, ROLES } from "./graph.js";
 import { memo } from "../memo.js";
-import { OP_FIGURES, parseQuery } from "./query.js";
+import { OP_FIGURES } from "./query.js";
 import { idsOf } from "./reach.js";
 import { inputsOf, outputsOf } from "./wiring.js";
-
-export { parseQuery };
-
-/**
- * @typedef {object} Found
- * @property {string[]} ids as in addresses, in order of execution, at most so many as were asked for
- * @property {number} total
- * @property {string | null} note what the answer lacks, and why
- */
 
 /** @typedef {{kind: Item["kind"], place: number, text: string}} Thing of the graph; text: name, op, shapes, role and module
  * path, in small letters */
@@ -25,7 +16,8 @@ const LONGEST_TEXT = 200;
 const MAX_MS = 250;
 
 /** @param {Graph} graph @param {Picture} picture whose figures are compared @param {SearchQuery} query
- * @param {number} [most] @returns {Found} nothing for a query without terms */
+ * @param {number} [most] ids @returns {{ids: string[], total: number, note: string | null}} ids in order of execution;
+ * note: why results are missing */
 export function search(graph, picture, query, most = Infinity) {
   if (query.terms.length === 0) return { ids: [], total: 0, note: null };
   const tests = query.terms.map((term) => testOf(term, graph, picture, query.isAboutOps));

@@ -12,17 +12,9 @@ import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js
 
 // The bytes kept for the backward pass, step by step, as a curve.
 
-/**
- * @typedef {object} Curve
- * @property {string} area data of an SVG path: what is kept, on top of the base line
- * @property {string} base data of the path of what parameters take
- * @property {number} top bytes at the upper edge
- * @property {(step: number) => number} x
- * @property {(bytes: number) => number} y
- */
-
 /** A step is as wide as its share; where there are more steps than pixels the most of each pixel is drawn.
- * @param {ExecutionSteps} steps @param {number} width px @param {number} height px @returns {Curve} */
+ * @param {ExecutionSteps} steps @param {number} width px @param {number} height px @returns area and base: data of SVG
+ * paths, what is kept and the parameters beneath; top: bytes at the upper edge */
 export function memoryCurve(steps, width, height) {
   const top = Math.max(1, steps.base + steps.alive[steps.peak]);
   const x = (/** @type {number} */ step) => steps.count === 0 ? 0 : (step / steps.count) * width;
@@ -58,7 +50,7 @@ export function itemSize(dtype) {
 
 export const stepsOf = memo(build);
 
-/** @param {Graph} graph @returns {ExecutionSteps} */
+/** Step k is the k-th op, from 0. @param {Graph} graph */
 function build(graph) {
   const { arrays, topology } = graph;
   const { needed } = wiringOf(graph);
@@ -117,15 +109,15 @@ function build(graph) {
   const firstBackward = arrays.opHalf.indexOf(1);
   return {
     count,
-    forward: firstBackward === -1 ? count : firstBackward,
-    storage,
-    kept: Int32Array.from(kept),
-    from: Int32Array.from(kept, (tensor) => first[tensor]),
-    until: Int32Array.from(kept, (tensor) => last[tensor]),
-    size,
-    alive,
-    base,
-    peak,
+    forward: firstBackward === -1 ? count : firstBackward, // how many steps are forward ops
+    storage, // tensor → the tensor in whose memory it lies
+    kept: Int32Array.from(kept), // storages kept for the backward pass, largest first
+    from: Int32Array.from(kept, (tensor) => first[tensor]), // step at which each is saved
+    until: Int32Array.from(kept, (tensor) => last[tensor]), // the last step that needs it
+    size, // of each, bytes
+    alive, // bytes kept for the backward pass while a step runs
+    base, // bytes of parameters and buffers
+    peak, // the first step at which the most is kept
   };
 }
 
@@ -154,16 +146,8 @@ function readersInBackward(arrays, tensor) {
   return [...readersOf(arrays, tensor)].filter((op) => arrays.opHalf[op] === 1);
 }
 
-/**
- * @typedef {object} Step
- * @property {Op} op
- * @property {number[]} reads tensors; of a backward op those that were saved for it too
- * @property {number[]} writes
- * @property {number[]} saves tensors that are kept for the backward pass from here on
- * @property {number[]} fetches of the tensors it reads, those kept since the forward pass
- */
-
-/** @param {Graph} graph @param {number} step @returns {Step | null} null beyond the last */
+/** @param {Graph} graph @param {number} step @returns tensors: `saves` are kept from here on, `fetches` are read and were
+ * kept since the forward pass; null beyond the last */
 export function stepAt(graph, step) {
   const { arrays, topology } = graph;
   const op = topology.ops[step];

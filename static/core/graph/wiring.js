@@ -8,7 +8,8 @@ import { memo } from "../memo.js";
 /** Up to this length, a search through a list is faster than a set. */
 const FEW = 8;
 
-/** Who makes and reads what, by number; ids that nothing has are left out. @param {Topology} topology
+/** Who makes and reads what, by number; ids that nothing has are left out. A list per item is two arrays: item i's
+ * entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`. @param {Topology} topology
  * @param {ReadonlyMap<string, number>} opIndex @param {ReadonlyMap<string, number>} tensorIndex */
 export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
   const toTensors = (/** @type {readonly string[]} */ ids) => numbers(ids, tensorIndex);
@@ -101,15 +102,6 @@ export function results({ ops, tensors, layers }, { producer, consumerStart }, t
 /** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to
  * entries[start[i + 1] - 1] */
 
-/**
- * @typedef {object} Wiring
- * @property {Int32Array} twin backward op → forward op, -1 for none
- * @property {Lists} backward forward op → its backward ops, in order of execution
- * @property {Lists} keeps forward op → tensors that it keeps for the backward pass
- * @property {Lists} needed tensor → backward ops that read what was kept of it, besides those recorded as its readers
- * @property {Lists} needs backward op → tensors; the same, the other way round
- */
-
 /** Backward ops that need nothing besides the gradients they are given: they add, hand on, reshape or cut them. */
 const PASSING = new Set([
   "accumulate sum_to_size to tensor_hook AccumulateGrad Add Sub Rsub Neg Sum Mean Expand Repeat Clone Copy ToCopy Copies",
@@ -173,7 +165,9 @@ export function gradientsOf({ arrays }) {
   return gradients;
 }
 
-/** @param {Graph} graph @returns {Wiring} */
+/** twin: backward op → forward op, or -1; backward: forward op → its backward ops; keeps: forward op → tensors kept for
+ * the backward pass; needed: tensor → backward ops that read the kept tensor, besides its recorded readers; needs: the
+ * inverse. @param {Graph} graph */
 function build({ topology, arrays, opIndex }) {
   const twin = Int32Array.from(topology.ops,
     (op) => op.phase === "backward" && op.twin !== null ? (opIndex.get(op.twin) ?? -1) : -1);

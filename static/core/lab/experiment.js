@@ -16,12 +16,12 @@ export function experiment(picture, preset) {
   const focus = picture.topology.tensors.find(({ name }) => name === preset.focus);
   const row = picture.rows.get(focus?.id ?? "");
   const told = picture.hidden === null;
-  const theory = told ? theoryOf(preset.theory) : new Map();
+  const theory = theoryOf(told ? preset.theory : "");
   const names = [
     ...new Set([...theoryOf(preset.theory).keys(), ...Object.keys(preset.band),
       ...(preset.statistic === "nan" ? ["nan"] : [])]),
   ];
-  const printed = told ? printedOf(preset, names) : new Map();
+  const printed = printedOf(preset, names);
   const figures = names.map((name) => {
     const value = read(picture, row, name);
     const band = told ? (preset.band[name] ?? null) : null;
@@ -31,7 +31,7 @@ export function experiment(picture, preset) {
       name: NAMES[name] ?? name,
       isOfThePass: name in OF_THE_PASS,
       measured: isSecret ? "?" : value === null ? "–" : write(value),
-      printed: printed.get(name) ?? null,
+      printed: told ? (printed.get(name) ?? null) : null, // in the chapter
       theory: theory.get(name) ?? null,
       band: band === null ? null : [...new Set(band)].map(write).join("–"),
       isInside: band === null || value === null ? null : value >= band[0] && value <= band[1],

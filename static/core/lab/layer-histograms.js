@@ -15,7 +15,7 @@ const FIXED_DECADES = 3;
  * @returns {LayerColumn[]} empty where the graph is no chain of layers, or none of them has such a tensor */
 export function layerColumns({ topology, rows }, of) {
   const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
-  /** @param {number} index @param {string | null} tensor @returns {LayerColumn} */
+  /** @param {number} index 0: the input @param {string | null} tensor */
   const column = (index, tensor) => ({ index, name: names.get(tensor ?? "") ?? "", tensor,
     row: rows.get(tensor ?? "") ?? -1 });
   const columns = topology.layers.map((layer) => column(layer.index, layer[of]));

@@ -33,7 +33,8 @@ export function planOf(form, width, height, layers, isCut) {
     form,
     width: Math.round(width),
     height: Math.round(height),
-    main: { x: LEFT, y, w, h },
+    main: { x: LEFT, y, w, h }, // where the axis of values runs, upward
+    // For values that the axis cannot show; y: of the upper side.
     lanes: [
       ...upper.map((kind, order) => ({ kind, y: TOP + order * LANE })),
       ...lower.map((kind, order) => ({ kind, y: y + h + LANE_GAP + order * LANE })),

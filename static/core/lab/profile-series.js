@@ -169,7 +169,7 @@ export function isOutside(expected, reading) {
 }
 
 /** @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
- * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources @returns {ProfileFigures} */
+ * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources */
 export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
   const layers = theory?.layers;
   const expected = layers === undefined ? []

@@ -167,7 +167,7 @@ export class Boxes {
       if (half === 0 || hasBackward) {
         const thickness = this.store.frame(ref).layout.top[half] + room.outer;
         const up = height + thickness / 2;
-        this.#put(FRAME, half, ref, group, false, middle - depth / 2, depth, half === 0 ? up : -up, thickness);
+        this.put(FRAME, half, ref, group, false, middle - depth / 2, depth, half === 0 ? up : -up, thickness);
       }
       if (this.moves.root[ref] === ref) this.moves.takeBoxes(this, ref, half);
       else stack.push(ref, 0);
@@ -207,7 +207,7 @@ export class Boxes {
       const shown = entries.at(at + 2);
       const isSatellite = entries.at(at + 3) === 1;
       const signed = half === 0 ? up : -up;
-      const box = this.#put(boxKind, half, shown, group, isSatellite, middle - depth / 2, depth, signed,
+      const box = this.put(boxKind, half, shown, group, isSatellite, middle - depth / 2, depth, signed,
         entries.at(at + 5));
       if (half === 1) this.site.set(box, this.#siteOf(boxKind, shown, kind, ref, isSatellite));
     }
@@ -226,7 +226,7 @@ export class Boxes {
   /** @param {number} kind @param {number} half @param {number} ref @param {number} group the open group around it, -1
    * for none @param {boolean} isSatellite @param {number} start @param {number} depth @param {number} height
    * @param {number} thickness @returns {number} the box */
-  #put(kind, half, ref, group, isSatellite, start, depth, height, thickness) {
+  put(kind, half, ref, group, isSatellite, start, depth, height, thickness) {
     const box = this.count;
     const groups = this.groupBox[half];
     this.kind.push(kind);
@@ -244,12 +244,6 @@ export class Boxes {
     else if (groups !== undefined) groups[ref] = box;
     if (half === 1 && (kind === GROUP || kind === FRAME)) this.site.set(box, this.groupBox[0][ref]);
     return box;
-  }
-
-  /** A box without a forward counterpart. @param {number} kind @param {number} ref @param {number} start
-   * @param {number} depth @param {number} height @param {number} thickness */
-  putUnpaired(kind, ref, start, depth, height, thickness) {
-    this.#put(kind, 1, ref, -1, false, start, depth, height, thickness);
   }
 
   #measure() {

@@ -13,22 +13,11 @@ export function climbOf({ sourceOffset, targetOffset }, { edge, edgeTo }, link, 
   return (from < 0 ? 0 : sourceOffset[half][from]) - (to < 0 ? 0 : targetOffset[half][to]);
 }
 
-/**
- * Least distances of blocks: `above` stands at least `distance` above `below`.
- *
- * @typedef {object} Limits
- * @property {Int32Array} below
- * @property {Int32Array} above
- * @property {Float32Array} distance
- * @property {Int32Array} aboveStart
- * @property {Int32Array} aboveList block → limits to blocks above it
- * @property {Int32Array} belowStart
- * @property {Int32Array} belowList
- * @property {Int32Array} order of blocks, from the axis outward
- */
+/** @typedef {ReturnType<typeof limitsOf>} Limits */
 
-/** @param {LayoutColumns} columns @param {StraightBlocks} blocks @param {number} axis
- * @param {(a: number, b: number) => number} apart @returns {Limits} */
+/** Least distances of blocks: `above` stands at least `distance` above `below`; a block's limits, in lists; `order`, from
+ * the axis outward. @param {LayoutColumns} columns @param {StraightBlocks} blocks @param {number} axis
+ * @param {(a: number, b: number) => number} apart */
 export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
   const most = node.length;
   const [below, above, distance] = [new Int32Array(most), new Int32Array(most), new Float32Array(most)];

@@ -107,7 +107,9 @@ export class FrameStore {
     return layout;
   }
 
-  /** @param {LocalScene} scene @returns {SceneShape} */
+  /** A scene, as far as its layout depends on it. By half: inner and outer, a node's reach toward the axis and away from
+   * it; the offsets, height of an edge's end above its node. By edge: origin, equal for edges of one value from one
+   * source. isOpen: no column is kept for ports; axis: node on the axis, or -1. @param {LocalScene} scene */
   shapeOf(scene) {
     const { nodes, kind, ref, edges, source, target, tensor } = scene;
     const depth = new Float32Array(nodes);

@@ -104,9 +104,10 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, source, target, kind 
   return { column, count: isOpen ? last + 1 : last + 2 };
 }
 
-/** Dummies where values pass a column, and links between neighbouring columns. @param {SceneShape} shape
- * @param {{column: Int32Array, count: number}} assigned */
-function passBy({ nodes, edges, source, target, origin }, { column, count }) {
+/** Dummies where values pass a column, and links between neighbouring columns: `from` and `to`, nodes or dummies;
+ * `edge` and `edgeTo`, whose offset counts at either end, or -1; `right` and `left`, links of a node.
+ * @param {SceneShape} shape @param {{column: Int32Array, count: number}} assigned */
+export function passBy({ nodes, edges, source, target, origin }, { column, count }) {
   /** Columns that the line of an origin passes. */
   const farthest = new Int32Array(edges);
   const first = new Int32Array(edges).fill(-1);
@@ -169,8 +170,8 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
   return { column: all, count, via, links: { ...ends, rightStart, right, leftStart, left } };
 }
 
-/** @param {Int32Array} column @param {number} count @returns {LayoutColumns} */
-function fillColumns(column, count) {
+/** Column → its first place, place → node or dummy, node → place. @param {Int32Array} column @param {number} count */
+export function fillColumns(column, count) {
   const [start, node] = byKey(column, count);
   const place = new Int32Array(column.length);
   for (let at = 0; at < node.length; at += 1) place[node[at]] = at;

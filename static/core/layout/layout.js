@@ -14,7 +14,7 @@
 
 import { memo } from "../memo.js";
 import { layered } from "./layered.js";
-import { BOX_KINDS, labelled, MARGIN, named, OP, ROUTE_KINDS, TENSOR } from "./sizes.js";
+import { labelled, MARGIN, named, OP, TENSOR } from "./sizes.js";
 import { backwardLines, crossingLines, MAX_LINES } from "./backward.js";
 import { Boxes } from "./boxes.js";
 import { ForwardLines } from "./forward.js";
@@ -101,7 +101,7 @@ class Unpaired {
       const [depth, thickness] = this.size[at] ?? [0, 0];
       const column = layout.column[at];
       const middle = end - layout.columnStart[column] - layout.columnDepth[column] / 2;
-      boxes.putUnpaired(kind, ref, middle - depth / 2, depth, floor - layout.height[0][at], thickness);
+      boxes.put(kind, 1, ref, -1, false, middle - depth / 2, depth, floor - layout.height[0][at], thickness);
     });
     boxes.bottom = Math.min(boxes.bottom, floor - layout.top[0]);
   }
@@ -109,7 +109,7 @@ class Unpaired {
 
 /** @typedef {{open: Uint8Array, foldOn: boolean}} Opened as openGroups of graph.js says it */
 
-export { BOX_KINDS, LayoutCache, ROUTE_KINDS };
+export { LayoutCache };
 
 /** @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions} options @param {LayoutCache} [cache] from
  * earlier layouts of the same arrays @returns {Drawing} */
@@ -151,8 +151,8 @@ function* make(store, groups, options, last) {
   return { boxes, list, lines };
 }
 
-/** @param {Boxes} boxes @param {RouteList} routes @param {LayoutOptions} options @returns {Drawing} */
-function drawing(boxes, routes, { orientation }) {
+/** @param {Boxes} boxes @param {RouteList} routes @param {LayoutOptions} options */
+export function drawing(boxes, routes, { orientation }) {
   const isVertical = orientation === "vertical";
   const { count, factor } = boxes;
   const rect = new Float32Array(4 * count);
@@ -178,27 +178,27 @@ function drawing(boxes, routes, { orientation }) {
   const breadth = (boxes.top - boxes.bottom) * boxes.factor + 2 * MARGIN;
   return {
     boxes: count,
-    kind: new Uint8Array(boxes.kind.all),
-    half: new Uint8Array(boxes.half.all),
-    ref: new Int32Array(boxes.ref.all),
-    rect,
-    frame: new Int32Array(boxes.frame.all),
-    twin: twins(boxes),
-    isSatellite: new Uint8Array(boxes.isSatellite.all),
+    kind: new Uint8Array(boxes.kind.all), // position in BOX_KINDS
+    half: new Uint8Array(boxes.half.all), // 0 forward, 1 backward
+    ref: new Int32Array(boxes.ref.all), // the op, tensor or group that a box shows
+    rect, // x, y, width, height of every box
+    frame: new Int32Array(boxes.frame.all), // box → the open group's box that it stands in, or -1
+    twin: twins(boxes), // box → the box of its gradient, or of its counterpart in the forward half, or -1
+    isSatellite: new Uint8Array(boxes.isSatellite.all), // whether it stands beside its op
     routes: routes.count,
-    source: new Int32Array(routes.source.all),
+    source: new Int32Array(routes.source.all), // box; where the line crosses borders of groups, its first box
     target: new Int32Array(routes.target.all),
-    routeKind: new Uint8Array(routes.kind.all),
+    routeKind: new Uint8Array(routes.kind.all), // position in ROUTE_KINDS
     routeHalf: new Uint8Array(routes.half.all),
-    routeTensor: new Int32Array(routes.tensor.all),
-    pointStart,
-    points,
+    routeTensor: new Int32Array(routes.tensor.all), // the tensor that passes along
+    pointStart, // route → its first point in `points`, one entry more than there are routes
+    points, // x, y of a start and then of triples of cubic Bézier points, route after route
     bounds: bounds(points, pointStart),
     width: isVertical ? breadth : boxes.length,
     height: isVertical ? boxes.length : breadth,
-    axis: boxes.across(0),
-    natural: boxes.natural,
-    isElastic: boxes.isElastic,
+    axis: boxes.across(0), // where the halves meet, across the depth
+    natural: boxes.natural, // length along the depth at which every box has its natural size
+    isElastic: boxes.isElastic, // whether columns shrink to fit a length
   };
 }
 

@@ -7,19 +7,8 @@ import { OP, TENSOR } from "./sizes.js";
 // For the lines of each tensor or saved value, the smallest group that holds everything they depend on. While nothing
 // opens or closes in that group, the lines only move with it. Computed once per graph and folding.
 
-/**
- * @typedef {object} Belonging groups, -1 for none
- * @property {Int32Array} forward tensor → group of the lines from its producer, to its readers, and of its gradients' lines
- * @property {Int32Array} leaf leaves that are satellites
- * @property {Int32Array} leafGroup their groups
- * @property {Int32Array} back backward tensors, in order
- * @property {Int32Array} backGroup their groups
- * @property {Int32Array} keptTensor saved for the backward pass
- * @property {Int32Array} keptFor the backward op that needs it
- * @property {Int32Array} keptGroup
- */
-
-/** @param {GraphIndex} index @returns {Belonging} */
+/** Groups, -1 for none: of a tensor's forward lines and its gradients' lines; of each leaf that is a satellite, of each
+ * backward tensor, in order, and of each value kept for a backward op. @param {GraphIndex} index */
 export function belonging(index) {
   const { arrays, readerStart, reader, gradientStart, gradient, owner, home } = index;
   const around = new Around(index);

@@ -77,9 +77,10 @@ function tallest({ start, node }, apart) {
   return most;
 }
 
-/** @param {SceneShape} shape @param {LayoutColumns} columns @param {LayoutLinks} links @param {number} all nodes and
- * dummies @param {0 | 1} half @param {number} classes of links that may be straight @returns {StraightBlocks} */
-function align(shape, { start, node, place }, links, all, half, classes) {
+/** Node → block, its offset in it; link → whether it is straight. @param {SceneShape} shape
+ * @param {LayoutColumns} columns @param {LayoutLinks} links @param {number} all nodes and dummies @param {0 | 1} half
+ * @param {number} classes of links that may be straight */
+export function align(shape, { start, node, place }, links, all, half, classes) {
   const { nodes, axis } = shape;
   const { from, to, rightStart, right, leftStart, left } = links;
   const isDummy = (/** @type {number} */ end) => end >= nodes;

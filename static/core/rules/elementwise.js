@@ -6,38 +6,18 @@ import { alphaOf, CHAPTER, isOff, numberText, scalarOf } from "./rule-types.js";
 /** One input, one output, element by element. @type {string} */
 const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j ≠ i";
 
-/**
- * A function of one number, applied to every element.
- *
- * @typedef {object} Slope
- * @property {readonly string[]} names
- * @property {string} title
- * @property {string} forward
- * @property {string} slope f′, so that ∂L/∂x = f′ · ∂L/∂y
- * @property {readonly string[]} steps how f′ comes about
- * @property {string} [source] calculus, if it is not given
- * @property {(x: number) => number} f
- * @property {(x: number, y: number) => number} df
- * @property {boolean} [isPositive]
- * @property {(attributes: OpAttributes) => Record<string, string>} [symbols]
- * @property {(call: OpCall) => boolean} [covers]
- */
+/** A function of one number, applied to every element; slope: f′, so that ∂L/∂x = f′ · ∂L/∂y; steps: how f′ comes about.
+ * @typedef {Pick<RuleEntry, "names" | "title" | "forward" | "source" | "symbols" | "covers"> & {slope: string, steps:
+ * readonly string[], f: (x: number) => number, df: (x: number, y: number) => number, isPositive?: boolean}} Slope */
 
 /** @param {Slope} slope @returns {RuleEntry} */
-function elementwise({ names, title, forward, slope, steps, source = "calculus", f, df, isPositive = false, symbols,
-  covers })
-{
+function elementwise({ slope, steps, f, df, isPositive = false, ...rule }) {
   return {
-    names,
-    title,
+    ...rule,
     operands: ["x"],
-    forward,
     gradients: [slope === "1" ? "{dy}" : `${slope} · {dy}`],
     derivation: [ALONE, ...steps, `{dx}ᵢ = Σⱼ {dy}ⱼ · ∂{y}ⱼ/∂{x}ᵢ = {dy}ᵢ · ∂{y}ᵢ/∂{x}ᵢ: one factor per element`],
-    source,
     isElementwise: true,
-    ...(symbols === undefined ? {} : { symbols }),
-    ...(covers === undefined ? {} : { covers }),
     kernel: {
       value: ([x]) => mapped(x, f),
       vjp: ([x], dy, y) => [mapped(x, (value, at) => df(value, y.values[at]) * dy.values[at])],

@@ -25,15 +25,9 @@ function summedTo(term, shape, output) {
   return { text, binds };
 }
 
-/**
- * @typedef {object} Shapes
- * @property {readonly number[]} operand
- * @property {readonly number[]} output
- */
-
 /** The gradient of a factor of a matrix product. Vectors are rows or columns as it needs them, and a matrix that was
  * used for a whole batch gets the sum over it. @param {readonly [FormulaTerm, FormulaTerm]} factors
- * @param {number} position @param {FormulaTerm} gradient @param {Shapes} shapes @returns {FormulaTerm | null} null
+ * @param {number} position @param {FormulaTerm} gradient @param {{operand: readonly number[], output: readonly number[]}} shapes @returns {FormulaTerm | null} null
  * where no short expression has the right shape */
 function productGradient([x, w], position, gradient, { operand, output }) {
   const matmul = (/** @type {FormulaTerm} */ left, /** @type {FormulaTerm} */ right) => ({

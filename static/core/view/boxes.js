@@ -7,6 +7,7 @@ import { svg, write } from "../dom.js";
 import { attributeOf, fullLabel } from "./facts.js";
 import { failedBox } from "./navigation.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
+import { memo } from "../memo.js";
 import { MIN_HEADED } from "./viewport.js";
 
 /** With more new boxes than this all elements are put in order. */
@@ -31,8 +32,6 @@ export class BoxLayer {
   #spare = [];
   /** @type {Graph | null} */
   #graph = null;
-  /** @type {{drawing: Drawing, place: Int32Array, count: Int32Array} | null} */
-  #siblings = null;
 
   get parts() {
     return this.#parts.values();
@@ -102,8 +101,7 @@ export class BoxLayer {
 
   /** @param {Sight} sight @param {BoxParts} parts */
   #placeIn({ drawing, index }, { box, root }) {
-    if (this.#siblings?.drawing !== drawing) this.#siblings = { drawing, ...siblingsIn(drawing) };
-    const { place, count } = this.#siblings;
+    const { place, count } = siblingsIn(drawing);
     write(root, "aria-level", String(index.framesAround(box).length + 1));
     write(root, "aria-posinset", String(place[box]));
     write(root, "aria-setsize", String(count[drawing.frame[box] + 1]));
@@ -239,9 +237,11 @@ function headings(graph, group) {
   return attribute === "" ? [type] : [fullLabel(graph, group), /^\d+$/.test(attribute) ? type : attribute];
 }
 
+const siblingsIn = memo(countSiblings);
+
 /** @param {Drawing} drawing @returns {{place: Int32Array, count: Int32Array}} place: box → place in its frame, from 1;
  * count: frame's box + 1 → boxes in it */
-function siblingsIn({ boxes, frame }) {
+function countSiblings({ boxes, frame }) {
   const place = new Int32Array(boxes);
   const count = new Int32Array(boxes + 1);
   for (let box = 0; box < boxes; box += 1) {

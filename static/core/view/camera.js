@@ -1,6 +1,7 @@
 /** Zoom and pan for elastic drawings, which are laid out anew, and for others, which are magnified. No DOM. */
 
 import { FRAME, TENSOR } from "../layout/sizes.js";
+import { memo } from "../memo.js";
 import { LEGIBLE } from "./stage.js";
 import { splitZoom } from "./viewport.js";
 
@@ -9,28 +10,18 @@ import { splitZoom } from "./viewport.js";
 /** In a drawing of more boxes, only the tensors of layers have positions. */
 const MAX_BOXES = 2000;
 
-class DepthColumns {
-  /** @type {Drawing | null} */
-  #drawing = null;
-  /** Tensor id and box. @type {[string, number][]} */
-  #boxes = [];
-
-  /** @param {Sight} sight @param {Viewport} viewport @returns {Map<string, number>} tensor id → x, px of the panel */
-  positions(sight, viewport) {
-    if (this.#drawing !== sight.drawing) {
-      this.#drawing = sight.drawing;
-      this.#boxes = boxesOf(sight);
-    }
-    const { rect } = sight.drawing;
-    return new Map(
-      this.#boxes.map(
-        ([tensor, box]) => [tensor, viewport.x + (rect[4 * box] + rect[4 * box + 2] / 2) * viewport.scale]
-      ),
-    );
-  }
+/** @param {Sight} sight @param {Viewport} viewport @returns {Map<string, number>} tensor id → x, px of the panel */
+function positionsIn(sight, { x, scale }) {
+  const { rect } = sight.drawing;
+  return new Map(
+    measuredIn(sight).map(([tensor, box]) => [tensor, x + (rect[4 * box] + rect[4 * box + 2] / 2) * scale]),
+  );
 }
 
-/** @param {Sight} sight @returns {[string, number][]} */
+// Each drawing has its own sight.
+const measuredIn = memo(boxesOf);
+
+/** @param {Sight} sight @returns {[string, number][]} tensor id and box */
 function boxesOf({ drawing, graph, index }) {
   /** @type {[string, number][]} */
   const boxes = [];
@@ -57,7 +48,6 @@ function boxesOf({ drawing, graph, index }) {
 export class GraphNews {
   /** The camera that the page knows. @type {Camera} */
   #known = { zoom: 1, at: 0, across: 0.5 };
-  #columns = new DepthColumns();
 
   /** @param {TellNews} tell */
   constructor(tell) {
@@ -81,8 +71,7 @@ export class GraphNews {
   axis(sight, viewport, width) {
     // Nothing lines up with a hidden stage.
     if (width === 0 && !sight.isVertical) return;
-    this.tell("axis-change", { positions: sight.isVertical ? new Map() : this.#columns.positions(sight, viewport),
-      width });
+    this.tell("axis-change", { positions: sight.isVertical ? new Map() : positionsIn(sight, viewport), width });
   }
 }
 

@@ -4,6 +4,7 @@
 import { drawBars } from "../histogram.js";
 import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
 import { colourOf, hex, hue, mix } from "../colours.js";
+import { memo } from "../memo.js";
 import { PixelImage, pixelOf, StripImage } from "./images.js";
 import { phaseOf, repetitionStrips } from "./look.js";
 
@@ -98,8 +99,7 @@ export class Ground {
     const { width, height } = this.canvas;
     const inks = inksOf(palette);
     const muted = pixelOf(palette.muted);
-    let saved = 0;
-    for (const kind of routeKind) if (kind === SAVED) saved += 1;
+    const saved = savedIn(drawing);
     for (let route = 0; route < routes; route += 1) {
       const kind = routeKind[route];
       if (kind === REUSE || (kind === SAVED && saved > MAX_SAVED)) continue;
@@ -117,25 +117,23 @@ export class Ground {
   }
 }
 
-/** @typedef {{ground: number, soft: number, middle: number, strong: number, border: number}} Inks as pixelOf gives
- * them */
+/** Lines of saved tensors in a drawing. */
+export const savedIn = memo((/** @type {Drawing} */ { routeKind }) =>
+  routeKind.reduce((found, kind) => found + (kind === SAVED ? 1 : 0), 0)
+);
 
-/** @type {{palette: Palette | null, inks: Record<"forward" | "backward" | "parameter" | "neutral", Inks> | null}} */
-const mixed = { palette: null, inks: null };
+export const inksOf = memo(mixInks);
 
-/** @param {Palette} palette @returns {Record<"forward" | "backward" | "parameter" | "neutral", Inks>} */
-export function inksOf(palette) {
-  if (mixed.inks !== null && mixed.palette === palette) return mixed.inks;
+/** @param {Palette} palette */
+function mixInks(palette) {
   const paper = colourOf(palette.paper);
-  /** @param {string} name @returns {Inks} */
+  /** @param {string} name */
   const inks = (name) => {
     const shade = (/** @type {number} */ share) => pixelOf(hex(mix(paper, colourOf(name), share)));
     return { ground: shade(0.05), soft: shade(0.3), middle: shade(0.55), strong: shade(0.75), border: shade(0.85) };
   };
-  mixed.palette = palette;
-  mixed.inks = { forward: inks(palette.forward), backward: inks(palette.backward), parameter: inks(palette.parameter),
+  return { forward: inks(palette.forward), backward: inks(palette.backward), parameter: inks(palette.parameter),
     neutral: inks(palette.neutral) };
-  return mixed.inks;
 }
 
 /** Histograms above the elements: bars where there is room, else shades. */
@@ -193,7 +191,7 @@ export class Histograms {
         bars.push(() => drawBars(context, picture, row, share > 1 ? wide : at, paint));
       }
     }
-    this.#strips.onto(context);
+    if (this.#strips.isUsed) this.#strips.onto(context);
     for (const draw of bars) draw();
   }
 }

@@ -2,10 +2,8 @@
 
 import { gradientsOf } from "../graph/wiring.js";
 import { WORST_FIRST } from "../lab/diagnosis.js";
+import { memo } from "../memo.js";
 import { nonFinite } from "../picture.js";
-
-/** @typedef {{opsForward: number, opsBackward: number, tensors: number, path: number, groups: number}} Extents path:
- * ops on the longest path from an input to a result */
 
 export class GraphFacts {
   /** Tensor → row of the statistics, -1 for none. @type {Int32Array} */
@@ -18,8 +16,6 @@ export class GraphFacts {
   #parameters = new Map();
   /** Twice the group, plus 1 for the backward half → µs. @type {Map<number, number>} */
   #times = new Map();
-  /** @type {Extents | null} */
-  #extents = null;
   /** Tensor → the verdict on its layer, except non-finite, which the picture shows. @type {Map<number, Health>} */
   #verdicts = new Map();
 
@@ -132,28 +128,8 @@ export class GraphFacts {
     return half === "forward" ? results : results.map((tensor) => tensor < 0 ? -1 : this.gradients[tensor]);
   }
 
-  /** @returns {Extents} */
   get extents() {
-    if (this.#extents !== null) return this.#extents;
-    const { arrays } = this.graph;
-    const { ops, opHalf, inputStart, inputs, producer } = arrays;
-    const reach = new Int32Array(ops);
-    let [forward, path] = [0, 0];
-    // Ops are in execution order, so producers come before readers.
-    for (let op = 0; op < ops; op += 1) {
-      if (opHalf[op] === 1) continue;
-      forward += 1;
-      let before = 0;
-      for (let entry = inputStart[op]; entry < inputStart[op + 1]; entry += 1) {
-        const made = producer[inputs[entry]];
-        if (made >= 0 && made < op) before = Math.max(before, reach[made]);
-      }
-      reach[op] = before + 1;
-      path = Math.max(path, before + 1);
-    }
-    this.#extents = { opsForward: forward, opsBackward: ops - forward, tensors: arrays.tensors, path,
-      groups: Math.max(0, arrays.groups - 1) };
-    return this.#extents;
+    return extentsIn(this.graph.arrays);
   }
 
   /** @param {number} group @param {Phase} half @returns {number[]} its ops, of the backward half those beneath them */
@@ -200,4 +176,26 @@ export function fullLabel(graph, group) {
   const type = graph.groupLabel[group];
   const attribute = attributeOf(graph, group);
   return attribute === "" ? type : `${attribute} · ${type}`;
+}
+
+const extentsIn = memo(measure);
+
+/** path: ops on the longest path from an input to a result. @param {GraphArrays} arrays */
+function measure(arrays) {
+  const { ops, tensors, groups, opHalf, inputStart, inputs, producer } = arrays;
+  const reach = new Int32Array(ops);
+  let [forward, path] = [0, 0];
+  // Ops are in execution order, so producers come before readers.
+  for (let op = 0; op < ops; op += 1) {
+    if (opHalf[op] === 1) continue;
+    forward += 1;
+    let before = 0;
+    for (let entry = inputStart[op]; entry < inputStart[op + 1]; entry += 1) {
+      const made = producer[inputs[entry]];
+      if (made >= 0 && made < op) before = Math.max(before, reach[made]);
+    }
+    reach[op] = before + 1;
+    path = Math.max(path, before + 1);
+  }
+  return { opsForward: forward, opsBackward: ops - forward, tensors, path, groups: Math.max(0, groups - 1) };
 }

@@ -39,6 +39,11 @@ class Pixels {
     } else if (this.isUsed) this.pixels.fill(0);
     this.isUsed = false;
   }
+
+  /** Overwrites a canvas of the same size. @param {CanvasRenderingContext2D} context */
+  onto(context) {
+    context.putImageData(this.image, 0, 0);
+  }
 }
 
 /** Overlapping shapes: the more opaque one wins. */
@@ -150,11 +155,6 @@ export class PixelImage extends Pixels {
       [x, y] = [nextX, nextY];
     }
   }
-
-  /** Overwrites a canvas of the same size. @param {CanvasRenderingContext2D} context */
-  onto(context) {
-    context.putImageData(this.image, 0, 0);
-  }
 }
 
 const SHADES = 12;
@@ -230,10 +230,5 @@ export class StripImage extends Pixels {
     // A strip is a few pixels wide, so `fill` per row would cost more than the loop.
     for (let y = top; y < bottom; y += 1)
       for (let place = y * width + left; place < y * width + right; place += 1) pixels[place] = colour;
-  }
-
-  /** Overwrites a canvas of the same size. @param {CanvasRenderingContext2D} context */
-  onto(context) {
-    if (this.isUsed) context.putImageData(this.image, 0, 0);
   }
 }

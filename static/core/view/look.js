@@ -32,20 +32,21 @@ export const HUES = /** @type {const} */ (["forward", "backward", "parameter", "
 const MIN_ARROW = 9;
 
 /** All but the figures, which change with every picture. @param {BoxScene} scene @param {number} box
- * @param {Medium} medium @returns {BoxLook} */
+ * @param {Medium} medium */
 export function boxLook(scene, box, medium) {
   const { drawing, graph } = scene;
   const [kind, index, half] = [drawing.kind[box], drawing.ref[box], phaseOf(drawing, box)];
   const { x, y, w, h } = rectangle(drawing, box);
   const tensor = kind === TENSOR ? graph.topology.tensors[index] : null;
   return {
-    kind,
-    index,
+    kind, // position in BOX_KINDS
+    index, // of the op, tensor or group
     half,
     hue: tensor === null ? half : hue(half, tensor.role),
     rect: { x, y, w, h },
     radius: Math.min(RADIUS[kind], w / 3),
-    tensor,
+    tensor, // null: no tensor's box
+    // null: a frame, whose header depends on the scale
     text: kind === TENSOR ? tensorWords(scene, index, w, h, medium)
       : kind === FRAME ? null : opWords(scene, kind, index, half, w, h, medium),
   };

@@ -15,7 +15,6 @@ const BADGE = { width: 40, height: 14 };
 /** In a lower box the words reach down to the badge, px. */
 const LOW = 60;
 
-/** @returns {BoxParts} */
 export function makeParts() {
   const root = svg("g", { role: "treeitem", class: "box" });
   const frame = svg("rect", { class: "frame" });
@@ -23,8 +22,11 @@ export function makeParts() {
   const value = svg("text", { class: "value" });
   const title = svg("title");
   root.append(title, frame, name, value);
-  return { root, frame, name, value, title, toggle: null, badge: null, box: -1, id: "", kind: "", shape: "", look: null,
-    fill: "", ground: "", isWarning: false, ailment: "" };
+  const toggle = /** @type {SVGGElement | null} */ (null);
+  const look = /** @type {BoxLook | null} */ (null);
+  // id: in addresses; kind: as classes; shape: what it was last shaped for; ground: what words stand on.
+  return { root, frame, name, value, title, toggle, badge: toggle, box: -1, id: "", kind: "", shape: "", look, fill: "",
+    ground: "", isWarning: false, ailment: "" };
 }
 
 /** Places words at absolute coordinates, which costs less than a transform per box. @param {BoxParts} parts

@@ -1,10 +1,10 @@
 /** The stage: elements and canvases that one transform moves. They reach beyond the stage, so that panning only moves
  * them, and zooming stretches them until they are drawn again. */
 
-import { FRAME, GROUP, REUSE, SAVED } from "../layout/sizes.js";
+import { FRAME, GROUP, REUSE } from "../layout/sizes.js";
 import { html, svg, write, writeText } from "../dom.js";
 import { BoxLayer } from "./boxes.js";
-import { Ground, Histograms } from "./canvas.js";
+import { Ground, Histograms, savedIn } from "./canvas.js";
 import { EdgeLayer } from "./parts.js";
 import { Viewport } from "./viewport.js";
 
@@ -28,10 +28,10 @@ const FEW_BOXES = 400;
 const MAX_BOXES = 1200;
 const MAX_ROUTES = 2500;
 
-/** Chooses the boxes and routes that are elements. @param {Drawing} drawing @param {Region} region in px of the drawing
- * @param {number} scale px of the screen per px of the drawing @param {readonly number[]} boxes needed in any case
- * @returns {ViewDetail} */
-function detailOf(drawing, region, scale, boxes) {
+/** Chooses the boxes and routes that are elements; the others in the region are plain shapes. isElement: by box; null:
+ * all are; isAll: whether all the region's boxes and routes are elements. @param {Drawing} drawing @param {Region} region in px of the drawing
+ * @param {number} scale px of the screen per px of the drawing @param {readonly number[]} boxes needed in any case */
+export function detailOf(drawing, region, scale, boxes) {
   if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {
     const routes = countTo(drawing.routes).filter((route) => drawing.routeKind[route] !== REUSE);
     return { boxes: countTo(drawing.boxes), routes, isElement: null, routesAreElements: true, isAll: true };
@@ -73,13 +73,6 @@ function detailOf(drawing, region, scale, boxes) {
   return { boxes: chosen, routes, isElement, routesAreElements: isReadable, isAll: isReadable };
 }
 
-/** @param {Drawing} drawing @returns {number} */
-function countSaved({ routeKind }) {
-  let found = 0;
-  for (const kind of routeKind) if (kind === SAVED) found += 1;
-  return found;
-}
-
 /** @param {number} length @returns {number[]} 0, 1, 2 … */
 function countTo(length) {
   return Array.from({ length }, (_, index) => index);
@@ -115,8 +108,6 @@ export class GraphStage {
   #drawn = { x: 0, y: 0, scale: 1, margin: 0 };
   /** Boxes whose lines are lit. @type {number[]} */
   #pointed = [];
-  /** @type {Drawing | null} */
-  #counted = null;
 
   constructor() {
     this.#histograms.canvas.setAttribute("aria-hidden", "true");
@@ -162,10 +153,7 @@ export class GraphStage {
           sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"
         }.`);
     this.#headSides(sight);
-    if (this.#counted !== sight.drawing) {
-      this.#counted = sight.drawing;
-      this.svg.classList.toggle("many-saved", countSaved(sight.drawing) > MANY_SAVED);
-    }
+    this.svg.classList.toggle("many-saved", savedIn(sight.drawing) > MANY_SAVED);
     this.mark(sight, selection);
     if (room.width > 0) {
       this.#ground.paint(sight, this.detail, this.#place);
