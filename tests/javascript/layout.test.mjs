@@ -306,21 +306,6 @@ test("backward ops of no forward op are drawn beneath", () => {
   assert.equal(isElastic, false);
 });
 
-test("a graph in circles is drawn somehow", () => {
-  // A dump with a cycle is refused before; should one get through, the layout ends all the same.
-  const topology = graphWith(
-    [["m0", "", "Net", null], ["m1", "a", "Linear", "m3"], ["m2", "b", "Linear", "m1"], ["m3", "c", "Linear", "m2"]],
-    [
-      ["n0", "forward", "m1", ["x", "j"], ["h"]],
-      ["n1", "forward", "m2", ["h"], ["i"]],
-      ["n2", "forward", "m3", ["i"], ["j"]],
-      ["n3", "backward", "m3", ["h.g"], ["h.g"], "n2"],
-    ],
-    [...as("input", "x"), ...as("activation", "h", "i", "j"), ...gradients("h")],
-  );
-  for (const level of ["0", "layer", "all"]) assert.ok(lay(topology, { level }).drawing.boxes > 2);
-});
-
 test("a thousand layers deep and a thousand modules nested need no recursion", () => {
   const n = 1000;
   const layers = Array.from({ length: n }, (_, i) => i);
