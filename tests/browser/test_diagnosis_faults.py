@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from calling import Calling
 from commands import command
 from playwright.sync_api import Page, expect
 from torch import nn
@@ -131,37 +132,23 @@ def test_they_follow_the_slider(viewed):
     expect(page.locator("graph-view .box.selected, graph-view .box[aria-selected=true]").first).to_be_visible()
 
 
-class Residual(nn.Module):
-    """A branch whose last weights are zero, as residual blocks are begun, and a layer after it."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.branch, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
-        nn.init.zeros_(self.branch.weight)
-        nn.init.zeros_(self.branch.bias)
-
-    def forward(self, x):
-        x = self.embed(x)
-        return self.head(x + self.branch(x))
-
-
 def test_what_one_layer_loses_the_next_may_have(viewed):
+    """A branch whose last weights are zero, as residual blocks are begun, and a layer after it."""
     torch.manual_seed(0)
-    model, x = Residual(), torch.randn(16, 8)
-    page = viewed(model, x, loss=lambda out: out.square().mean())
-    assert float(model(x).detach().std()) > 0
+    model = Calling(
+        lambda net, x: net.head((hidden := net.embed(x)) + net.branch(hidden)),
+        embed=nn.Linear(8, 8),
+        branch=nn.Linear(8, 8),
+        head=nn.Linear(8, 4),
+    )
+    for parameter in model.branch.parameters():
+        nn.init.zeros_(parameter)
+    page = viewed(model, torch.randn(16, 8), loss=lambda out: out.square().mean())
     expect(page.locator("diagnosis-list .verdict")).to_have_text("All zero first in layer 2.")
 
 
-class Waves(nn.Module):
-    """Ops, and no layer."""
-
-    def forward(self, x):
-        return x.sin().sum()
-
-
 def test_a_model_without_parameters_has_no_layers_and_nothing_to_scale(viewed):
-    page = viewed(Waves(), torch.randn(5, 4, requires_grad=True))
+    page = viewed(Calling(lambda _, x: x.sin().sum()), torch.randn(5, 4, requires_grad=True))
     expect(page.locator("diagnosis-list .state")).to_have_text("No module with parameters has run.")
     expect(page.locator("what-if-controls .count")).to_have_text("no weights")
 

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
+from calling import Calling, recorded
 from playwright.sync_api import expect
 from waiting import expect_when_idle
-
-from chainrule import trace_model
-from chainrule.dump.wire import dump_trace
 
 FOUNDATIONS = Path(__file__).parents[2] / "app"
 
@@ -146,7 +144,7 @@ class Causal(torch.nn.Module):
 @pytest.mark.parametrize(("after", "bad", "has_faults"), [(torch.tanh, None, True), (torch.log, "log", False)])
 def test_a_mask_that_softmax_absorbs_is_not_the_first_bad_tensor(explorer, tmp_path, after, bad, has_faults):
     torch.manual_seed(0)
-    dump = json.loads(dump_trace(trace_model(Causal(after), torch.randn(3, 6, 8), loss=torch.sum)))
+    dump = recorded(Causal(after), torch.randn(3, 6, 8), loss=torch.sum)
     # In the mask, and in the scores that it is added to.
     assert sum(count > 0 for count in dump["statistics"]["neginf"]) >= 2
     if not has_faults:
@@ -167,19 +165,11 @@ def test_a_mask_that_softmax_absorbs_is_not_the_first_bad_tensor(explorer, tmp_p
         expect(page.locator("inspector-panel h2")).to_have_text(bad)
 
 
-class Gpt(torch.nn.Module):
-    """One block, its parts as they are in the field."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(8)
-        self.qkv = torch.nn.Linear(8, 24)
-        self.out = torch.nn.Linear(8, 8)
-
-    def forward(self, x):
-        q, k, v = (part.view(2, 4, 2, 4).transpose(1, 2) for part in self.qkv(self.norm(x)).split(8, -1))
-        mixed = F.scaled_dot_product_attention(q, k, v)
-        return x + self.out(mixed.transpose(1, 2).reshape(2, 4, 8))
+def block(net, x):
+    """One block of a GPT, its parts as they are in the field."""
+    q, k, v = (part.view(2, 4, 2, 4).transpose(1, 2) for part in net.qkv(net.norm(x)).split(8, -1))
+    mixed = F.scaled_dot_product_attention(q, k, v)
+    return x + net.out(mixed.transpose(1, 2).reshape(2, 4, 8))
 
 
 # How far apart the texts of neighbouring cells stand, row by row.
@@ -223,15 +213,16 @@ def test_no_figure_of_the_overview_is_printed_over_another(explorer, viewport):
 
 def test_a_dump_of_any_model_is_inspected_without_a_spec(explorer, tmp_path):
     torch.manual_seed(0)
-    dump = dump_trace(trace_model(Gpt(), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean()))
+    layers = {"norm": torch.nn.LayerNorm(8), "qkv": torch.nn.Linear(8, 24), "out": torch.nn.Linear(8, 8)}
+    dump = recorded(Calling(block, **layers), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean())
     path = tmp_path / "gpt.json"
-    path.write_bytes(dump)
+    path.write_text(json.dumps(dump))
     explorer.open()
     page = explorer.page
     page.set_input_files("dump-opener input[type=file]", path)
     panel = page.locator("inspector-panel")
     expect(panel.locator(".facts")).to_contain_text("304 in 6 tensors")
-    names = {op["name"]: op["id"] for op in json.loads(dump)["ops"]}
+    names = {op["name"]: op["id"] for op in dump["ops"]}
 
     def inspect(item):
         page.evaluate(
