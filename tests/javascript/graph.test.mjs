@@ -9,6 +9,7 @@ import { align, Counterparts, keepView } from "../../static/core/graph/keep-view
 import { reach } from "../../static/core/graph/reach.js";
 import { parseQuery, search } from "../../static/core/graph/search.js";
 import { aliveAt, litOf, stepAt, stepsOf } from "../../static/core/graph/steps.js";
+import { entriesOf, wiringOf } from "../../static/core/graph/wiring.js";
 import { groupAt } from "../../static/core/lab/weights.js";
 import { parseView } from "../../static/core/url-state.js";
 import { columnsOf, dumpOf, graphOf, hiding, holds, isRising, made, near, pictureOf } from "./tools.mjs";
@@ -186,9 +187,18 @@ test("what is kept, and until when", async () => {
 });
 
 test("as many bytes are kept as autograd keeps", () => {
-  for (const [dump, bytes] of made.kept) {
+  for (const [dump, bytes] of made.steps.kept) {
     const { alive, forward } = stepsOf(graphOf(dump));
     assert.equal(alive[forward - 1], bytes);
+  }
+});
+
+test("what is saved is read by nodes that keep tensors alone", () => {
+  for (const [dump, keeping] of made.steps.readers) {
+    const { needs } = wiringOf(graphOf(dump));
+    const readers = new Set(dump.ops.filter((_, op) => entriesOf(needs, op).length > 0).map(({ name }) => name));
+    assert.ok(readers.size > 2);
+    holds(keeping, readers);
   }
 });
 

@@ -57,7 +57,7 @@ def made(folder):
         ],
         "topologies": {name: json.loads(dump_json(dump_topology(make()))) for name, make in MODELS.items()},
         "edited": edited_models(),
-        "kept": kept_by_autograd(),
+        "steps": steps(),
         "repeated": [recorded(repeated(times), torch.randn(2, 3)) for times in (2, 3)],
         "training": training(folder),
         "dumps": dumps(),
@@ -131,6 +131,11 @@ def residual():
     return Calling(lambda model, x: x + torch.tanh(model.inner(x)), inner=nn.Linear(4, 4))
 
 
+def attention():
+    """Every head is one op forward and many nodes backward."""
+    return Calling(lambda model, x: x + model.attention(x, x, x)[0], attention=nn.MultiheadAttention(8, 2))
+
+
 def block():
     """Tensors share memory, are split, normalized, added and saved twice."""
 
@@ -141,8 +146,8 @@ def block():
     return Calling(forward, norm=nn.LayerNorm(16), wide=nn.Linear(16, 32), out=nn.Linear(16, 16))
 
 
-def kept_by_autograd():
-    """Dumps with the bytes that autograd keeps of their forward passes."""
+def steps():
+    """Models with the bytes that autograd keeps of them, and with the names of the nodes that keep tensors."""
     kept = []
     for query in (
         "style=module",
@@ -152,10 +157,17 @@ def kept_by_autograd():
         spec = ModelSpec.from_query(query)
         built = build_model(spec)
         kept.append([json.loads(dump_trace(trace_spec(spec))), bytes_kept(built.forward, built.root.parameters())])
-    model, x = block(), torch.randn(8, 4, 16)
-    dump = recorded(model, x, loss=lambda out: out.pow(2).mean())
-    kept.append([dump, bytes_kept(lambda: model(x).pow(2).mean(), model.parameters())])
-    return kept
+    readers = []
+    for model, x in (
+        (attention(), torch.randn(10, 2, 8)),
+        (block(), torch.randn(8, 4, 16)),
+    ):
+        dump = recorded(model, x.requires_grad_(), loss=lambda out: out.pow(2).mean())
+        readers.append([dump, sorted(nodes_that_keep(model(x).pow(2).mean()))])
+    plain = x.detach()
+    dump = recorded(model, plain, loss=lambda out: out.pow(2).mean())
+    kept.append([dump, bytes_kept(lambda: model(plain).pow(2).mean(), model.parameters())])
+    return {"kept": kept, "readers": readers}
 
 
 def bytes_kept(run, resident):
@@ -174,6 +186,21 @@ def bytes_kept(run, resident):
     total = sum(kept.values())
     loss.backward()
     return total
+
+
+def nodes_that_keep(loss):
+    """Names of the autograd nodes that hold a tensor."""
+    pending, seen, keeping = [loss.grad_fn], set(), set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending += [following for following, _ in node.next_functions]
+        saved = [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
+        if any(isinstance(value, torch.Tensor) for value in saved):
+            keeping.add(type(node).__name__)
+    return keeping
 
 
 def training(folder):
