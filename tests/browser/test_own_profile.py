@@ -89,6 +89,12 @@ def hover(page, order, name):
 
 def test_rows_are_called_by_their_modules_and_say_why_they_have_no_theory(shown, traces):
     page = shown("stack")
+    part = page.locator("layer-profile .key span", has_text="no theory of 3 of 5 layers")
+    expect(part).to_be_visible()
+    assert set(part.get_attribute("title").split("\n")) == set(SILENT.values())
+    chart = page.locator("layer-profile .profile-svg")
+    expect(chart).to_have_attribute("aria-label", re.compile("no theory of 3 of 5 layers"))
+
     layers = profile(traces["stack"]).layers
     headings = page.locator("layer-table th[scope=rowgroup]")
     expect(headings).to_have_count(len(layers))
@@ -107,11 +113,6 @@ def test_rows_are_called_by_their_modules_and_say_why_they_have_no_theory(shown,
                 f"σ {significant(layer.activation.std)}, expected {significant(expected.value)} ({low}–{high})"
             )
             expect(readout).not_to_contain_text("no theory")
-    part = page.locator("layer-profile .key span", has_text="no theory of 3 of 5 layers")
-    expect(part).to_be_visible()
-    assert set(part.get_attribute("title").split("\n")) == set(SILENT.values())
-    label = page.locator("layer-profile .profile-svg").get_attribute("aria-label")
-    assert "no theory of 3 of 5 layers" in label
 
     page.locator("layer-table .link", has_text="layer_norm").click()
     comparison = page.locator("inspector-panel .comparison")
