@@ -57,6 +57,13 @@ def test_the_scale_says_which_std_results(explorer):
     expect(page.locator("spec-controls .drawn")).to_have_text("σ(w1) 1.00")
     expect(page.locator('spec-controls .tick[data-scale="0.1414"]')).to_have_text("√2/√n")
 
+    # Where scale means nothing there are no ticks.
+    page.select_option("#spec-init", "zeros")
+    expect(page.locator("spec-controls .slider")).to_be_disabled()
+    expect(page.locator("#spec-scale")).to_be_disabled()
+    expect(page.locator("#spec-scale-note")).to_have_text("Zeros stay zero at every scale.")
+    expect(page.locator("spec-controls .tick")).to_have_count(0)
+
 
 def test_the_pointer_snaps_to_a_tick(explorer):
     explorer.open("/?scale=30")
@@ -74,18 +81,15 @@ def test_the_pointer_snaps_to_a_tick(explorer):
     expect(page.locator("#spec-scale")).to_have_value("0.7071")
     drag(page, ticks[".01"] + 12)
     assert float(page.input_value("#spec-scale")) > 0.08
-
-
-@pytest.mark.long
-def test_alt_lets_the_thumb_pass(explorer):
-    explorer.open("/?scale=30")
-    page = explorer.page
+    # Alt lets the thumb pass.
     page.keyboard.down("Alt")
-    drag(page, ticks_of(page)["1"] + 4)
+    drag(page, ticks["1"] + 4)
     page.keyboard.up("Alt")
+    assert 7.071 < float(page.input_value("#spec-scale")) < 10
     explorer.idle()
-    scale = float(page.input_value("#spec-scale"))
-    assert 7.071 < scale < 10
+    page.locator("spec-controls .tick", has_text="1/√n").locator("span").first.click()
+    expect(page.locator("#spec-scale")).to_have_value("0.7071")
+    expect_when_idle(page, "() => location.search === '?scale=0.7071'")
 
 
 def test_the_keyboard_goes_from_tick_to_tick_and_never_snaps(explorer):
@@ -106,24 +110,11 @@ def test_the_keyboard_goes_from_tick_to_tick_and_never_snaps(explorer):
     expect_when_idle(page, "() => location.search === '?scale=0.708'")
 
 
-def test_a_tick_is_one_click(explorer):
-    explorer.open()
-    page = explorer.page
-    page.locator("spec-controls .tick", has_text="1/√n").locator("span").first.click()
-    expect(page.locator("#spec-scale")).to_have_value("0.7071")
-    expect_when_idle(page, "() => location.search === '?scale=0.7071'")
-    page.go_back()
-    expect(page.locator("#spec-scale")).to_have_value("1")
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("width", [1440, 1024, 390])
 @pytest.mark.parametrize(
-    "query",
-    ["", "init=standard_normal", "init=xavier_uniform&widths=7,900,3", "init=lecun_normal&widths=1024,10"],
+    "query", ["init=standard_normal", "init=xavier_uniform&widths=7,900,3", "init=lecun_normal&widths=1024,10"]
 )
-def test_the_labels_under_the_slider_never_overlap(explorer, width, query):
-    explorer.page.set_viewport_size({"width": width, "height": 844})
+def test_the_labels_under_the_slider_never_overlap(explorer, query):
     explorer.open(f"/?{query}")
     boxes = explorer.page.evaluate(
         """() => [...document.querySelectorAll("spec-controls .ticks > :not(.mute) > span")]
@@ -135,16 +126,6 @@ def test_the_labels_under_the_slider_never_overlap(explorer, width, query):
     assert all(right < left for (_, right), (left, _) in itertools.pairwise(boxes))
     assert row["x"] <= boxes[0][0]
     assert boxes[-1][1] <= row["x"] + row["width"]
-
-
-def test_where_scale_means_nothing_there_are_no_ticks(explorer):
-    explorer.open("/?init=zeros")
-    page = explorer.page
-    expect(page.locator("spec-controls .slider")).to_be_disabled()
-    expect(page.locator("#spec-scale")).to_be_disabled()
-    expect(page.locator("#spec-scale-note")).to_have_text("Zeros stay zero at every scale.")
-    expect(page.locator("spec-controls .tick")).to_have_count(0)
-    expect(page.locator("spec-controls .drawn")).to_have_text("σ(w1) 0")
 
 
 @pytest.mark.long
@@ -160,21 +141,14 @@ def test_depth_and_width_have_steppers(explorer):
     page.get_by_role("button", name="Less width").click()
     expect(widths).to_have_value("100,40x2,1")
     expect_when_idle(page, "() => location.search === '?widths=100,40x2,1'")
-    depth.fill("50")
-    depth.press("Enter")
-    expect(widths).to_have_value("100,40x49,1")
     width.press("ArrowUp")
-    expect(widths).to_have_value("100,50x49,1")
+    expect(widths).to_have_value("100,50x2,1")
     # A text that is no number changes nothing.
     depth.fill("many")
     depth.press("Enter")
-    expect(depth).to_have_value("50")
-
+    expect(depth).to_have_value("3")
     page.get_by_role("button", name="50 layers").click()
     expect(depth).to_have_value("50")
-    width.fill("64")
-    width.press("Enter")
-    expect(widths).to_have_value("64x51")
     widths.fill("784,100,30,10")
     widths.press("Enter")
     expect(width).to_have_value("")
@@ -183,32 +157,8 @@ def test_depth_and_width_have_steppers(explorer):
     widths.press("Enter")
     expect(width).to_be_disabled()
     expect(depth).to_have_value("1")
-
-
-def test_more_depth_than_the_server_allows_is_told_at_the_widths(explorer):
-    explorer.open()
-    page = explorer.page
-    page.locator("spec-controls .more summary").click()
-    page.fill("#spec-depth", "123456789")
-    page.keyboard.press("Enter")
-    expect(page.locator("#spec-widths")).to_have_attribute("aria-invalid", "true")
-    expect(page.locator("#spec-widths-note")).not_to_be_empty()
-    assert page.evaluate("location.search") == ""
-
-
-@pytest.mark.long
-def test_float16_says_where_it_ends_and_ends_earlier(explorer):
-    explorer.open("/?preset=deep-exploding")
-    page = explorer.page
-    verdict = page.locator("diagnosis-list .verdict")
-    first = re.compile(r"Inf from layer (\d+) on")
-    single = int(first.search(verdict.inner_text())[1])
-    page.locator("spec-controls .more summary").click()
     page.select_option("#spec-dtype", "float16")
     expect(page.locator("#spec-dtype-note")).to_contain_text("65504")
-    expect(verdict).not_to_contain_text(f"layer {single} ")
-    # 10^l passes 65504 at the fifth layer at the latest, 3.4e38 at the 38th or 39th.
-    assert int(first.search(verdict.inner_text())[1]) <= 5 < 37 <= single
 
 
 # The place of everything in the left panel but the lines of trouble, which come last and may grow. On a narrow screen
@@ -252,27 +202,27 @@ def test_a_click_on_the_track_is_a_step_of_the_history(explorer):
     expect(page.locator("#spec-scale")).to_have_value("1")
 
 
-@pytest.mark.long
-def test_keys_go_on_from_the_thumb_where_the_typed_value_is_none(explorer):
-    page = explorer.open("/?scale=2").page
+def test_a_refused_value_does_not_hold_up_the_slider(explorer):
+    page = explorer.open("/?widths=100x11&scale=2").page
     page.fill("#spec-scale", "abc")
     page.press("#spec-scale", "Enter")
     expect(page.locator('[data-key="scale"]')).to_have_class(re.compile("at-fault"))
+    # Keys go on from the thumb.
     page.locator("spec-controls .slider").press("ArrowRight")
     explorer.idle()
-    assert 2 < float(page.input_value("#spec-scale")) < 2.1
+    scale = float(page.input_value("#spec-scale"))
+    assert 2 < scale < 2.1
 
-
-def test_a_refused_depth_does_not_hold_up_the_slider(explorer):
-    page = explorer.open("/?widths=100x11").page
-    page.locator("#spec-widths").evaluate("(input) => { input.closest('details').open = true; }")
-    page.fill("#spec-widths", "100x500")
-    page.press("#spec-widths", "Enter")
+    page.locator("spec-controls .more summary").click()
+    page.fill("#spec-depth", "123456789")
+    page.press("#spec-depth", "Enter")
     expect(page.locator('[data-key="widths"]')).to_have_class(re.compile("at-fault"))
+    expect(page.locator("#spec-widths")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#spec-widths-note")).not_to_be_empty()
     page.locator("spec-controls .slider").press("PageUp")
     explorer.idle()
     assert page.evaluate("new URLSearchParams(location.search).get('widths')") == "100x11"
-    assert float(page.input_value("#spec-scale")) > 1
+    assert float(page.input_value("#spec-scale")) > scale
     expect(page.locator('[data-key="widths"]')).not_to_have_class(re.compile("at-fault"))
 
 
@@ -283,9 +233,4 @@ def test_what_waits_for_a_guess_is_not_told_by_the_slider(explorer):
     assert "0.141" not in told
     assert page.locator("spec-controls .tick").count() == 0
     page = explorer.open("/#predict=l2.std").page
-    assert page.locator("spec-controls .tick").evaluate_all("(ticks) => ticks.map((tick) => tick.dataset.scale)") == [
-        "0.07071",
-        "0.7071",
-        "1",
-        "7.071",
-    ]
+    expect(page.locator("spec-controls .tick")).to_have_count(4)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from calling import Calling
 from command import command
 from playwright.sync_api import Page, expect
 from torch import nn
@@ -51,6 +52,12 @@ def faulty():
     return Faulty(), torch.randn(5, 4)
 
 
+def faulty_dump():
+    model, x = faulty()
+    trace = trace_model(model, x, loss=torch.sum)
+    return dump_trace(dataclasses.replace(trace, faults=find_faults(trace, evidence_of(model))))
+
+
 @pytest.fixture
 def viewed(explorer: Any) -> Iterator[Callable[..., Page]]:
     views: list[View] = []
@@ -68,7 +75,11 @@ def viewed(explorer: Any) -> Iterator[Callable[..., Page]]:
         view.close()
 
 
-def test_the_faults_of_ones_own_model_are_listed_and_lead_to_their_places(viewed):
+def open_box(page, item):
+    page.evaluate("(id) => document.dispatchEvent(new CustomEvent('box-open', { detail: { id } }))", item)
+
+
+def test_the_faults_of_a_model_are_listed_and_lead_to_their_places(viewed):
     model, x = faulty()
     page = viewed(model, x, loss=torch.sum)
     faults = page.locator("diagnosis-list .fault")
@@ -89,6 +100,22 @@ def test_the_faults_of_ones_own_model_are_listed_and_lead_to_their_places(viewed
     )
     expect(spare.locator("button")).to_have_count(0)
 
+    # A right op has no gradient check, a wrong Function is found out by it.
+    open_box(page, "head/forward")
+    expect(page.locator("inspector-panel h2")).to_be_visible()
+    check = page.locator("inspector-panel .gradcheck")
+    expect(check).to_have_count(0)
+    open_box(page, "Wrong/forward")
+    check.locator("button").click()
+    expect(check.locator(".verdict")).to_contain_text("not right")
+    hidden = torch.tanh(model.encoder[0](x)).detach()
+    z = model.head(hidden).detach()
+    worst = float((1 + z - z.exp()).abs().max())
+    shown = check.locator("tbody tr td").nth(1).text_content()
+    assert float(shown.replace("−", "-")) == pytest.approx(worst, rel=5e-3)
+    expect(check.locator("p.bad:not(.verdict)").first).to_contain_text("Worst: ∂out[")
+    expect(check.locator("button")).to_have_text("Check again")
+
 
 def test_they_follow_the_slider(viewed):
     torch.manual_seed(0)
@@ -105,37 +132,23 @@ def test_they_follow_the_slider(viewed):
     expect(page.locator("graph-view .box.selected, graph-view .box[aria-selected=true]").first).to_be_visible()
 
 
-class Residual(nn.Module):
-    """A branch whose last weights are zero, as residual blocks are begun, and a layer after it."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.branch, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
-        nn.init.zeros_(self.branch.weight)
-        nn.init.zeros_(self.branch.bias)
-
-    def forward(self, x):
-        x = self.embed(x)
-        return self.head(x + self.branch(x))
-
-
 def test_what_one_layer_loses_the_next_may_have(viewed):
+    """A branch whose last weights are zero, as residual blocks are begun, and a layer after it."""
     torch.manual_seed(0)
-    model, x = Residual(), torch.randn(16, 8)
-    page = viewed(model, x, loss=lambda out: out.square().mean())
-    assert float(model(x).detach().std()) > 0
+    model = Calling(
+        lambda net, x: net.head((hidden := net.embed(x)) + net.branch(hidden)),
+        embed=nn.Linear(8, 8),
+        branch=nn.Linear(8, 8),
+        head=nn.Linear(8, 4),
+    )
+    for parameter in model.branch.parameters():
+        nn.init.zeros_(parameter)
+    page = viewed(model, torch.randn(16, 8), loss=lambda out: out.square().mean())
     expect(page.locator("diagnosis-list .verdict")).to_have_text("All zero first in layer 2.")
 
 
-class Waves(nn.Module):
-    """Ops, and no layer."""
-
-    def forward(self, x):
-        return x.sin().sum()
-
-
 def test_a_model_without_parameters_has_no_layers_and_nothing_to_scale(viewed):
-    page = viewed(Waves(), torch.randn(5, 4, requires_grad=True))
+    page = viewed(Calling(lambda _, x: x.sin().sum()), torch.randn(5, 4, requires_grad=True))
     expect(page.locator("diagnosis-list .state")).to_have_text("No module with parameters has run.")
     expect(page.locator("what-if-controls .count")).to_have_text("no weights")
 
@@ -150,31 +163,10 @@ def test_a_pass_that_breaks_off_is_told_first(viewed):
     expect(page.locator("inspector-panel h2")).to_have_text("linear")
 
 
-def test_a_wrong_function_is_found_from_its_op_and_a_right_op_has_no_button(viewed):
-    model, x = faulty()
-    page = viewed(model, x, loss=torch.sum)
-    page.evaluate("() => document.dispatchEvent(new CustomEvent('box-open', { detail: { id: 'head/forward' } }))")
-    expect(page.locator("inspector-panel h2")).to_be_visible()
-    expect(page.locator("inspector-panel .gradcheck")).to_have_count(0)
-    page.evaluate("() => document.dispatchEvent(new CustomEvent('box-open', { detail: { id: 'Wrong/forward' } }))")
-    check = page.locator("inspector-panel .gradcheck")
-    check.locator("button").click()
-    expect(check.locator(".verdict")).to_contain_text("not right")
-    hidden = torch.tanh(model.encoder[0](x)).detach()
-    z = model.head(hidden).detach()
-    worst = float((1 + z - z.exp()).abs().max())
-    shown = check.locator("tbody tr td").nth(1).text_content()
-    assert float(shown.replace("−", "-")) == pytest.approx(worst, rel=5e-3)
-    expect(check.locator("p.bad:not(.verdict)").first).to_contain_text("Worst: ∂out[")
-    expect(check.locator("button")).to_have_text("Check again")
-
-
 def test_from_step_to_step_faults_are_counted_once(explorer, tmp_path):
-    model, x = faulty()
     files = [tmp_path / f"step{step}.json" for step in range(3)]
     for file in files:
-        trace = trace_model(model, x, loss=torch.sum)
-        file.write_bytes(dump_trace(dataclasses.replace(trace, faults=find_faults(trace, evidence_of(model)))))
+        file.write_bytes(faulty_dump())
     page = explorer.page
     # These dumps have no theory, and the page must not wait for it.
     page.route("**/dump.json*what=theory*", lambda route: route.continue_() if "index=0" in route.request.url else None)
@@ -193,24 +185,14 @@ def test_from_step_to_step_faults_are_counted_once(explorer, tmp_path):
 
 
 def test_a_dump_shows_the_faults_that_were_found_when_it_was_made(explorer):
-    model, x = faulty()
-    trace = trace_model(model, x, loss=torch.sum)
-    trace = dataclasses.replace(trace, faults=find_faults(trace, evidence_of(model)))
-    dump = json.loads(dump_trace(trace))
+    dump = json.loads(faulty_dump())
     page = explorer.open("/").page
-
-    def choose() -> None:
+    faults = page.locator("diagnosis-list .fault")
+    for count in (3, 0):
         file = {"name": "f.json", "mimeType": "application/json", "buffer": json.dumps(dump).encode()}
         page.set_input_files("dump-opener input[type=file]", file)
-
-    choose()
-    expect(page.locator("diagnosis-list .fault")).to_have_count(3)
-    expect(page.locator("diagnosis-list")).to_be_visible()
-    page.locator("diagnosis-list .fault button.said").first.click()
-    expect(page.locator("inspector-panel h2")).to_have_text("detach")
-    # No server has this model: nothing of it can be checked.
-    page.evaluate("() => document.dispatchEvent(new CustomEvent('box-open', { detail: { id: 'Wrong/forward' } }))")
-    expect(page.locator("inspector-panel .gradcheck")).to_have_count(0)
-    del dump["faults"]
-    choose()
-    expect(page.locator("diagnosis-list .fault")).to_have_count(0)
+        expect(faults).to_have_count(count)
+        # No server has this model: nothing of it can be checked.
+        open_box(page, "Wrong/forward")
+        expect(page.locator("inspector-panel .gradcheck")).to_have_count(0)
+        dump.pop("faults", None)

@@ -73,14 +73,19 @@ def test_an_error_stands_at_its_input_and_what_was_shown_stays(page):
     expect(note).to_be_empty()
     expect(shape(page)).to_have_text("(3, 2)")
     assert not page.evaluate("document.body.hasAttribute('data-stale')")
+    # Cells are walked with the keyboard.
+    result = page.locator("#operands .tensor").last
+    result.locator('td[data-index="0,0"]').focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    expect(result.locator('td[data-index="1,1"]')).to_be_focused()
+    expect(page.locator("#operands td.lit, #operands td.lit-2").first).to_be_visible()
 
 
-def test_what_is_wrong_in_an_address_is_said_until_it_is_edited(chapter, explorer):
-    page = chapter("einsum?equation=ij->ji&shapes=2,3")
+def test_what_is_wrong_in_an_address_is_said_until_it_is_edited(page, explorer):
     page.goto(f"{explorer.url}/foundations/einsum?shapes=2,3;3,4&bogus=1")
     expect(page.locator("#page-error")).to_contain_text("bogus: not a key of this page")
     page.wait_for_function("document.body.dataset.error === 'invalid_input'")
-    expect(page.locator("#page-error")).to_be_visible()
     page.fill("#input-equation", "ij,jk->ki")
     expect(shape(page)).to_have_text("(4, 2)")
     expect(page.locator("#page-error")).to_be_hidden()
@@ -93,9 +98,9 @@ def test_moves_within_the_page_ask_for_nothing_and_leave_no_trace(page, explorer
     page.evaluate("location.hash = '#chapter'")
     page.go_back()
     length = page.evaluate("history.length")
-    page.get_by_role("button", name="trace").click()
-    expect(shape(page)).to_have_text("()")
-    page.get_by_role("button", name="trace").click()
+    for _ in range(2):
+        page.get_by_role("button", name="trace").click()
+        expect(shape(page)).to_have_text("()")
     idle(page)
     assert sum("einsum.json" in url for url in asked) == 1
     assert page.evaluate("history.length") <= length + 1
@@ -123,15 +128,6 @@ def test_a_busy_server_is_asked_again_and_a_lost_one_can_be(page, explorer):
     page.get_by_role("button", name="Try again").click()
     expect(shape(page)).to_have_text("(7, 6)")
     expect(page.locator("#page-error")).to_be_hidden()
-
-
-def test_cells_are_walked_with_the_keyboard(page):
-    result = page.locator("#operands .tensor").last
-    result.locator('td[data-index="0,0"]').focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowDown")
-    expect(result.locator('td[data-index="1,1"]')).to_be_focused()
-    expect(page.locator("#operands td.lit, #operands td.lit-2").first).to_be_visible()
 
 
 @pytest.mark.long

@@ -9,8 +9,6 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import BrowserContext, Locator, expect
 
-GPT_LIKE = "/?widths=30x13,1"
-
 
 def boxes(explorer: Any) -> Locator:
     return explorer.page.locator("graph-view .box")
@@ -39,8 +37,13 @@ def test_a_search_counts_goes_to_what_it_finds_and_opens_what_hides_it(explorer:
     search.press("Shift+Enter")
     expect(page.locator(f'graph-view .box.selected[data-id="{in_dump[-1]}"]')).to_be_visible()
 
+    # A search by figures follows the slider.
     search.fill("std>1000")
     expect(found).to_have_text("nothing")
+    page.locator("spec-controls input[type=range]").first.evaluate(
+        "(slider) => { slider.value = slider.max; slider.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+    expect(found).to_have_text(re.compile(r"^\d+$"))
     search.fill("/(/")
     expect(search).to_have_attribute("aria-invalid", "true")
     assert "(" in (found.get_attribute("title") or "")
@@ -48,17 +51,6 @@ def test_a_search_counts_goes_to_what_it_finds_and_opens_what_hides_it(explorer:
     expect(found).to_have_text("")
     explorer.idle()
     assert "q=" not in fragment(explorer)
-
-
-@pytest.mark.long
-def test_a_search_by_figures_follows_the_slider(explorer: Any) -> None:
-    page = explorer.open("/?widths=100x51&bias=false#q=inf>0").page
-    found = page.locator("#search-found")
-    expect(found).to_have_text("nothing")
-    page.locator("spec-controls input[type=range]").first.evaluate(
-        "(slider) => { slider.value = slider.max; slider.dispatchEvent(new Event('input', { bubbles: true })); }"
-    )
-    expect(found).to_have_text(re.compile(r"^\d+$"))
 
 
 @pytest.mark.long
@@ -109,16 +101,6 @@ def test_colours_follow_the_numbers_and_a_held_range_stays(explorer: Any) -> Non
     explorer.idle()
     assert legend.inner_text() == before
     assert page.evaluate("document.querySelector('graph-toolbar [aria-pressed=true]') !== null")
-
-
-def test_repeated_layers_fold_into_one_box(explorer: Any) -> None:
-    page = explorer.open("/?widths=100x51&bias=false").page
-    unfolded = boxes(explorer).count()
-    page.get_by_role("button", name="Fold repeats").click()
-    fold = page.locator('graph-view .box[data-id*="*"]').first
-    expect(fold).to_be_visible()
-    expect(fold).to_contain_text("×")
-    assert boxes(explorer).count() < unfolded / 4
 
 
 def saved(explorer: Any, button: str, folder: Path) -> Path:
@@ -175,10 +157,14 @@ def test_one_file_shows_the_same_without_a_server(explorer: Any, context: Browse
     context.set_offline(False)
 
 
-def test_a_closed_box_says_the_worst_that_theory_finds_in_it(explorer: Any) -> None:
-    page = explorer.open("/?preset=deep-relu#fold=on").page
+def test_repeated_layers_fold_into_one_box_that_says_the_worst_that_theory_finds_in_it(explorer: Any) -> None:
+    page = explorer.open("/?preset=deep-relu").page
+    unfolded = boxes(explorer).count()
+    page.get_by_role("button", name="Fold repeats").click()
     fold = page.locator('graph-view .box.forward[data-id*="*50"]')
     expect(fold.locator(".badge")).to_have_text("vanishing")
+    expect(fold).to_contain_text("×")
+    assert boxes(explorer).count() < unfolded / 4
     explorer.idle()
     expect(fold).to_have_attribute("aria-label", re.compile("vanishing in 50 of its tensors"))
     # However long after the drawing theory comes, or goes.

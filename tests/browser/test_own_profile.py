@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from calling import Calling
 from command import command
 from figures import significant
 from playwright.sync_api import expect
@@ -22,31 +23,15 @@ SILENT = {
 }
 
 
-class Stack(nn.Module):
-    """Layers that theory has something to say of, and such that it has not."""
-
-    def __init__(self):
-        super().__init__()
-        self.tokens, self.norm = nn.Embedding(50, 64), nn.LayerNorm(64)
-        self.mlp = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
-        self.head = nn.Linear(64, 1)
-
-    def forward(self, ids):
-        x = self.tokens(ids)
-        return self.head(x + self.mlp(self.norm(x)))
-
-
-class Repeated(nn.Module):
-    """One layer, called so often that the table has a thousand rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell = nn.Linear(4, 4)
-
-    def forward(self, x):
-        for _ in range(500):
-            x = torch.tanh(self.cell(x))
-        return x
+def stack():
+    """Layers, some with a theory and some without."""
+    return Calling(
+        lambda net, ids: net.head((x := net.tokens(ids)) + net.mlp(net.norm(x))),
+        tokens=nn.Embedding(50, 64),
+        norm=nn.LayerNorm(64),
+        mlp=nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)),
+        head=nn.Linear(64, 1),
+    )
 
 
 def traced(model, x):
@@ -59,10 +44,9 @@ def traces():
     ones = torch.ones(8, 8, requires_grad=True)
     deep = [module for _ in range(250) for module in (nn.Linear(8, 8), nn.Tanh())]
     return {
-        "stack": traced(Stack(), torch.randint(50, (16, 10))),
+        "stack": traced(stack(), torch.randint(50, (16, 10))),
         "deep": traced(nn.Sequential(*deep), torch.randn(20, 8)),
         "functional": traced(lambda x: functional.relu(x @ ones), torch.randn(20, 8)),
-        "repeated": traced(Repeated(), torch.randn(6, 4)),
     }
 
 
@@ -103,17 +87,22 @@ def hover(page, order, name):
     return readout
 
 
-def test_rows_are_called_by_their_modules(shown, traces):
+def test_rows_are_called_by_their_modules_and_say_why_they_have_no_theory(shown, traces):
     page = shown("stack")
+    part = page.locator("layer-profile .key span", has_text="no theory of 3 of 5 layers")
+    expect(part).to_be_visible()
+    assert set(part.get_attribute("title").split("\n")) == set(SILENT.values())
+    chart = page.locator("layer-profile .profile-svg")
+    expect(chart).to_have_attribute("aria-label", re.compile("no theory of 3 of 5 layers"))
+
     layers = profile(traces["stack"]).layers
-    for order, (layer, title) in enumerate(
-        zip(
-            layers,
-            ("tokens (Embedding)", "norm (LayerNorm)", "mlp.0 (Linear)", "mlp.2 (Linear)", "head (Linear)"),
-            strict=True,
-        )
-    ):
-        readout = hover(page, order, f"{title}: ")
+    headings = page.locator("layer-table th[scope=rowgroup]")
+    expect(headings).to_have_count(len(layers))
+    titles = ("tokens (Embedding)", "norm (LayerNorm)", "mlp.0 (Linear)", "mlp.2 (Linear)", "head (Linear)")
+    for order, (layer, title) in enumerate(zip(layers, titles, strict=True)):
+        readout, heading = hover(page, order, f"{title}: "), headings.nth(order)
+        expect(heading).to_have_text(re.compile(rf"^{order + 1} {re.escape(layer.name)} "))
+        expect(heading.locator(".note")).to_have_text(SILENT.get(layer.name, "Linear"))
         if layer.name in SILENT:
             expect(readout).to_contain_text(f" · {SILENT[layer.name]}")
             expect(readout).not_to_contain_text("σ 0, expected")
@@ -125,96 +114,50 @@ def test_rows_are_called_by_their_modules(shown, traces):
             )
             expect(readout).not_to_contain_text("no theory")
 
-
-def test_the_key_says_of_how_many_layers_there_is_no_theory(shown):
-    page = shown("stack")
-    part = page.locator("layer-profile .key span", has_text="no theory of 3 of 5 layers")
-    expect(part).to_be_visible()
-    assert set(part.get_attribute("title").split("\n")) == set(SILENT.values())
-    expect(page.locator("layer-profile .profile-svg")).to_have_attribute(
-        "aria-label", re.compile("no theory of 3 of 5 layers")
-    )
-
-
-def test_the_table_says_why(shown, traces):
-    page = shown("stack")
-    headings = page.locator("layer-table th[scope=rowgroup]")
-    layers = profile(traces["stack"]).layers
-    expect(headings).to_have_count(len(layers))
-    for order, layer in enumerate(layers):
-        expect(headings.nth(order)).to_have_text(re.compile(rf"^{order + 1} {re.escape(layer.name)} "))
-        expect(headings.nth(order).locator(".note")).to_have_text(SILENT.get(layer.name, "Linear"))
-
-
-# The texts of the rows in the document.
-ROWS = """() => [...document.querySelectorAll("layer-table tbody tr[aria-rowindex]")].map((row) => [
-    Number(row.getAttribute("aria-rowindex")), ...[...row.cells].map((cell) => cell.textContent.trim()),
-])"""
-
-
-@pytest.mark.long
-def test_of_a_thousand_rows_those_in_sight_are_there_and_all_can_be_come_to(shown, traces):
-    page = shown("repeated")
-    trace = traces["repeated"]
-    layers = trace.layers
-    assert len(layers) == 500
-    # Input, and of each layer its heading, what it weighs and what it puts out; beneath the line of titles.
-    total = 1 + 3 * len(layers)
-    expect(page.locator("layer-table table")).to_have_attribute("aria-rowcount", str(total + 1))
-    expect(page.locator("layer-table tr[aria-rowindex='2']")).to_be_visible()
-    at_first = page.evaluate(ROWS)
-    assert at_first[0][0] == 2
-    assert len(at_first) < total / 4
-    height = page.evaluate("document.querySelector('layer-table').scrollHeight")
-    assert height > total * 15
-
-    page.locator("layer-table tbody").last.scroll_into_view_if_needed()
-    last = page.locator(f"layer-table tr[aria-rowindex='{total + 1}']")
-    expect(last).to_have_count(1)
-    last.scroll_into_view_if_needed()
-    std = significant(trace.statistics[layers[-1].activation].std)
-    expect(last.locator("td").nth(2)).to_have_text(std)
-    expect(page.locator("layer-table tr[aria-rowindex='2']")).to_have_count(0)
-    rows = page.evaluate(ROWS)
-    assert len(rows) < total / 4
-    assert [row[0] for row in rows] == sorted({row[0] for row in rows})
-    heading = next(row for row in rows if row[0] == total - 1)
-    assert heading[1].startswith("500 cell (500)")
-
-    last.locator(".link").click()
-    expect(page.locator("inspector-panel h2")).to_contain_text("tanh")
-
-
-def test_the_inspector_says_why(shown, traces):
-    page = shown("stack")
     page.locator("layer-table .link", has_text="layer_norm").click()
     comparison = page.locator("inspector-panel .comparison")
     expect(comparison.locator("h3")).to_contain_text("Layer 2: norm")
     expect(comparison.locator(".hint")).to_have_text(f"{SILENT['norm']}.")
     page.go_back()
     page.locator("layer-table .link", has_text="gelu").click()
-    layer = profile(traces["stack"]).layers[2]
-    expect(comparison.locator("tr[data-quantity=activation_std] b")).to_have_text(
-        significant(layer.expected["activation_std"].value)
-    )
+    expected = significant(layers[2].expected["activation_std"].value)
+    expect(comparison.locator("tr[data-quantity=activation_std] b")).to_have_text(expected)
     expect(comparison.locator("tr.rule").first).to_contain_text("with the preactivation's mean m and std s")
 
 
 @pytest.mark.long
-def test_hundreds_of_rows_can_be_read(shown, traces):
+def test_hundreds_of_rows_can_be_read_and_only_those_in_sight_are_there(shown, traces):
     page = shown("deep")
-    assert len(traces["deep"].layers) == 250
-    labels = page.locator("layer-profile .layer-label").all_text_contents()
-    assert 5 <= len(labels) <= 60
-    boxes = [box for label in page.locator("layer-profile .layer-label").all() if (box := label.bounding_box())]
+    trace = traces["deep"]
+    layers = trace.layers
+    assert len(layers) == 250
+    labels = page.locator("layer-profile .layer-label")
+    assert 5 <= labels.count() <= 60
+    boxes = [box for label in labels.all() if (box := label.bounding_box())]
     ends = sorted((box["x"], box["x"] + box["width"]) for box in boxes)
     assert all(end <= start for (_, end), (start, _) in pairwise(ends))
     # A stripe as wide as one of so many layers would flicker.
     assert page.locator("layer-profile .band").count() <= 13
     readout = hover(page, 0, "input")
-    chart = page.locator("layer-profile .profile-svg")
-    chart.press("End")
-    expect(readout).to_contain_text(f"{traces['deep'].layers[-1].name} (Linear): 499.tanh σ ")
+    page.locator("layer-profile .profile-svg").press("End")
+    expect(readout).to_contain_text(f"{layers[-1].name} (Linear): 499.tanh σ ")
+
+    # Input, and of each layer its heading, its weight and its activation; beneath the line of titles.
+    total = 1 + 3 * len(layers)
+    expect(page.locator("layer-table table")).to_have_attribute("aria-rowcount", str(total + 1))
+    first = page.locator("layer-table tr[aria-rowindex='2']")
+    expect(first).to_be_visible()
+    rows = page.locator("layer-table tbody tr[aria-rowindex]")
+    assert rows.count() < total / 2
+    assert page.locator("layer-table").evaluate("(table) => table.scrollHeight") > total * 15
+    page.locator("layer-table tbody").last.scroll_into_view_if_needed()
+    last = page.locator(f"layer-table tr[aria-rowindex='{total + 1}']")
+    last.scroll_into_view_if_needed()
+    expect(last.locator("td").nth(2)).to_have_text(significant(trace.statistics[layers[-1].activation].std))
+    expect(first).to_have_count(0)
+    assert rows.count() < total / 2
+    last.locator(".link").click()
+    expect(page.locator("inspector-panel h2")).to_contain_text("tanh")
 
 
 def test_code_without_a_module_has_rows_too(shown, traces):

@@ -95,20 +95,3 @@ def test_a_program_is_changed_left_and_come_back_to(explorer):
     expect(page.locator("#share a[data-trace=json]")).to_have_attribute(
         "href", "/api/v1/trace.json?program=matmul&rung=loops&batch=3&seed=7"
     )
-
-
-@pytest.mark.long
-def test_the_slider_moves_the_weights_of_a_layer_and_nothing_of_an_exponential(explorer):
-    page = explorer.open("/?program=linear_function").page
-    before = explorer.figure("w")
-    page.fill("#spec-scale", "10")
-    page.press("#spec-scale", "Enter")
-    expect_when_idle(page, "() => location.search === '?program=linear_function&scale=10'")
-    expect(page.locator('graph-view .box[data-id="w"] .value')).not_to_have_text(before)
-    choose(explorer, "exp")
-    expect(page.locator("spec-controls .slider")).to_be_disabled()
-    expect(page.locator("spec-controls .slider")).to_have_attribute("aria-valuetext", "not used by exp")
-    assert page.locator("spec-controls .tick").count() == 0
-    page.get_by_role("button", name="50 layers").click()
-    expect_when_idle(page, "() => location.search === '?widths=100x51'")
-    assert page.locator("spec-controls .tick").count() > 2

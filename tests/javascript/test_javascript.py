@@ -15,6 +15,7 @@ import orjson
 import pytest
 import torch
 from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, bad, with_evil_names
+from calling import Calling, recorded
 from reference_models import MODELS
 from torch import nn
 from training_dumps import read, write_dumps
@@ -64,10 +65,6 @@ def made(folder):
     }
 
 
-def recorded(model, *inputs, loss=None):
-    return json.loads(dump_trace(trace_model(model, *inputs, loss=loss)))
-
-
 WIDTHS = "100,50,1 100x51 100x2,50 7,7,7,1,1 1,1 100 100, 0,1 100x0 100,x2 1e2,1 5x20000".split()
 
 
@@ -90,25 +87,12 @@ SPECS = [
 ]
 
 
-class Layers(nn.Module):
-    """A module whose forward is a given function of it and its input."""
-
-    def __init__(self, function, **modules):
-        super().__init__()
-        self.function = function
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, x):
-        return self.function(self, x)
-
-
 def edited_models():
     """The graphs of a model before and after an edit."""
 
     def two(inner, activation):
         torch.manual_seed(0)
-        return Layers(
+        return Calling(
             lambda model, x: torch.relu(model.second(activation(model.first(inner(x))))).sum(),
             first=nn.Linear(4, 4),
             second=nn.Linear(4, 4),
@@ -116,18 +100,18 @@ def edited_models():
 
     def stacked(times):
         blocks = [nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(times)]
-        return Layers(lambda model, x: model.body(x).sum(), body=nn.Sequential(*blocks))
+        return Calling(lambda model, x: model.body(x).sum(), body=nn.Sequential(*blocks))
 
-    block = Layers(lambda model, x: torch.tanh(model.linear(x)), linear=nn.Linear(4, 4))
+    block = Calling(lambda model, x: torch.tanh(model.linear(x)), linear=nn.Linear(4, 4))
     models = {
         "plain": two(lambda x: x, torch.tanh),
         "longer": two(torch.sin, torch.tanh),
         "other": two(lambda x: x, torch.sigmoid),
-        "shorter": Layers(lambda model, x: model.first(x).sum(), first=nn.Linear(4, 4)),
+        "shorter": Calling(lambda model, x: model.first(x).sum(), first=nn.Linear(4, 4)),
         "three": stacked(3),
         "five": stacked(5),
-        "leaf": Layers(lambda model, x: model.block(x).sum(), block=nn.Linear(4, 4)),
-        "nested": Layers(lambda model, x: model.block(model.other(x)).sum(), block=block, other=nn.Linear(4, 4)),
+        "leaf": Calling(lambda model, x: model.block(x).sum(), block=nn.Linear(4, 4)),
+        "nested": Calling(lambda model, x: model.block(model.other(x)).sum(), block=block, other=nn.Linear(4, 4)),
     }
     return {name: json.loads(dump_json(dump_topology(trace_model(m, torch.randn(5, 4))))) for name, m in models.items()}
 
@@ -140,16 +124,16 @@ def repeated(times):
             x = torch.tanh(model.lin(x))
         return x.square().mean()
 
-    return Layers(forward, lin=nn.Linear(3, 3))
+    return Calling(forward, lin=nn.Linear(3, 3))
 
 
 def residual():
-    return Layers(lambda model, x: x + torch.tanh(model.inner(x)), inner=nn.Linear(4, 4))
+    return Calling(lambda model, x: x + torch.tanh(model.inner(x)), inner=nn.Linear(4, 4))
 
 
 def attention():
     """Every head is one op forward and many nodes backward."""
-    return Layers(lambda model, x: x + model.attention(x, x, x)[0], attention=nn.MultiheadAttention(8, 2))
+    return Calling(lambda model, x: x + model.attention(x, x, x)[0], attention=nn.MultiheadAttention(8, 2))
 
 
 def block():
@@ -159,7 +143,7 @@ def block():
         left, right = model.wide(model.norm(x)).chunk(2, -1)
         return x + model.out(torch.tanh(left) * torch.sigmoid(right))
 
-    return Layers(forward, norm=nn.LayerNorm(16), wide=nn.Linear(16, 32), out=nn.Linear(16, 16))
+    return Calling(forward, norm=nn.LayerNorm(16), wide=nn.Linear(16, 32), out=nn.Linear(16, 16))
 
 
 def steps():

@@ -1,14 +1,10 @@
 """Gradient rules: their kernels and their texts, worked out by torch."""
 
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
+from calling import Calling, recorded
 from torch import nn
-
-from chainrule import trace_model
-from chainrule.dump.wire import dump_trace
 
 
 def layer_norm(x, w, b):
@@ -89,23 +85,6 @@ FORMULAS = """(m, [dump, names]) => {
 }"""
 
 
-class Calling(torch.nn.Module):
-    """A module whose forward is a function of it and its inputs."""
-
-    def __init__(self, function, **modules):
-        super().__init__()
-        self.function = function
-        for name, module in modules.items():
-            setattr(self, name, module)
-
-    def forward(self, *inputs):
-        return self.function(self, *inputs)
-
-
-def recorded(model, *inputs, loss=lambda out: out.sum()):
-    return json.loads(dump_trace(trace_model(model, *inputs, loss=loss)))
-
-
 def gated(net, x):
     h = F.gelu(net.up(x))
     left, right = net.norm(h + net.down(h)).chunk(2, -1)
@@ -148,7 +127,7 @@ def gated(net, x):
     ],
 )
 def test_nodes_of_autograd_are_written_as_what_they_do(module, model, x, expected):
-    dump = recorded(model, x)
+    dump = recorded(model, x, loss=torch.sum)
     assert dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
 
 
@@ -214,7 +193,7 @@ def test_what_a_rule_says_of_a_call_is_what_autograd_computes(module, case):
     function, *shapes = OPERATIONS[case]
     torch.manual_seed(0)
     inputs = [(torch.rand(shape, dtype=torch.float64) + 0.5).requires_grad_() for shape in shapes]
-    dump = recorded(Calling(lambda _, *inputs: function(*inputs)), *inputs)
+    dump = recorded(Calling(lambda _, *inputs: function(*inputs)), *inputs, loss=torch.sum)
     names = {tensor["id"]: tensor["name"] for tensor in dump["tensors"]}
     op = dump["ops"][0]
     name = names[op["outputs"][0]]
@@ -241,7 +220,7 @@ def attending(_, x):
 
 
 def test_a_rule_says_what_the_call_was_given(module):
-    dump = recorded(Calling(attending), torch.randn(5, 4, requires_grad=True))
+    dump = recorded(Calling(attending), torch.randn(5, 4, requires_grad=True), loss=torch.sum)
     names = ["elu", "mul", "cat", "scaled_dot_product_attention", "batch_norm"]
     terms = module("rules/formula.js", RULE_TERMS, [dump, names])
     assert terms["elu/0"] == "(1 where input > 0, else 0.5 · exp(input)) · dy"

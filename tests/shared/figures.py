@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def significant(value: float | None) -> str:
     """Three significant digits as the page writes them, computed here by Python's own formatting."""
@@ -17,3 +19,14 @@ def significant(value: float | None) -> str:
     if power == 3:
         return f"{sign}{float(f'{mantissa}e3'):.0f}"
     return f"{sign}{mantissa}e{power}"
+
+
+def statistic(dump: dict[str, Any], name: str, column: str) -> Any:
+    """A tensor's figure in a dump, by the tensor's name."""
+    (tensor,) = [each["id"] for each in dump["tensors"] if each["name"] == name]
+    return dump["statistics"][column][dump["statistics"]["tensor"].index(tensor)]
+
+
+def percent(fraction: float) -> str:
+    """A share with one decimal, and none for nothing and for all."""
+    return f"{fraction * 100:.{0 if fraction in (0, 1) else 1}f} %"

@@ -1,6 +1,5 @@
 """Dumps of one training, and of models unlike it."""
 
-import copy
 import json
 
 import torch
@@ -34,12 +33,9 @@ def batch():
 
 
 def write_dumps(folder):
-    """Write step0.json … step1000.json of one training, half.json in bfloat16, deeper.json with a layer more."""
+    """Write step0.json … step1000.json of one training and deeper.json with a layer more."""
     inp, target = batch()
     task = Task(2)
-    (folder / "half.json").write_bytes(
-        dump_trace(trace_model(copy.deepcopy(task).bfloat16(), inp.bfloat16(), target.bfloat16()))
-    )
     (folder / "deeper.json").write_bytes(dump_trace(trace_model(Task(3), inp, target)))
     optimizer = torch.optim.SGD(task.parameters(), lr=0.2)
     for step in range(STEPS):
