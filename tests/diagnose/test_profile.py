@@ -431,7 +431,9 @@ def test_figures_that_the_dtype_cannot_hold_are_left_out():
         assert sum(held) == pytest.approx(last, abs=1)
         assert held == sorted(held, reverse=True)
     # Values up to 10⁴ fit, and gradients from 10⁵ on do not.
-    deep = expectations(spec_of(widths="100x5,1", init="standard_normal", activation="linear", batch=1, dtype="float16"))
+    deep = expectations(
+        spec_of(widths="100x5,1", init="standard_normal", activation="linear", batch=1, dtype="float16")
+    )
     assert ["gradient_std" in layer for layer in deep] == [False] * 4 + [True]
     assert all("preactivation_std" in layer for layer in deep)
 
