@@ -195,7 +195,7 @@ def test_an_editable_installation_puts_the_kernel_beside_its_source(checkout, co
 def test_an_editable_installation_bundles_the_pages_files(checkout):
     build_editable(checkout, CC="/bin/false")
     bundled = checkout / "app" / "chainrule" / "page" / "bundled"
-    assert "class LayoutClient" in (bundled / "explorer.js").read_text()
+    assert "class GraphCamera" in (bundled / "explorer.js").read_text()
     # A module that cannot be bundled leaves the installation without bundles.
     (checkout / "static" / "explorer.js").write_text('import * as all from "./core/dom.js";\n')
     shutil.rmtree(bundled)

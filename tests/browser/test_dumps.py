@@ -112,32 +112,6 @@ def test_the_selected_tensor_is_seen_at_every_step(explorer, steps_url, dumps):
     expect(series).to_be_hidden()
 
 
-@pytest.mark.long
-def test_it_plays_to_the_end_and_stops(explorer, steps_url):
-    page = visit(explorer, steps_url, f"dump={STEPS - 3}")
-    scrubber = page.locator("dump-scrubber")
-    page.evaluate(
-        """() => {
-            const [play, name] = [".play", "strong"].map((each) => document.querySelector(`dump-scrubber ${each}`));
-            [window.labels, window.names] = [[], []];
-            new MutationObserver(() => labels.push(play.ariaLabel)).observe(play, { attributeFilter: ["aria-label"] });
-            const words = { childList: true, characterData: true, subtree: true };
-            new MutationObserver(() => names.push(name.textContent)).observe(name, words);
-        }"""
-    )
-    scrubber.get_by_role("button", name="Play").click()
-    page.wait_for_function("() => labels.length === 2")
-    assert page.evaluate("labels") == ["Pause (space)", "Play (space)"]
-    expect(scrubber.locator("strong")).to_have_text("step1000.json")
-    expect(scrubber.get_by_role("button", name="Next dump")).to_be_disabled()
-    # From the end it begins again.
-    page.evaluate("() => { names.length = 0; }")
-    scrubber.get_by_role("button", name="Play").click()
-    page.wait_for_function("() => labels.length === 4")
-    assert page.evaluate("names[0]") == "step0.json"
-    expect(scrubber.locator("strong")).to_have_text("step1000.json")
-
-
 def test_two_steps_are_compared(explorer, steps_url, dumps):
     page = visit(explorer, steps_url)
     page.get_by_role("button", name="Pin A").click()

@@ -1,8 +1,6 @@
 """The page on a bad day: servers that die or have no place for it, lines that break, delay or fall silent."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -37,16 +35,6 @@ MOVES = """() => {
         set({ scale });
     };
 }"""
-
-
-@pytest.fixture(scope="module")
-def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Served]]:
-    folder = tmp_path_factory.mktemp("replicas")
-    with ExitStack() as stack, ThreadPoolExecutor() as pool:
-        servers = [Served(folder / f"{number}.log") for number in range(2)]
-        for server in pool.map(Served.start, servers):
-            stack.push(server.__exit__)
-        yield servers
 
 
 @pytest.fixture(scope="module")
@@ -122,37 +110,6 @@ def tab(explorer: Any, context: BrowserContext) -> Iterator[Callable[[], Tab]]:
 
 
 # ----------------------------------------------------------------------------------------------------------- the server
-
-
-@pytest.mark.long
-def test_replicas_restart_one_after_the_other_behind_a_proxy(replicas, tab):
-    first, second = replicas
-    with FaultProxy([("127.0.0.1", each.port) for each in replicas]) as proxy:
-        page = tab().open(f"http://{proxy.address}/")
-        page.page.evaluate("drag()")
-        page.wait_for_pictures(3)
-        for server, other in ((first, second), (second, None)):
-            server.terminate()
-            server.wait(10)
-            if other is not None:
-                server.start()
-            page.wait_for_pictures(3)
-        page.page.evaluate("release(5)")
-        page.expect_picture(scale=5)
-        page.expect_state("live")
-        seen = page.seen()
-        assert seen == sorted(set(seen))
-        # With nobody left the page says so, in a line that is as high as before, and once it is sure aloud.
-        line = page.page.locator("run-status .foot")
-        height = line.bounding_box()["height"]
-        first.terminate()
-        page.expect_state("reconnecting")
-        expect(page.page.locator("run-status .connection")).to_have_text("reconnecting…")
-        assert line.bounding_box()["height"] == height
-        expect(page.page.locator("run-status [role=status]")).to_contain_text("cannot be reached")
-        page.expect_picture(scale=5)
-        # Else the page goes on looking for it, in the next test too.
-        page.page.goto("about:blank")
 
 
 @pytest.mark.long

@@ -124,7 +124,7 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
     expect(page.locator("graph-view .box.selected")).to_have_count(1)
 
     # One that is far away is walked to all the same.
-    page.evaluate(f"() => {VIEW}.zoomTo('x')")
+    page.evaluate(f"() => {VIEW}.screen.zoomTo('x')")
     page.wait_for_selector('graph-view .box[data-id="x"]')
     explorer.idle()
     assert 5 < page.evaluate(count) < 1300
@@ -189,7 +189,7 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
     page = explorer.open("/#level=all").page
     page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')
     expect(page.locator("graph-view .trail")).to_be_hidden()
-    page.evaluate(f"() => {VIEW}.zoomTo('layers.0/backward')")
+    page.evaluate(f"() => {VIEW}.screen.zoomTo('layers.0/backward')")
     explorer.idle()
     frame = explorer.boxes()["layers.0/backward"]
     stage = page.locator("graph-view .stage").bounding_box()
@@ -213,13 +213,13 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
 
 def test_what_is_pointed_out_stands_out_and_what_is_coloured_can_be_read(explorer: Any) -> None:
     page = explorer.open("/").page
-    page.evaluate(f"() => {{ {VIEW}.lit = new Set(['l1', 'l2', 'layers.1/forward']); }}")
+    page.evaluate(f"() => {{ {VIEW}.screen.lit = new Set(['l1', 'l2', 'layers.1/forward']); }}")
     lit = page.locator("graph-view .box.lit").evaluate_all("(boxes) => boxes.map((box) => box.dataset.id)")
     assert sorted(lit) == ["l1", "l2", "layers.1/forward"]
     assert page.locator("graph-view .box.dimmed").count() == page.locator("graph-view .box").count() - 3
     # Between the three of them.
     assert page.locator("graph-view .edge:not(.dimmed)").count() == 2
-    page.evaluate(f"() => {{ {VIEW}.lit = null; }}")
+    page.evaluate(f"() => {{ {VIEW}.screen.lit = null; }}")
     assert page.locator("graph-view .dimmed").count() == 0
 
     legend = {"title": "std", "unit": "", "low": 0.01, "high": 10, "isLog": True, "stops": ["#000000", "#ffffff"]}

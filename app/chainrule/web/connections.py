@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 from websockets.server import ServerProtocol
@@ -78,14 +77,8 @@ class HttpConnection(H11Protocol):
 
     config: ServerConfig
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, config: ServerConfig, **options: Any) -> None:
+        super().__init__(config, **options)
         self.conn = Requests(h11.SERVER)
         self._receive_seconds = config.settings.receive_seconds
         # The part of a request that is due, and the cycle that it follows or belongs to.
@@ -291,14 +284,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
     config: ServerConfig
     silent = answered = False
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, config: ServerConfig, **options: Any) -> None:
+        super().__init__(config, **options)
         # Below WARNING they log a handshake's address and headers: either may hold a token.
         self.logger = self.logger.getChild("socket")
         self.logger.setLevel(max(logging.WARNING, logging.getLogger("uvicorn.error").getEffectiveLevel()))
