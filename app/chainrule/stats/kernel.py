@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -56,8 +57,9 @@ class _Buffers(threading.local):
         self._position = np.empty(CHUNK)
         self._bin = np.empty(CHUNK, np.uint8)
         self._is_zero = np.empty(CHUNK, np.bool_)
+        self.of = lru_cache(maxsize=256)(self._cut)  # cutting takes longer than the statistics of a small tensor
 
-    def of(self, size: int) -> _Slices:
+    def _cut(self, size: int) -> _Slices:
         """The buffers cut to `size`: float64 as tensor and array, uint8 as tensor and array, and a mask."""
         position, bins = self._position[:size], self._bin[:size]
         with torch.inference_mode(False):
