@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from calling import Calling
 from command import command
+from lambda_modules import Parts
 from playwright.sync_api import Page, expect
 from torch import nn
 
@@ -135,7 +135,7 @@ def test_they_follow_the_slider(viewed):
 def test_what_one_layer_loses_the_next_may_have(viewed):
     """A branch whose last weights are zero, as residual blocks are begun, and a layer after it."""
     torch.manual_seed(0)
-    model = Calling(
+    model = Parts(
         lambda net, x: net.head((hidden := net.embed(x)) + net.branch(hidden)),
         embed=nn.Linear(8, 8),
         branch=nn.Linear(8, 8),
@@ -148,7 +148,7 @@ def test_what_one_layer_loses_the_next_may_have(viewed):
 
 
 def test_a_model_without_parameters_has_no_layers_and_nothing_to_scale(viewed):
-    page = viewed(Calling(lambda _, x: x.sin().sum()), torch.randn(5, 4, requires_grad=True))
+    page = viewed(Parts(lambda _, x: x.sin().sum()), torch.randn(5, 4, requires_grad=True))
     expect(page.locator("diagnosis-list .state")).to_have_text("No module with parameters has run.")
     expect(page.locator("what-if-controls .count")).to_have_text("no weights")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
-from calling import Calling, recorded
+from lambda_modules import Parts, recorded
 from playwright.sync_api import expect
 from waiting import expect_when_idle
 
@@ -214,7 +214,7 @@ def test_no_figure_of_the_overview_is_printed_over_another(explorer, viewport):
 def test_a_dump_of_any_model_is_inspected_without_a_spec(explorer, tmp_path):
     torch.manual_seed(0)
     layers = {"norm": torch.nn.LayerNorm(8), "qkv": torch.nn.Linear(8, 24), "out": torch.nn.Linear(8, 8)}
-    dump = recorded(Calling(block, **layers), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean())
+    dump = recorded(Parts(block, **layers), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean())
     path = tmp_path / "gpt.json"
     path.write_text(json.dumps(dump))
     explorer.open()

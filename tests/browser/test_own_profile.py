@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from calling import Calling
 from command import command
 from figures import significant
+from lambda_modules import Parts
 from playwright.sync_api import expect
 from torch import nn
 from torch.nn import functional
@@ -25,7 +25,7 @@ SILENT = {
 
 def stack():
     """Layers, some with a theory and some without."""
-    return Calling(
+    return Parts(
         lambda net, ids: net.head((x := net.tokens(ids)) + net.mlp(net.norm(x))),
         tokens=nn.Embedding(50, 64),
         norm=nn.LayerNorm(64),

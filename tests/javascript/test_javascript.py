@@ -15,7 +15,7 @@ import orjson
 import pytest
 import torch
 from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, bad, with_evil_names
-from calling import Calling, recorded
+from lambda_modules import Parts, recorded
 from reference_models import MODELS
 from torch import nn
 from training_dumps import read, write_dumps
@@ -92,7 +92,7 @@ def edited_models():
 
     def two(inner, activation):
         torch.manual_seed(0)
-        return Calling(
+        return Parts(
             lambda model, x: torch.relu(model.second(activation(model.first(inner(x))))).sum(),
             first=nn.Linear(4, 4),
             second=nn.Linear(4, 4),
@@ -100,18 +100,18 @@ def edited_models():
 
     def stacked(times):
         blocks = [nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(times)]
-        return Calling(lambda model, x: model.body(x).sum(), body=nn.Sequential(*blocks))
+        return Parts(lambda model, x: model.body(x).sum(), body=nn.Sequential(*blocks))
 
-    block = Calling(lambda model, x: torch.tanh(model.linear(x)), linear=nn.Linear(4, 4))
+    block = Parts(lambda model, x: torch.tanh(model.linear(x)), linear=nn.Linear(4, 4))
     models = {
         "plain": two(lambda x: x, torch.tanh),
         "longer": two(torch.sin, torch.tanh),
         "other": two(lambda x: x, torch.sigmoid),
-        "shorter": Calling(lambda model, x: model.first(x).sum(), first=nn.Linear(4, 4)),
+        "shorter": Parts(lambda model, x: model.first(x).sum(), first=nn.Linear(4, 4)),
         "three": stacked(3),
         "five": stacked(5),
-        "leaf": Calling(lambda model, x: model.block(x).sum(), block=nn.Linear(4, 4)),
-        "nested": Calling(lambda model, x: model.block(model.other(x)).sum(), block=block, other=nn.Linear(4, 4)),
+        "leaf": Parts(lambda model, x: model.block(x).sum(), block=nn.Linear(4, 4)),
+        "nested": Parts(lambda model, x: model.block(model.other(x)).sum(), block=block, other=nn.Linear(4, 4)),
     }
     return {name: json.loads(dump_json(dump_topology(trace_model(m, torch.randn(5, 4))))) for name, m in models.items()}
 
@@ -124,16 +124,16 @@ def repeated(times):
             x = torch.tanh(model.lin(x))
         return x.square().mean()
 
-    return Calling(forward, lin=nn.Linear(3, 3))
+    return Parts(forward, lin=nn.Linear(3, 3))
 
 
 def residual():
-    return Calling(lambda model, x: x + torch.tanh(model.inner(x)), inner=nn.Linear(4, 4))
+    return Parts(lambda model, x: x + torch.tanh(model.inner(x)), inner=nn.Linear(4, 4))
 
 
 def attention():
     """Every head is one op forward and many nodes backward."""
-    return Calling(lambda model, x: x + model.attention(x, x, x)[0], attention=nn.MultiheadAttention(8, 2))
+    return Parts(lambda model, x: x + model.attention(x, x, x)[0], attention=nn.MultiheadAttention(8, 2))
 
 
 def block():
@@ -143,7 +143,7 @@ def block():
         left, right = model.wide(model.norm(x)).chunk(2, -1)
         return x + model.out(torch.tanh(left) * torch.sigmoid(right))
 
-    return Calling(forward, norm=nn.LayerNorm(16), wide=nn.Linear(16, 32), out=nn.Linear(16, 16))
+    return Parts(forward, norm=nn.LayerNorm(16), wide=nn.Linear(16, 32), out=nn.Linear(16, 16))
 
 
 def steps():

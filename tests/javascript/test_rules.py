@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
-from calling import Calling, recorded
+from lambda_modules import Parts, recorded
 from torch import nn
 
 
@@ -96,7 +96,7 @@ def gated(net, x):
     [
         (
             # A linear layer of three axes is four nodes, and each says its own part; shares of a gradient are added up.
-            Calling(gated, up=nn.Linear(8, 16), norm=nn.LayerNorm(16), down=nn.Linear(16, 16)),
+            Parts(gated, up=nn.Linear(8, 16), norm=nn.LayerNorm(16), down=nn.Linear(16, 16)),
             torch.randn(2, 4, 8),
             {
                 "up.bias.g": "sum(up.ViewBackward0, dim=0)",
@@ -111,7 +111,7 @@ def gated(net, x):
         ),
         (
             # Four nodes make the backward pass of one product: the last one's line is the rule of the whole.
-            Calling(
+            Parts(
                 lambda net, x: 2 / ((net.l(x.expand(2, 5, 4)) @ net.w) ** 2 + 1),
                 w=nn.Parameter(torch.randn(4, 1)),
                 l=nn.Linear(4, 4),
@@ -193,7 +193,7 @@ def test_what_a_rule_says_of_a_call_is_what_autograd_computes(module, case):
     function, *shapes = OPERATIONS[case]
     torch.manual_seed(0)
     inputs = [(torch.rand(shape, dtype=torch.float64) + 0.5).requires_grad_() for shape in shapes]
-    dump = recorded(Calling(lambda _, *inputs: function(*inputs)), *inputs, loss=torch.sum)
+    dump = recorded(Parts(lambda _, *inputs: function(*inputs)), *inputs, loss=torch.sum)
     names = {tensor["id"]: tensor["name"] for tensor in dump["tensors"]}
     op = dump["ops"][0]
     name = names[op["outputs"][0]]
@@ -220,7 +220,7 @@ def attending(_, x):
 
 
 def test_a_rule_says_what_the_call_was_given(module):
-    dump = recorded(Calling(attending), torch.randn(5, 4, requires_grad=True), loss=torch.sum)
+    dump = recorded(Parts(attending), torch.randn(5, 4, requires_grad=True), loss=torch.sum)
     names = ["elu", "mul", "cat", "scaled_dot_product_attention", "batch_norm"]
     terms = module("rules/formula.js", RULE_TERMS, [dump, names])
     assert terms["elu/0"] == "(1 where input > 0, else 0.5 · exp(input)) · dy"

@@ -1,6 +1,11 @@
-"""A module that is put together from a forward function and its parts."""
+"""Modules that are put together from a forward function and their parts, and the dumps of their passes."""
+
+import json
 
 from torch import nn
+
+from chainrule import trace_model
+from chainrule.dump.wire import dump_trace
 
 
 class Parts(nn.Module):
@@ -14,3 +19,8 @@ class Parts(nn.Module):
 
     def forward(self, *inputs):
         return self.run(self, *inputs)
+
+
+def recorded(model, *inputs, loss=None):
+    """The dump of one pass, as the page reads it."""
+    return json.loads(dump_trace(trace_model(model, *inputs, loss=loss)))
