@@ -17,7 +17,7 @@ export class FrameStore {
   #frames = [];
   /** The open groups of the present frames. @type {Uint8Array} */
   #open;
-  /** @type {Map<number, {key: Int32Array, layout: LocalLayout}[]>} */
+  /** @type {Map<number, {key: Float32Array, layout: LocalLayout}[]>} */
   #shapes = new Map();
   #shapeCount = 0;
   /** The last drawing, from which the next takes lines and boxes. @type {KeptLayout | null} */
@@ -169,25 +169,25 @@ export class FrameStore {
 const PORT_REACH = 4;
 const HALVES = /** @type {const} */ ([0, 1]);
 
-/** @param {SceneShape} shape @returns {Int32Array} equal for scenes of equal layout */
+/** @param {SceneShape} shape @returns {Float32Array} equal for scenes of equal layout */
 function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin,
   sourceOffset, targetOffset })
 {
-  const key = new Int32Array(6 + 6 * nodes + 7 * edges);
+  const key = new Float32Array(6 + 6 * nodes + 7 * edges);
   key.set([nodes, edges, portsIn, portsOut, isOpen ? 1 : 0, axis]);
   let end = 6;
-  const add = (/** @type {ArrayLike<number>} */ values, /** @type {number} */ factor) => {
-    for (let at = 0; at < values.length; at += 1) key[end++] = factor * values[at];
-  };
-  // To a sixteenth of a pixel.
-  for (const values of [depth, ...inner, ...outer, ...sourceOffset, ...targetOffset]) add(values, 16);
-  for (const values of [kind, source, target, origin]) add(values, 1);
+  for (const values of [depth, ...inner, ...outer, kind, source, target, origin, ...sourceOffset, ...targetOffset]) {
+    key.set(values, end);
+    end += values.length;
+  }
   return key;
 }
 
-/** @param {Int32Array} a @param {Int32Array} b @returns {boolean} */
+/** @param {Float32Array} a @param {Float32Array} b @returns {boolean} */
 function isEqual(a, b) {
-  return a.length === b.length && a.every((value, at) => value === b[at]);
+  if (a.length !== b.length) return false;
+  for (let at = 0; at < a.length; at += 1) if (a[at] !== b[at]) return false;
+  return true;
 }
 
 /** Pass the same cache again, and only groups that changed are laid out. */

@@ -25,7 +25,7 @@ export class Numbers {
 
   /** @param {number} value */
   push(value) {
-    if (this.length === this.#values.length) this.#grow(2 * this.length);
+    if (this.length === this.#values.length) this.#grow(this.length);
     this.#values[this.length] = value;
     this.length += 1;
   }
@@ -69,14 +69,14 @@ export class Numbers {
   extend(count) {
     const begin = this.length;
     const length = begin + count;
-    if (length > this.#values.length) this.#grow(Math.max(length, 2 * begin));
+    if (length > this.#values.length) this.#grow(length);
     this.length = length;
     return begin;
   }
 
-  /** @param {number} length */
-  #grow(length) {
-    const larger = new this.#type(length);
+  /** A small array grows fourfold: most layouts need only two steps. @param {number} least length */
+  #grow(least) {
+    const larger = new this.#type(Math.max(least, (this.length < 16384 ? 4 : 2) * this.length));
     larger.set(this.#values.subarray(0, this.length));
     this.#values = larger;
   }
@@ -259,7 +259,7 @@ export function lowerBound(values, from, to, least) {
  * @param {Int32Array} entering is filled @param {Uint8Array} kind */
 function sorted(ends, nodes, entering, kind) {
   const edges = ends.length / 3;
-  const [leaving, order] = byKey(Int32Array.from({ length: edges }, (_, at) => ends[3 * at]), nodes);
+  const [leaving, order] = byKey(new Int32Array(edges).map((_, at) => ends[3 * at]), nodes);
   const [source, target, tensor] = [new Int32Array(edges), new Int32Array(edges), new Int32Array(edges)];
   for (let edge = 0; edge < edges; edge += 1) {
     const at = 3 * order[edge];
