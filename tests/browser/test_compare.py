@@ -228,6 +228,13 @@ def test_every_statistic_of_the_profile_is_compared(explorer, profile_of, statis
 
 # Copies
 
+SAID_NEXT = """(button) => ({
+    said: new Promise((say) => {
+        new MutationObserver(() => say(button.textContent)).observe(button, { childList: true });
+    }),
+})"""
+"""The next label of a button, which may stay for a moment only."""
+
 
 @pytest.fixture
 def copied(explorer):
@@ -237,8 +244,10 @@ def copied(explorer):
         explorer.open(address)
         page = explorer.page
         page.locator("#share summary").click()
-        page.get_by_role("button", name=entry).click()
-        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        button = page.get_by_role("button", name=entry)
+        told = button.evaluate_handle(SAID_NEXT)
+        button.click()
+        assert told.evaluate("({ said }) => said") == "Copied"
         return page.evaluate("navigator.clipboard.readText()")
 
     return copy
