@@ -45,7 +45,8 @@ class Served:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "chainrule", "serve", "--port", str(self.port)],
-                env=environment | {"PYTHONUNBUFFERED": "1"},
+                # Some processors multiply float16 fast; here all are slow, as `loads.ENDLESS` needs.
+                env=environment | {"PYTHONUNBUFFERED": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
