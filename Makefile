@@ -25,7 +25,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-explore screenshots build clean
+.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-explore bench-verdicts screenshots build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ bench-graph: $(VENV)/.installed-dev $(BUNDLES) node_modules/.installed ## how fa
 bench-explore: $(VENV)/.installed-dev $(BUNDLES) ## one's own model, from the command to the picture; prints a table, writes bench/results/bench-explore.json
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/explore.py
+
+bench-verdicts: $(VENV)/.installed-dev ## false alarms on models that train, causes found in models that do not; writes bench/results/bench-verdicts.json
+	@$(BIN)/python bench/verdicts.py
 
 screenshots: $(VENV)/.installed-dev $(BUNDLES) ## make the README's pictures anew
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
+from vision import import_torchvision
 
 # Read when their libraries are imported, which the functions below do.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFORMERS_VERBOSITY": "error"}
@@ -19,24 +19,9 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFOR
 
 @pytest.fixture(scope="session", autouse=True)
 def torchvision() -> Iterator[None]:
-    """torchvision, whose transforms timm and transformers import.
-
-    Its ops are compiled for CUDA and do not load beside a PyTorch for the CPU: two of them are then defined here.
-    """
-    try:
-        import torchvision
-    except RuntimeError:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for op in ("nms", "qnms"):
-            library.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision  # noqa: F401
-
-        yield
-        del library  # until now it had to live
-    else:
-        yield
+    library = import_torchvision()
+    yield
+    del library
 
 
 def _loss(output: Any) -> torch.Tensor:
