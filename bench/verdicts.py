@@ -3,9 +3,9 @@
     python bench/verdicts.py [--only NAME] [--steps 30]
 
 Healthy models: those of `healthy_models`, recorded at initialization and after some steps of AdamW on one batch; an
-alarm is a fault, or an unhealthy layer. Faulty models: those of `faulty_models`, one step each; a cause is found if a
-fault of the right kind points at the marked line, and found first if no other fault stands before it. Prints two tables
-and writes bench/results/bench-verdicts.json.
+alarm is a fault, frozen parameters left out, or an unhealthy layer. Faulty models: those of `faulty_models`, one step
+each; a cause is found if a fault of the right kind points at the marked line, and found first if no other fault stands
+before it. Prints two tables and writes bench/results/bench-verdicts.json; with --only, bench-partial.json.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ SEED = 1
 
 
 def alarms(trace: chainrule.Trace) -> dict[str, int]:
-    """Faults by kind, frozen parameters left out, and layers by verdict."""
+    """Faults by kind, and layers by verdict."""
     faults = Counter(each.kind for each in trace.faults if "requires_grad=False" not in each.message)
     return dict(faults + Counter(each.health for each in theory(trace).layers if each.health is not None))
 
 
 def recorded(model: torch.nn.Module, step: Callable[[], Any]) -> chainrule.Trace:
     """The trace of a step, also of one that raises."""
-    model.zero_grad()
     try:
         with chainrule.record(model) as recording:
             step()
@@ -59,11 +58,12 @@ def healthy(make: Callable[[], healthy_models.Case], steps: int) -> dict[str, An
     case = make()
     before = recorded(case.model, case.step)
     optimizer = case.optimizer()
+    optimizer.zero_grad()
     losses = []
     for _ in range(steps):
-        optimizer.zero_grad()
         losses.append(case.step().item())
         optimizer.step()
+        optimizer.zero_grad()
     after = recorded(case.model, case.step)
     told = {"layers": len(before.layers), "loss": [losses[0], losses[-1]]}
     return told | {"alarms": alarms(before), "alarms_after": alarms(after)}
@@ -103,7 +103,8 @@ def main() -> None:
     del library
     print(render(sections(good, bad)))
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "bench-verdicts.json").write_text(json.dumps({"healthy": good, "faulty": bad}, indent=1))
+    name = "bench-partial.json" if asked.only else "bench-verdicts.json"
+    (RESULTS / name).write_text(json.dumps({"healthy": good, "faulty": bad}, indent=1))
 
 
 def sections(good: dict[str, Any], bad: dict[str, Any]) -> list[Section]:

@@ -165,7 +165,7 @@ NO_STATISTICS = StatisticsTable((), np.empty((0, len(COLUMNS))), np.empty((0, BI
 def recorded_bytes(trace: Trace, plan: Plan) -> int:
     """An upper estimate of the memory of a plan and a trace without statistics.
 
-    The factors are measured; `tests/web/test_kept.py` compares them with Python's allocations.
+    The factors are measured; `tests/web/test_compute_memory.py` compares them with Python's allocations.
     """
     return (
         40_000

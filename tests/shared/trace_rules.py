@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from chainrule.dump.wire import dump_trace, load
 from chainrule.stats import StatisticsTable
-from chainrule.trace.graph import ROLES, Op, Trace
+from chainrule.trace.graph import Op, Role, Trace
 
 
 def assert_well_formed(trace: Trace) -> None:
@@ -50,7 +51,7 @@ def assert_well_formed(trace: Trace) -> None:
             assert ".." not in Path(op.source.file).parts
 
     for tensor in trace.tensors:
-        assert tensor.role in ROLES
+        assert tensor.role in get_args(Role)
         assert tensor.name
         assert tensor.module in modules
         assert tensor.producer is None or tensor.id in ops[tensor.producer].outputs

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from chainrule.stats import StatisticsTable
 
@@ -31,8 +31,6 @@ Role = Literal[
 ]
 """The role of a tensor in the model. `constant`: made outside the recording and neither input, parameter nor buffer;
 `intermediate`: any other op output; `saved`: made by an op for its backward alone, such as a mask."""
-
-ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import { memo } from "../memo.js";
 import { definitions, ruleTerm } from "../rules/formula.js";
 import { shortName } from "../rules/terms.js";
 import { checkRule, gradientText, operandsOf, writtenOut } from "../rules/gradient-rules.js";
-import { numberText, scalarOf } from "../rules/rule-types.js";
+import { numberText, scalarOf } from "../rules/settings.js";
 import { compositeRule, ruleOfCall, sizeText } from "./op-facts.js";
 import { entriesOf, wiringOf } from "../graph/wiring.js";
 

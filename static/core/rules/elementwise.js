@@ -1,7 +1,7 @@
 /** Gradient rules of ops that work element by element, in words and in numbers. No DOM. */
 
 import { mapped, summedTo, zipped } from "./ndarray.js";
-import { alphaOf, CHAPTER, isOff, numberText, scalarOf } from "./rule-types.js";
+import { alphaOf, CHAPTER, isOff, numberText, scalarOf } from "./settings.js";
 
 /** One input, one output, element by element. @type {string} */
 const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j ≠ i";

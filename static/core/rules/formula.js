@@ -4,7 +4,7 @@
  */
 
 import { gradientText, operandsOf, ruleOf, writtenOut } from "./gradient-rules.js";
-import { alphaOf } from "./rule-types.js";
+import { alphaOf } from "./settings.js";
 import { ATOM, bracketed, COMPARISON, literal, POWER, PRODUCT, productOf, scalarTerm, termOf } from "./terms.js";
 
 /** Longer expressions are split: an intermediate keeps its name. */

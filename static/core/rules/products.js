@@ -2,7 +2,7 @@
 
 import { byRow, filled, indexAt, mapped, placeOf, product, reshaped, sum, summedTo, transposed,
   zipped } from "./ndarray.js";
-import { alphaOf, CHAPTER, isOff, numberText } from "./rule-types.js";
+import { alphaOf, CHAPTER, isOff, numberText } from "./settings.js";
 
 /** @param {NDArray} x @returns {NDArray} all axes but the last as one */
 const rows = (x) => reshaped(x, [x.values.length / (x.shape.at(-1) ?? 1), x.shape.at(-1) ?? 1]);

@@ -1,7 +1,7 @@
 /** Gradient rules of sums, extremes, normalizations and losses, in words and in numbers. No DOM. */
 
 import { byRow, filled, indexAt, mapped, sizeOf, sum, summedTo, zipped } from "./ndarray.js";
-import { CHAPTER, isOff } from "./rule-types.js";
+import { CHAPTER, isOff } from "./settings.js";
 
 const EPS = 1e-5;
 

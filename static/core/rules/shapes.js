@@ -1,7 +1,7 @@
 /** Gradient rules of ops that move elements without changing them, in words and in numbers. No DOM. */
 
 import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
-import { swappedAxes } from "./rule-types.js";
+import { swappedAxes } from "./settings.js";
 
 /** Every output element is a copy of an input element, which gets its gradient. */
 const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";

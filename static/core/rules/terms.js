@@ -1,6 +1,6 @@
 /** One op as a term of a formula: x @ w, with brackets only where needed. No DOM. */
 
-import { alphaOf, scalarOf, swappedAxes } from "./rule-types.js";
+import { alphaOf, scalarOf, swappedAxes } from "./settings.js";
 
 export const COMPARISON = 1;
 const SUM = 2;

@@ -8,7 +8,7 @@
 import { MAX_ZOOM } from "../url-state.js";
 
 /** @typedef {{width: number, height: number, natural: number, isElastic: boolean}} Extent of a drawing, see Drawing in
- * types.js */
+ * types.d.ts */
 
 /** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold the point of a box that stays at
  * x, y on the screen */
