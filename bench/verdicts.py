@@ -38,7 +38,7 @@ SEED = 1
 
 def alarms(trace: chainrule.Trace) -> dict[str, int]:
     """Faults by kind, and layers by verdict."""
-    faults = Counter(each.kind for each in trace.faults if "requires_grad=False" not in each.message)
+    faults = Counter(each.kind for each in trace.faults if each.level == "fault")
     return dict(faults + Counter(each.health for each in theory(trace).layers if each.health is not None))
 
 

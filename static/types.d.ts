@@ -62,10 +62,11 @@ type StatisticsColumns = Record<FloatColumn, (number | null)[]> & Record<CountCo
 };
 
 type Failure = { op: string | null; message: string };
-type FaultKind = "failed" | "in_place" | "first_nonfinite" | "unregistered" | "detach" | "no_gradient" | "gradient_drop"
-  | "dead" | "saturated";
+type FaultKind = "failed" | "in_place" | "first_nonfinite" | "wrong_backward" | "unregistered" | "detach"
+  | "no_gradient" | "no_optimizer" | "leftover_gradient" | "eval_mode" | "untied" | "broadcast" | "softmax"
+  | "exploding" | "vanishing" | "gradient_drop" | "dead" | "saturated" | "starts_at_zero";
 
-/** one thing that is wrong with a pass */
+/** one finding about a pass */
 interface Fault {
   kind: FaultKind;
   message: string; // what was found, and why
@@ -74,6 +75,9 @@ interface Fault {
   tensor: string | null;
   source: Source | null;
   remedy: string | null;
+  level: "fault" | "note" | "unchecked"; // note: most likely on purpose; unchecked: a check that was not made
+  layers: number[]; // indices of the layers that it makes unhealthy
+  rule: string | null; // the criterion and its source
 }
 
 interface DumpOnly {

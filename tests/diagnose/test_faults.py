@@ -583,7 +583,8 @@ def test_faults_are_part_of_a_dump_and_of_the_message_that_follows_a_frame():
     trace = dataclasses.replace(trace, faults=faults)
     assert load(dump_trace(trace)).faults == faults
     body = json.loads(dump_trace(trace))
-    assert list(body["faults"][0]) == ["kind", "message", "module", "op", "tensor", "source", "remedy"]
+    fields = ["kind", "message", "module", "op", "tensor", "source", "remedy", "level", "layers", "rule"]
+    assert list(body["faults"][0]) == fields
     del body["faults"]
     assert load(json.dumps(body)).faults == ()
     assert json.loads(theory_message(theory(trace), 3, faults))["faults"] == json.loads(dump_trace(trace))["faults"]

@@ -228,6 +228,7 @@ def with_evil_names(body: Body) -> Body:
         (saved["tensor"],) = rename([saved["tensor"]])
     body["faults"] = [
         {"kind": "dead", "message": name, "module": name, "op": None, "tensor": name, "source": None, "remedy": name}
+        | {"level": "note", "layers": [1], "rule": name}
         for name in renamed.values()
     ]
     for layer in body["layers"]:

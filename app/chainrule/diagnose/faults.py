@@ -69,8 +69,7 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
         *_dead(passes),
         *_saturated(passes),
     ]
-    # Frozen parameters come last: most likely they were frozen on purpose.
-    found.sort(key=lambda fault: fault.kind == "no_gradient" and "requires_grad=False" in fault.message)
+    found.sort(key=lambda fault: fault.level != "fault")
     return tuple(_limited(found))
 
 

@@ -32,6 +32,8 @@ KEEP_WHAT_THEY_READ = (
 NO_GRAD = "detached: computed while gradients were off, as under torch.no_grad()"
 """The reason for parameters that are used in a block without gradients."""
 
+FROZEN = "requires_grad=False"
+
 MAX_NAMED = 4
 """A message names at most this many modules."""
 
@@ -149,12 +151,11 @@ def without_gradient(trace: Trace, evidence: Evidence, goes_back: bool = False) 
         ids = [each for name in (parameter.path, *parameter.aliases) for each in tensors.get(name, ())]
         if parameter.path in evidence.received or any(each in passes.reached for each in ids):
             continue
-        why = Why("requires_grad=False") if not parameter.requires_grad else search.why(ids)
+        why = Why(FROZEN) if not parameter.requires_grad else search.why(ids)
         whys.setdefault(why, []).append(parameter)
     whys = _by_block(passes, whys)
     faults = [_cut_fault(passes, why, lost) for why, lost in whys.items() if why.cut]
-    ordered = sorted(whys.items(), key=lambda item: item[0].reason == "requires_grad=False")
-    for why, lost in ordered:
+    for why, lost in whys.items():
         faults += _lost_faults(passes, why, lost, evidence)
     return tuple(faults)
 
@@ -280,6 +281,7 @@ def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evide
             f"{_counted(part or WHOLE, inside)}: no gradient, {reason}",
             _owner(part, inside),
             remedy=_remedy(why.reason, part, inside, passes),
+            level="note" if why.reason == FROZEN else "fault",
         )
         for part, inside in parts.items()
     ]

@@ -27,7 +27,7 @@ from chainrule.errors import DumpError
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
 from chainrule.trace import graph
-from chainrule.trace.graph import Fault, FaultKind, Role, Trace
+from chainrule.trace.graph import Fault, FaultKind, Level, Role, Trace
 from chainrule.trace.records import Records
 
 SCHEMA = "chainrule.trace/1"
@@ -175,9 +175,11 @@ class FailureDump(_Part):
 
 
 class FaultDump(_Part):
-    """One thing that is wrong with the pass: what, why, where, and what would mend it; null where that is not known.
+    """One finding about the pass: what, why, where, and what would mend it; null where that is not known.
 
-    `module` is a path; the module need not have run.
+    `module` is a path; the module need not have run. `layers`: the indices of the layers that it makes unhealthy.
+    `rule`: the criterion and its source. `level`: a note is most likely on purpose, unchecked is what could not be
+    checked.
     """
 
     kind: FaultKind
@@ -187,6 +189,9 @@ class FaultDump(_Part):
     tensor: str | None
     source: SourceDump | None
     remedy: str | None
+    level: Level = "fault"
+    layers: list[int] = []
+    rule: str | None = None
 
 
 class TraceDump(_Part):

@@ -129,16 +129,27 @@ FaultKind = Literal[
     "failed",
     "in_place",
     "first_nonfinite",
+    "wrong_backward",
     "unregistered",
     "detach",
     "no_gradient",
+    "no_optimizer",
+    "leftover_gradient",
+    "eval_mode",
+    "untied",
+    "broadcast",
+    "softmax",
+    "exploding",
+    "vanishing",
     "gradient_drop",
     "dead",
     "saturated",
+    "starts_at_zero",
 ]
-"""`failed`: forward or backward raised; `first_nonfinite`: the first NaN or Inf; `unregistered`: parameters that the
-model uses without having them; `detach`: the graph is cut; `no_gradient`: parameters without a gradient;
-`gradient_drop`: it falls tenfold."""
+"""The kinds of faults; `diagnose.rules` has the rule of each."""
+
+Level = Literal["fault", "note", "unchecked"]
+"""`fault`: it breaks the training, or will; `note`: it is most likely on purpose; `unchecked`: a check was not made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +157,7 @@ class Fault:
     """One fault of a pass, and its place, if it has one.
 
     `module` is a path ("" for the model; it need not have run), `op` and `tensor` are ids. `remedy` repairs it.
+    `layers`: the indices of the layers that it makes unhealthy. `rule`: the criterion, and its source.
     """
 
     kind: FaultKind
@@ -155,6 +167,9 @@ class Fault:
     tensor: str | None = None
     source: Source | None = None
     remedy: str | None = None
+    level: Level = "fault"
+    layers: tuple[int, ...] = ()
+    rule: str | None = None
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,32 @@ const KINDS = {
   // A pen that overwrites.
   in_place: { word: "in place", shape: "M2.5 13.5h11M4 10.5l6.5-6.5 2 2-6.5 6.5H4z" },
   first_nonfinite: { word: "not finite", shape: HEALTH_SHAPES["non-finite"] },
+  // ∂ crossed out.
+  wrong_backward: { word: "wrong gradient",
+    shape: "M5 3.5c3-2 6 0 6 4.5s-1.5 6-3.5 6-3-1.5-3-3.2 1.5-3 3.2-3S11 9 11 9M2 14L14 2" },
   // A box that is not closed.
   unregistered: { word: "not registered", shape: "M6 2.5H2.5V6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10M8 6v4" },
   detach: { word: "cut", shape: "M1.5 8h4M10.5 8h4M7 3.5l-1 9M10 3.5l-1 9" },
   no_gradient: { word: "no gradient", shape: "M14 8H3.5M7 4.5L3.5 8 7 11.5M5 14l6-12" },
+  no_optimizer: { word: "not optimized", shape: "M8 2.5v6M5 6l3 3 3-3M2.5 12.5h2.5M6.8 12.5h2.4M11 12.5h2.5" },
+  leftover_gradient: { word: "old gradient", shape: "M3 13.5h10M3 9.5h10M8 7V2M5.5 4.5L8 2l2.5 2.5" },
+  eval_mode: { word: "eval mode", shape: "M3 3.5h10v9H3zM6 6.5v3M10 6.5v3" },
+  untied: { word: "not tied", shape: "M6.5 5H5a3 3 0 0 0 0 6h1.5M9.5 5H11a3 3 0 0 1 0 6H9.5" },
+  broadcast: { word: "broadcast", shape: "M2.5 2.5h4v4h-4zM9.5 2.5h4v4h-4zM2.5 9.5h4v4h-4zM9.5 9.5h4v4h-4z" },
+  softmax: { word: "softmax", shape: "M2 13c4 0 4-10 6-10s2 10 6 10M2 8h12" },
+  exploding: { word: "exploding", shape: HEALTH_SHAPES.exploding },
+  vanishing: { word: "vanishing", shape: HEALTH_SHAPES.vanishing },
   gradient_drop: { word: "gradient falls", shape: HEALTH_SHAPES.vanishing },
   dead: { word: "dead", shape: HEALTH_SHAPES.dead },
   saturated: { word: "saturated", shape: HEALTH_SHAPES.saturated },
+  starts_at_zero: { word: "starts at zero", shape: "M8 3a3 5 0 1 0 0 10a3 5 0 1 0 0-10" },
 };
 
 /** Faults whose place is the tensor; the others' is the op. @type {ReadonlySet<FaultKind>} */
-const OF_TENSORS = new Set(/** @type {FaultKind[]} */ (["first_nonfinite", "gradient_drop", "dead", "saturated"]));
+const OF_TENSORS = new Set(
+  /** @type {FaultKind[]} */ (["first_nonfinite", "exploding", "vanishing", "gradient_drop", "dead", "saturated",
+    "starts_at_zero"]),
+);
 
 /** @param {FaultKind} kind @returns {string} */
 export function faultWord(kind) {
@@ -45,9 +60,9 @@ export function faultsOf(picture, theory) {
   return theory === null || theory.seq !== picture.seq ? null : (theory.faults ?? []);
 }
 
-/** Whether it was most likely meant: frozen parameters. @param {Fault} fault @returns {boolean} */
-export function isNote({ kind, op, message }) {
-  return kind === "no_gradient" && op === null && message.endsWith("requires_grad=False");
+/** Whether it is no fault: most likely on purpose, or unchecked. @param {Fault} fault @returns {boolean} */
+export function isNote({ level }) {
+  return level === "note" || level === "unchecked";
 }
 
 /** @param {Fault} fault @param {Topology} topology
