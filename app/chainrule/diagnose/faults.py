@@ -6,8 +6,7 @@
     unregistered     parameters that the model uses but does not register: layers in a plain list
     detach           an op at which the graph is cut, so that parameters before it get no gradient
     no_gradient      parameters that got none: unused, detached, frozen, or without a path (`no_gradient`)
-    gradient_drop    two neighbouring layers between which the gradient falls tenfold
-    dead, saturated  activations most of whose units pass no gradient
+    exploding, vanishing, gradient_drop, dead, saturated    layers that are unhealthy (`verdicts`)
 
 Normal events of a correct net are no faults: a mask of -Inf that a softmax absorbs, 40 % of dead units in a deep relu
 net, a branch whose gradient is small beside that of its residual.
@@ -16,7 +15,6 @@ net, a branch whose gradient is small beside that of its residual.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,22 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.diagnose.no_gradient import CUTS, Evidence, KnownParameter, evidence_of, parameters
+from chainrule.diagnose.no_gradient import Evidence, KnownParameter, evidence_of, parameters
 from chainrule.diagnose.passes import Passes
-from chainrule.diagnose.profile import SATURATED
+from chainrule.diagnose.steps import CUTS
+from chainrule.diagnose.verdicts import figure, layer_faults, nonfinite_layers
 from chainrule.trace import ops
-from chainrule.trace.graph import Fault, FaultKind, Layer, Op, Tensor, Trace
+from chainrule.trace.graph import Fault, FaultKind, Op, Tensor, Trace
 
 __all__ = ["Evidence", "Fault", "KnownParameter", "evidence_of", "find_faults", "with_faults"]
-
-DROP = 10.0
-"""A fall of the gradient by this factor between two neighbouring layers is a fault."""
-
-FADED = 1e3
-"""A fall by this factor over all layers is a fault, even without a `DROP` anywhere."""
-
-GONE = 1e38
-"""A fall by this factor exceeds the range of float32: the gradient is gone."""
 
 MAX_OF_A_KIND = 8
 """At most this many faults of one kind are listed; the last one says how many more there are."""
@@ -65,9 +55,7 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
         *_first_nonfinite(passes),
         *(_unregistered(passes, evidence.unregistered) if evidence is not None else ()),
         *(evidence.faults(trace, goes_back) if evidence is not None else ()),
-        *_gradient_drops(passes),
-        *_dead(passes),
-        *_saturated(passes),
+        *layer_faults(passes),
     ]
     found.sort(key=lambda fault: fault.level != "fault")
     return tuple(_limited(found))
@@ -248,10 +236,11 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
             if "softmax" in op.name:
                 remedy = "A row of which everything is masked has no softmax: leave one place open."
         elif reads:
-            message += f". {op.name} made it of finite values from {_figure(min(ends))} to {_figure(max(ends))}"
+            message += f". {op.name} made it of finite values from {figure(min(ends))} to {figure(max(ends))}"
         if remedy is None:
             remedy = _overflow_remedy(op, first, largest)
-    return [passes.fault("first_nonfinite", message, op, first.id, remedy)]
+    fault = passes.fault("first_nonfinite", message, op, first.id, remedy)
+    return [dataclasses.replace(fault, layers=nonfinite_layers(passes))]
 
 
 def _overflow_remedy(op: Op, tensor: Tensor, largest: float) -> str | None:
@@ -321,147 +310,5 @@ def _names_infinity(attributes: Mapping[str, Any]) -> bool:
     )
 
 
-def _figure(value: float) -> str:
-    """A number as the page writes it: 4.88e4."""
-    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.3g}")
-
-
 def _share(count: float, n: float) -> str:
     return "all" if count == n else f"{100 * count / n:.2g} %" if count / n >= 1e-4 else f"{count:.0f} of {n:.0f}"
-
-
-def _gradient_drops(passes: Passes) -> list[Fault]:
-    """Places where the gradient falls tenfold from a layer to the one before it, and stays small before that.
-
-    The smallest fall of three sizes counts: RMS, L2 norm, and RMS times elements. An average over positions or a wider
-    layer makes an RMS smaller and loses nothing. A branch beside a residual may have a small gradient, but the layers
-    before it have a large one.
-    """
-    table = passes.trace.statistics
-    rows = {tensor: row for row, tensor in enumerate(table.tensors)}
-    found = [layer for layer in passes.trace.layers if layer.gradient is not None and layer.gradient in rows]
-    at = np.array([rows[layer.gradient or ""] for layer in found], np.intp)
-    n, norm, *bad = (table.column(name)[at] for name in ("n", "norm", "nan", "posinf", "neginf"))
-    counts = np.flatnonzero((n > 0) & ~np.isnan(norm) & (sum(bad) == 0))
-    if counts.size < 2:
-        return []
-    layers = [found[place] for place in counts]
-    norm, root = norm[counts], np.sqrt(n[counts])
-    measured = np.stack((norm / root, norm, norm * root), axis=1)
-    so_far = np.maximum.accumulate(measured, axis=0)
-    falls = (measured[1:] > 0).all(axis=1) & (measured[1:] >= DROP * so_far[:-1]).all(axis=1)
-    faults: list[Fault] = []
-    for earlier in np.flatnonzero(falls):
-        later = earlier + 1
-        # Faults beyond the limit are only counted, unchecked.
-        if len(faults) < MAX_OF_A_KIND and not _leads_to(passes, layers[earlier], layers[later]):
-            continue
-        before, after = so_far[earlier], measured[later]
-        share = float(np.where(before > 0, after / np.where(before > 0, before, 1), np.inf).min())
-        faults.append(_drop_fault(passes, layers[earlier], layers[later], share))
-    if not faults:
-        faults += _fading(passes, layers, so_far)
-    return faults
-
-
-def _drop_fault(passes: Passes, earlier: Layer, later: Layer, share: float) -> Fault:
-    falls = "is 0" if math.isinf(share) else f"is {_figure(share)} times smaller"
-    message = f"going back from {later.name} to {earlier.name} the gradient {falls}, and so it stays before that"
-    if math.isinf(share):
-        message = f"no gradient goes back beyond {later.name}: in {earlier.name} and before it is 0"
-    table = passes.trace.statistics
-    remedy = (
-        "Look at the weight of the later layer and at what lies between: a small weight, or an activation on a plateau."
-    )
-    if later.activation is not None and later.activation in table:
-        summary = table[later.activation]
-        if summary.dead_fraction is not None and summary.dead_fraction > 0.5:
-            remedy = f"{summary.dead_fraction:.0%} of the units of {later.name} are dead: look at what comes in."
-        elif summary.saturation is not None and summary.saturation > SATURATED:
-            remedy = f"{summary.saturation:.0%} of {later.name} is saturated: a smaller scale of its weight."
-    return _drop_at(passes, earlier, message, remedy)
-
-
-def _fading(passes: Passes, layers: Sequence[Layer], so_far: Any) -> list[Fault]:
-    """A gradient that shrinks gradually: one fault, at the first layer with a tenth of it."""
-    with np.errstate(over="ignore"):
-        shares = (so_far[-1] / np.maximum(so_far, np.finfo(np.float64).tiny)).min(axis=1)
-    if shares[0] < FADED:
-        return []
-    at = int(np.flatnonzero(shares >= DROP)[-1])
-    per_layer = float(shares[0]) ** (-1 / max(1, len(layers) - 1))
-    first = layers[0].name
-    lost = f"gone in {first}"
-    if shares[0] < GONE:
-        lost = f"{_figure(float(shares[0]))} times smaller in {first} than at the end"
-    message = f"the gradient fades: {lost}, about ×{per_layer:.2f} per layer; a tenth is left in {layers[at].name}"
-    remedy = (
-        "A larger scale of the weights (the one that keeps the variance), a normalization, or residual connections."
-    )
-    return [_drop_at(passes, layers[at], message, remedy)]
-
-
-def _drop_at(passes: Passes, layer: Layer, message: str, remedy: str) -> Fault:
-    """The fault in the layer's module: the op of its activation may belong to another one."""
-    fault = passes.fault("gradient_drop", message, passes.maker(layer.activation), layer.gradient, remedy)
-    has_module = any(module.path == layer.name for module in passes.trace.modules)
-    return dataclasses.replace(fault, module=layer.name) if has_module else fault
-
-
-def _leads_to(passes: Passes, earlier: Layer, later: Layer) -> bool:
-    """Whether the later layer is computed from the earlier one."""
-    ends = {each for each in (later.activation, later.preactivation) if each is not None}
-    found = {each for each in (earlier.activation, earlier.preactivation) if each is not None}
-    # Only ops between the two can be on the way.
-    first, last = (
-        [passes.place.get(passes.tensors[each].producer or "", 0) for each in tensors] for tensors in (found, ends)
-    )
-    for op in passes.ops[min(first, default=0) : max(last, default=-1) + 1]:
-        if op.phase == "forward" and not found.isdisjoint(op.inputs):
-            found.update(op.outputs)
-    return not ends.isdisjoint(found)
-
-
-def _dead(passes: Passes) -> list[Fault]:
-    """Activations with more dead units than chance would leave.
-
-    In a deep relu net all inputs become alike, and half of the units are dead for all of them (see
-    `theory.dead_units`): a layer is dead if it exceeds that by four standard deviations of a binomial count. Feature
-    maps count channels as units, since a channel that is dead at one position is often dead at all.
-    """
-    faults = []
-    table = passes.trace.statistics
-    column = table.column("dead_fraction")
-    for row in np.flatnonzero(column > 0.5):
-        tensor, share = passes.tensors[table.tensors[row]], float(column[row])
-        units = min(tensor.shape[1:], default=1)
-        if share < 1 and share <= 0.5 + 4 * 0.5 / math.sqrt(max(1, units)):
-            continue
-        op = passes.maker(tensor.id)
-        who = "all units" if share == 1 else f"{share:.0%} of the units"
-        message = f"{who} of {tensor.name} are dead: not above 0 for any of {tensor.shape[0]} inputs"
-        remedy = "Look at what comes in: a bias far below 0, or weights that a large step has thrown off."
-        faults.append(passes.fault("dead", message, op, tensor.id, remedy))
-    return faults
-
-
-def _saturated(passes: Passes) -> list[Fault]:
-    """Activations with most values on a plateau, except one that the loss reads: an answer may be certain."""
-    faults = []
-    table = passes.trace.statistics
-    column = table.column("saturation")
-    for row in np.flatnonzero(column > SATURATED):
-        tensor, share = passes.tensors[table.tensors[row]], float(column[row])
-        # A loss is known by its name, or by its output of one element.
-        readers = passes.forward_readers(tensor.id)
-        if any(
-            op.name.endswith(("_loss", "cross_entropy", "_loss_"))
-            or all(passes.tensors[each].shape == () for each in op.outputs)
-            for op in readers
-        ):
-            continue
-        op = passes.maker(tensor.id)
-        message = f"{share:.0%} of {tensor.name} is saturated: its flat ends pass no gradient"
-        remedy = "A smaller scale of the weights before it, or a normalization."
-        faults.append(passes.fault("saturated", message, op, tensor.id, remedy))
-    return faults

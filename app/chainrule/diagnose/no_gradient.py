@@ -16,11 +16,9 @@ import torch
 from torch import nn
 
 from chainrule.diagnose.passes import Passes, reads_only_the_shape
+from chainrule.diagnose.steps import CUTS
 from chainrule.trace import ops
 from chainrule.trace.graph import Fault, Op, Trace
-
-CUTS = frozenset(("detach", "detach_", "data"))
-"""Ops that always cut the graph."""
 
 KEEP_WHAT_THEY_READ = (
     ops.LINEAR

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from chainrule.diagnose.steps import Step, steps_of
 from chainrule.trace.graph import Fault, FaultKind, Op, Tensor, Trace
 
 
@@ -87,6 +88,20 @@ class Passes:
     def savers(self) -> frozenset[str]:
         """The ops that keep something for their backward."""
         return frozenset(each.op for each in self.trace.saved)
+
+    @cached_property
+    def sent_back(self) -> Mapping[str, Sequence[str]]:
+        """Forward op → the gradients that its backward ops make."""
+        found: dict[str, list[str]] = {}
+        for op in self.ops:
+            if op.twin is not None:
+                found.setdefault(op.twin, []).extend(op.outputs)
+        return found
+
+    @cached_property
+    def steps(self) -> Sequence[Step]:
+        """The forward ops as steps of the signal's path."""
+        return steps_of(self.trace.modules, self.tensors, self.forward)
 
     @cached_property
     def leads_to_gradient(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,29 +18,13 @@ from chainrule import stopping
 from chainrule.build import weight_variances
 from chainrule.diagnose.advice import Advice, advise
 from chainrule.diagnose.local_theory import local_expectations
+from chainrule.diagnose.verdicts import Health, health_of
 from chainrule.spec import ModelSpec
 from chainrule.stats import Summary
 from chainrule.theory.forward import Net
 from chainrule.theory.laws import Figures
 from chainrule.theory.layer_statistics import Expected, by_layer, statistics_columns
 from chainrule.trace import Layer, Trace
-
-Health = Literal["non-finite", "dead", "saturated", "vanishing", "exploding"]
-
-VANISHING = 1e-3
-"""A layer with an RMS below this share of the source's has lost the signal (AUTOTRAINER, for gradients)."""
-
-VANISHING_NORM = 1e-4
-"""A vanished gradient also has a norm below this (AUTOTRAINER)."""
-
-EXPLODING = 70.0
-"""A layer with an RMS above this multiple of the source's has exploded (AUTOTRAINER, for gradients)."""
-
-SATURATED = 0.5
-"""More than this share of values on a plateau is too much even if theory expects it: the typical unit is stuck."""
-
-MARGIN = 2.0
-"""One layer in twenty leaves its band by chance: verdicts allow this multiple of the distance from value to edge."""
 
 SUMMARIES = ("preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient")
 """The tensors of a layer whose statistics a profile holds."""
@@ -140,10 +124,6 @@ def profile(trace: Trace) -> Profile:
 
 def theory(trace: Trace) -> Theory:
     """The verdicts on a trace's layers and their expected figures."""
-    source = _source(trace)
-    # The source of the gradient: without a spec, the last layer may have none.
-    candidates = trace.layers[-1:] if trace.spec is not None else reversed(trace.layers)
-    last_gradient = next((found for each in candidates if (found := _summary(trace, each.gradient)) is not None), None)
     advice: Advice | None = None
     said: Iterable[tuple[Mapping[str, Expected], float | None, str | None]] = repeat(({}, None, None))
     if trace.spec is not None:
@@ -154,13 +134,13 @@ def theory(trace: Trace) -> Theory:
         stopping.check()
         said = ((expected, None, reason) for expected, reason in local_expectations(trace))
 
+    unhealthy = health_of(trace.faults)
     infinite: list[int] = []
     not_numbers: list[int] = []
     layers = []
     for layer, (expected, weight_std, reason) in zip(trace.layers, said, strict=False):
         preactivation, activation = _summary(trace, layer.preactivation), _summary(trace, layer.activation)
-        verdict = health(preactivation, activation, _summary(trace, layer.gradient), source, last_gradient, expected)
-        layers.append(LayerTheory(layer.index, verdict, weight_std, expected, reason))
+        layers.append(LayerTheory(layer.index, unhealthy.get(layer.index), weight_std, expected, reason))
         forward = [part for part in (preactivation, activation) if part is not None]
         infinite += [layer.index for part in forward if part.posinf + part.neginf]
         not_numbers += [layer.index for part in forward if part.nan]
@@ -183,59 +163,6 @@ def _source(trace: Trace) -> Summary | None:
 
 def _summary(trace: Trace, tensor: str | None) -> Summary | None:
     return trace.statistics[tensor] if tensor is not None and tensor in trace.statistics else None
-
-
-def health(
-    preactivation: Summary | None,
-    activation: Summary | None,
-    gradient: Summary | None,
-    source: Summary | None,
-    last_gradient: Summary | None,
-    expected: Mapping[str, Expected],
-) -> Health | None:
-    """The verdict on one layer: the first of these that applies, else None.
-
-    - non-finite: a NaN or ±Inf in the preactivation, the activation or the gradient.
-    - dead: no unit is alive, or more are dead than a band MARGIN times as wide as theory's would hold. A fixed limit
-      would condemn every deep relu net: 50 layers of correct Kaiming weights have 39 % dead units.
-    - saturated: more activations on a plateau than SATURATED, or than a band MARGIN times as wide would hold.
-    - vanishing: RMS(activation) < VANISHING · RMS(x); or RMS(gradient) < VANISHING · RMS(gradient of the last layer)
-      and ‖gradient‖ < VANISHING_NORM.
-    - exploding: RMS(activation) > EXPLODING · RMS(x), or RMS(gradient) > EXPLODING · RMS(gradient of the last layer).
-
-    A root mean square does not grow with a layer's width. The thresholds are AUTOTRAINER's (X. Zhang et al. 2021,
-    *AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System*), which compares norms of gradients.
-    `source` is x.
-    """
-    if any(part is not None and _nonfinite(part) for part in (preactivation, activation, gradient)):
-        return "non-finite"
-    if activation is not None:
-        if _exceeds(activation.dead_fraction, expected.get("dead_fraction"), most=1.0):
-            return "dead"
-        if _exceeds(activation.saturation, expected.get("saturation"), most=SATURATED, strictly=True):
-            return "saturated"
-    forward, backward = _relative_size(activation, source), _relative_size(gradient, last_gradient)
-    vanished = gradient is not None and gradient.norm is not None and gradient.norm < VANISHING_NORM
-    if (forward is not None and forward < VANISHING) or (backward is not None and backward < VANISHING and vanished):
-        return "vanishing"
-    if any(size is not None and size > EXPLODING for size in (forward, backward)):
-        return "exploding"
-    return None
-
-
-def _exceeds(share: float | None, expected: Expected | None, most: float, strictly: bool = False) -> bool:
-    if share is None:
-        return False
-    beyond = share > most if strictly else share >= most
-    return beyond or (
-        expected is not None and share > expected.value + MARGIN * max(0.0, expected.band[1] - expected.value)
-    )
-
-
-def _relative_size(summary: Summary | None, reference: Summary | None) -> float | None:
-    if summary is None or reference is None or summary.norm is None or not reference.norm:
-        return None
-    return (summary.norm / math.sqrt(summary.n)) / (reference.norm / math.sqrt(reference.n))
 
 
 def _ratio(gradient: Summary | None, weight: Summary | None) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chainrule.diagnose.advice import MEAN_FIELD
-from chainrule.diagnose.profile import EXPLODING, MARGIN, SATURATED, VANISHING, VANISHING_NORM, Health
+from chainrule.diagnose.verdicts import DEVIATIONS, EXPLODING, GAIN, SATURATED, SELECTIVE, VANISHING, WEAKENING, Health
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +53,24 @@ RULES = Rules(
     health={
         "non-finite": Rule("a NaN or ±Inf in the preactivation, the activation or the gradient", "IEEE 754"),
         "dead": Rule(
-            f"no unit above 0 for any input, or more dead units than expected by {MARGIN:g} times the way to the "
-            "band's upper edge",
+            f"no unit above 0 for any input, or by {DEVIATIONS:g} standard deviations more than the larger of 1/2 and "
+            f"{1 - SELECTIVE:g}ᴮ for B inputs",
             "L. Lu et al. 2020, Dying ReLU and Initialization; the threshold is Chainrule's",
         ),
         "saturated": Rule(
-            f"more than {SATURATED:.0%} beyond |tanh u| = 0.97, or more than expected by {MARGIN:g} times the way to "
-            "the band's upper edge",
-            f"{_KARPATHY}; the thresholds are Chainrule's",
+            f"more than {SATURATED:.0%} of the values beyond |tanh u| = 0.97",
+            f"{_KARPATHY}; the threshold is Chainrule's",
         ),
         "vanishing": Rule(
-            f"RMS(activation) < {VANISHING:g} RMS(x), or RMS(gradient) < {VANISHING:g} RMS(last layer's gradient) and "
-            f"‖gradient‖ < {VANISHING_NORM:g}",
+            f"RMS(activation) < {VANISHING:g} RMS(source), or 1/{WEAKENING:g} per layer without a normalization, here "
+            f"and in all layers ahead; or a gradient < {VANISHING:g} times the last layer's, here and in all layers "
+            "behind",
             _AUTOTRAINER,
         ),
         "exploding": Rule(
-            f"RMS(activation) > {EXPLODING:g} RMS(x), or RMS(gradient) > {EXPLODING:g} RMS(last layer's gradient)",
+            f"RMS(activation) > {EXPLODING:g} RMS(source), or {GAIN:g} per layer without a normalization, here and in "
+            f"all hidden layers ahead; or a gradient > {EXPLODING:g} times the last layer's, here and in all layers "
+            "behind",
             _AUTOTRAINER,
         ),
     },
