@@ -26,7 +26,7 @@ PYTHON = {
     "build": "errors foundations stopping spec trace",
     "diagnose": "stats theory stopping spec trace build",
     "dump": "errors stats theory trace diagnose",
-    "run": "errors stats spec trace build dump",
+    "run": "errors stats spec trace build diagnose dump",
     "user_model": "errors stats memory stopping spec trace build diagnose run",
     "page": "errors settings spec diagnose user_model",
     "gradcheck": "errors foundations stopping trace dump user_model",

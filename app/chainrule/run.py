@@ -17,6 +17,7 @@ import torch
 
 import chainrule
 from chainrule.build import BuiltModel, RescaledNet, build_model, rescales
+from chainrule.diagnose.faults import Evidence, with_faults
 from chainrule.dump.json_values import json_value
 from chainrule.errors import NotFoundError, SpecError, TraceError
 from chainrule.spec import ModelSpec
@@ -34,7 +35,10 @@ MAX_IN_WINDOW = 16 * MAX_VALUES**2
 
 
 def trace_spec(
-    spec: ModelSpec, plan: Plan | None = None, build: Callable[[ModelSpec], BuiltModel] | None = None
+    spec: ModelSpec,
+    plan: Plan | None = None,
+    build: Callable[[ModelSpec], BuiltModel] | None = None,
+    evidence: Evidence | None = None,
 ) -> Trace:
     """Build the model of a spec, run and record its forward and backward pass.
 
@@ -42,6 +46,7 @@ def trace_spec(
         spec: the model.
         plan: filled in for a repetition of the recording, by `Retracer`.
         build: another function than `build_model` that makes the same model.
+        evidence: keeps what the faults of further passes of this graph look up.
 
     Raises:
         SpecError: the spec's device is not on this machine.
@@ -51,7 +56,7 @@ def trace_spec(
     built = (build or build_model)(spec)
     built_at = time.perf_counter()
     trace = _run(built, spec, plan=plan)
-    return dataclasses.replace(
+    trace = dataclasses.replace(
         trace,
         layers=_layers(built, trace),
         spec=spec.as_dict(),
@@ -62,6 +67,7 @@ def trace_spec(
             "total_ms": (time.perf_counter() - began) * 1e3,
         },
     )
+    return with_faults(trace, evidence)
 
 
 class Retracer:
@@ -86,6 +92,7 @@ class Retracer:
         self.recording: object = None
         self._graph: ModelSpec | None = None
         self._plan = Plan()
+        self._evidence = Evidence()
         self._trace: Trace | None = None
         self._last: tuple[ModelSpec, StatisticsTable] | None = None
         self._unscaled: frozenset[str] = frozenset()
@@ -112,7 +119,8 @@ class Retracer:
             except TraceError as error:
                 logger.warning("%s is recorded anew: %s", spec.query(), error)
         plan = Plan()
-        trace = trace_spec(spec, plan, self._net.build)
+        self._evidence = Evidence()
+        trace = trace_spec(spec, plan, self._net.build, self._evidence)
         self.recording = object()
         # Without its statistics: those of the last trace are enough.
         self._graph, self._plan, self._trace = graph, plan, dataclasses.replace(trace, statistics=NO_STATISTICS)
@@ -143,7 +151,7 @@ class Retracer:
         self._last = spec, statistics
         loss = float(losses[0].detach())
         now = time.perf_counter()
-        return dataclasses.replace(
+        repeated = dataclasses.replace(
             first,
             statistics=statistics,
             loss=loss,
@@ -154,6 +162,7 @@ class Retracer:
                 "total_ms": (now - began) * 1e3,
             },
         )
+        return with_faults(repeated, self._evidence)
 
 
 _NUMBERS_ONLY: Mapping[str, Any] = {"scale": 1.0, "seed": 0, "init": "standard_normal", "bias_std": 0.0}

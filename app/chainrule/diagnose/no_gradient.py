@@ -262,32 +262,31 @@ def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter]) -> Faul
 
 
 def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evidence: Evidence) -> list[Fault]:
-    """The faults of one reason: one if it has an op, else one per part of the model."""
+    """The faults of one reason: one per unused part of the model, else one."""
     parts = _parts(lost, evidence.parameters)
+    names = list(parts)
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    who = _counted(", ".join(name or WHOLE for name in names[:MAX_NAMED]) + more, lost)
+    message = f"{who}: no gradient, {why.reason}"
     if why.op is not None:
         op = passes.op(why.op)
-        names = list(parts)
-        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        who = _counted(", ".join(name or WHOLE for name in names[:MAX_NAMED]) + more, lost)
-        message = f"{who}: no gradient, {why.reason}"
         tensor = next(iter(op.outputs), None)
         return [Fault("no_gradient", message, _owner(names[0], lost), op.id, tensor, op.source)]
-    reason = "unused: no op of this pass has read it" if why.reason == "unused" else why.reason
+    if why.reason == FROZEN:
+        remedies = [_frozen_remedy(part, inside, passes) for part, inside in parts.items()]
+        return [Fault("no_gradient", message, _owner(names[0], lost), remedy=max(remedies, key=len), level="note")]
     return [
         Fault(
             "no_gradient",
-            f"{_counted(part or WHOLE, inside)}: no gradient, {reason}",
+            f"{_counted(part or WHOLE, inside)}: no gradient, unused: no op of this pass has read it",
             _owner(part, inside),
-            remedy=_remedy(why.reason, part, inside, passes),
-            level="note" if why.reason == FROZEN else "fault",
+            remedy="Call it, or remove it. It may stand in a branch that was not taken this time.",
         )
         for part, inside in parts.items()
     ]
 
 
-def _remedy(reason: str, part: str, inside: Sequence[KnownParameter], passes: Passes) -> str:
-    if reason == "unused":
-        return "Call it, or remove it. It may stand in a branch that was not taken this time."
+def _frozen_remedy(part: str, inside: Sequence[KnownParameter], passes: Passes) -> str:
     whole = f"model.{part}" if part else "model"
     remedy = f"Frozen. If it is to learn: {whole}.requires_grad_()"
     for op in passes.forward:

@@ -128,11 +128,13 @@ class _Ahead:
     """What lies between a tensor and the loss.
 
     `scale`: the product of the trainable scales on the best way; 0 if all ways lead through a parameter that starts at
-    0. `end`: the last layer on the way, -1 for none. `most` and `least`: of the signals of the layers ahead.
+    0. `end`: the last layer on the way, and `hidden` the one before it; -1 for none. `most` and `least`: of the signals
+    of the layers ahead.
     """
 
     scale: float = 1.0
     end: int = -1
+    hidden: int = -1
     is_normalized: bool = False
     most: float = 0.0
     least: float = math.inf
@@ -237,7 +239,11 @@ class _Judged:
                 if place is not None:
                     ahead = of_layer[place] = found.get(output) or _Ahead()
                     signal = self.signal[place]
-                    behind = dataclasses.replace(ahead, end=place if ahead.end < 0 else ahead.end)
+                    behind = dataclasses.replace(ahead)
+                    if ahead.end < 0:
+                        behind.end = place
+                    elif ahead.hidden < 0:
+                        behind.hidden = place
                     if signal == signal:
                         behind.most = max(ahead.most, signal)
                         # The size of an answer is the target's, not the net's.
@@ -270,10 +276,11 @@ class _Judged:
     def _together(self, aheads: Sequence[_Ahead]) -> _Ahead:
         if not aheads:
             return _Ahead()
-        end = max((each.end for each in aheads), key=lambda place: self._gradient(place)[0] if place >= 0 else -1.0)
+        main = max(aheads, key=lambda each: self._gradient(each.end)[0] if each.end >= 0 else -1.0)
         return _Ahead(
             max(each.scale for each in aheads),
-            end,
+            main.end,
+            max(each.hidden for each in aheads),
             any(each.is_normalized for each in aheads),
             max(each.most for each in aheads),
             min(each.least for each in aheads),
@@ -352,15 +359,13 @@ class _Judged:
             if min(self.signal[place], ahead.least) > limit and signal.gain > limit:
                 signals.append(place)
         smallest = self._upstream(self.least, min)
-        gradients = [
-            place for place, least in enumerate(self.least) if least > EXPLODING and smallest[place] > EXPLODING
-        ]
+        gradients = [place for place, least in enumerate(smallest) if least > EXPLODING * self._by_the_answer(place)]
         if signals:
             first, worst = signals[0], max(signals, key=self.signal.__getitem__)
             count = max(1, self._signals[self.layers[worst].activation or ""].layers)
             message = (
-                f"the signal grows: the RMS of {self.layers[worst].name} is {figure(self.signal[worst])} times that of "
-                f"its source, about ×{self.signal[worst] ** (1 / count):.2f} per layer"
+                f"the signal grows by about ×{self.signal[worst] ** (1 / count):.2f} per layer: the RMS of "
+                f"{self.layers[worst].name} is {figure(self.signal[worst])} times that of its source"
             )
             remedy = "A smaller scale of the weights (the one that keeps the variance), or a normalization."
             return [self._fault("exploding", first, message, remedy, [*signals, *gradients])]
@@ -374,6 +379,12 @@ class _Judged:
         remedy = "A smaller scale of the weights, a normalization, or gradient clipping."
         return [self._fault("exploding", gradients[-1], message, remedy, gradients, gradient=True)]
 
+    def _by_the_answer(self, place: int) -> float:
+        """By how much the last layer alone multiplies the gradient: the size of an answer is the target's."""
+        hidden = self._aheads[place].hidden if place in self._aheads else -1
+        factor = self.least[hidden] if hidden >= 0 else math.inf
+        return max(1.0, factor) if factor == factor else 1.0
+
     def vanishing(self) -> list[Fault]:
         """Signals that are lost, and that no layer further on has back."""
         lost = []
@@ -381,24 +392,26 @@ class _Judged:
             signal, ahead = self._signals.get(layer.activation or ""), self._aheads.get(place, _Ahead())
             if signal is None or self.signal[place] != self.signal[place]:
                 continue
-            limit = max(VANISHING, WEAKENING**-signal.layers) if signal.is_plain else VANISHING
+            weak = WEAKENING**-signal.layers
+            # A sparse activation is small, and its weights are not.
+            limit = max(VANISHING, weak) if signal.is_plain and signal.gain < weak else VANISHING
             if max(self.signal[place], ahead.most) < limit:
                 lost.append(place)
         if not lost:
             return []
-        first, worst = lost[0], min(lost, key=self.signal.__getitem__)
-        share = self.signal[worst]
-        if share == 0:
-            at = next(place for place in lost if self.signal[place] == 0)
-            message = f"the signal is gone: from {self.layers[at].name} on all is 0"
-        else:
-            count = max(1, self._signals[self.layers[worst].activation or ""].layers)
-            message = (
-                f"the signal fades: the RMS of {self.layers[worst].name} is {figure(share)} times that of its source, "
-                f"about ×{share ** (1 / count):.2f} per layer"
+        some = [place for place in lost if self.signal[place] > 0]
+        gone = next((self.layers[place].name for place in lost if self.signal[place] == 0), None)
+        message = f"the signal is gone: from {gone} on all of it is 0"
+        if some:
+            worst = min(some, key=self.signal.__getitem__)
+            share, count = self.signal[worst], max(1, self._signals[self.layers[worst].activation or ""].layers)
+            message = f"the signal fades by about ×{share ** (1 / count):.2f} per layer: " + (
+                f"the RMS of {self.layers[worst].name} is {figure(share)} times that of its source"
+                if gone is None
+                else f"from {gone} on all of it is 0"
             )
         remedy = "A larger scale of the weights (the one that keeps the variance), or a normalization."
-        return [self._fault("vanishing", first, message, remedy, lost)]
+        return [self._fault("vanishing", lost[0], message, remedy, lost)]
 
     def gradient_lost(self) -> list[Fault]:
         """A gradient that is lost: at one place, if it falls by DROP there, else gradually."""

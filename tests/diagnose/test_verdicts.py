@@ -1,0 +1,332 @@
+"""Which layers are healthy: by what feeds their path, and where it ends."""
+
+import math
+
+import pytest
+import torch
+from lambda_modules import Parts
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 (its usual name)
+
+import chainrule
+from chainrule.diagnose.profile import theory
+from chainrule.diagnose.verdicts import health_of
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+
+X = torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def traced(model, *inputs, loss=lambda out: out.square().mean()):
+    """A real step of a training, recorded as the recipes do."""
+    with chainrule.record(model) as recording:
+        loss(model(*inputs)).backward()
+    return recording.trace
+
+
+def kinds(trace):
+    return [fault.kind for fault in trace.faults if fault.level == "fault"]
+
+
+def unhealthy(trace):
+    words = health_of(trace.faults)
+    return {layer.name: words[layer.index] for layer in trace.layers if layer.index in words}
+
+
+class Deep(nn.Module):
+    """Orthogonal layers, which keep the sizes of signal and gradient; one or all of them are scaled."""
+
+    def __init__(self, depth=10, small=None, scale=0.01, activation=lambda x: x):
+        super().__init__()
+        self.activation = activation
+        self.layers = nn.ModuleList(nn.Linear(32, 32, bias=False) for _ in range(depth))
+        with torch.no_grad():
+            for place, layer in enumerate(self.layers):
+                nn.init.orthogonal_(layer.weight)
+                layer.weight.mul_(scale if small in (place, "all") else 1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = self.activation(layer(x))
+        return x
+
+
+# ------------------------------------------------------------------------------------------------------------ gradient
+
+
+def test_a_gradient_drop_names_the_layer_of_the_small_weight():
+    assert traced(Deep(), X).faults == ()
+    model = Deep(small=6, scale=4e-4)
+    # The last bias brings the signal back, so that only the gradient is lost.
+    model.layers[6].bias = nn.Parameter(torch.randn(32))
+    trace = traced(model, X)
+    (fault,) = trace.faults
+    assert fault.kind == "gradient_drop"
+    assert fault.message == (
+        "going back from layers.6 to layers.5 the gradient is 2.5e3 times smaller, and so it stays before that"
+    )
+    layer = next(layer for layer in trace.layers if layer.name == "layers.5")
+    assert (fault.tensor, fault.module) == (layer.gradient, "layers.5")
+    assert unhealthy(trace) == {f"layers.{place}": "vanishing" for place in range(6)}
+
+
+@pytest.mark.parametrize(("scale", "is_lost"), [(1.05e-3, False), (0.95e-3, True)])
+def test_a_gradient_is_lost_below_a_thousandth(scale, is_lost):
+    model = Deep(small=6, scale=scale)
+    model.layers[6].bias = nn.Parameter(torch.randn(32))
+    assert kinds(traced(model, X)) == ["gradient_drop"] * is_lost
+
+
+def test_a_gradient_that_fades_is_one_fault():
+    _, fault = traced(Deep(depth=12, small="all", scale=0.4), X).faults
+    # 0.4 per layer: 2.5^11 in all, and a tenth is left after three.
+    assert fault.message.startswith("the gradient fades: 2.38e4 times smaller in layers.0"), 2.5**11
+    assert "×0.40 per layer" in fault.message
+    assert fault.module == "layers.8"
+
+
+def test_a_gradient_that_underflows_fades_and_has_not_fallen_at_once():
+    model = Deep(depth=60, small="all", scale=0.15)
+    for layer in model.layers:
+        layer.bias = nn.Parameter(torch.randn(32))
+    (fault,) = traced(model, X, loss=lambda out: 1e-3 * out.square().mean()).faults
+    # 0.15 to the power of 59 is below the smallest float32.
+    assert fault.message.startswith("the gradient fades: gone in layers.0, about ×0.15 per layer"), fault.message
+
+
+def test_a_residual_branch_is_not_judged_by_itself():
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(x + self.outer(self.inner(x)))
+
+    model = Parts(forward, **{name: nn.Linear(32, 32) for name in ("first", "inner", "outer", "last")})
+    with torch.no_grad():
+        model.outer.weight.mul_(1e-5)
+    assert traced(model, X).faults == ()
+
+
+def test_a_trunk_that_ends_in_a_small_layer_scale_has_its_gradient():
+    class Scaled(nn.Module):
+        def __init__(self, gamma):
+            super().__init__()
+            self.gamma = nn.Parameter(torch.full((32,), gamma))
+
+        def forward(self, x):
+            return self.gamma * x
+
+    # As the patches of CaiT: their only way to the loss leads through a scale of 1e-5.
+    def forward(self, x):
+        return self.head(self.query.expand(64, 32) + self.scale(self.trunk(x)))
+
+    parts = {"trunk": nn.Linear(32, 32), "head": nn.Linear(32, 4), "query": nn.Parameter(torch.randn(32))}
+    assert traced(Parts(forward, scale=Scaled(1e-5), **parts), X).faults == ()
+    # The same size as a weight is a small weight.
+    small = nn.Linear(32, 32)
+    nn.init.eye_(small.weight).data.mul_(1e-5)
+    assert kinds(traced(Parts(forward, scale=small, **parts), X)) == ["gradient_drop"]
+
+
+def test_one_tower_loses_its_gradient_though_the_other_has_it():
+    def forward(self, x):
+        return self.left(x) + self.right(x)
+
+    lost = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+    with torch.no_grad():
+        lost[1].weight.mul_(1e-5)
+    trace = traced(Parts(forward, left=nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32)), right=lost), X)
+    assert unhealthy(trace) == {"right.0": "vanishing"}
+
+
+def test_a_normalization_divides_the_gradient_by_the_size_of_what_it_reads():
+    images = 1e4 * torch.rand(16, 3, 8, 8)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.Flatten(),
+        nn.Linear(256, 4),
+    )  # fmt: skip
+    trace = traced(model, images)
+    first, last = trace.layers[0], trace.layers[-1]
+    sizes = [
+        trace.statistics[each.gradient].norm / math.sqrt(trace.statistics[each.gradient].n) for each in (first, last)
+    ]
+    assert sizes[0] / sizes[1] < 1e-4, "by its RMS alone it would be lost"
+    assert trace.faults == ()
+    without = nn.Sequential(*(each for each in model if not isinstance(each, nn.BatchNorm2d)))
+    with torch.no_grad():
+        without[0].weight.div_(1e4)
+        without[2].weight.div_(1e4)
+    assert "gradient_drop" in kinds(traced(without, images))
+
+
+# ---------------------------------------------------------------------------------------------------------------- zero
+
+
+def test_a_zero_that_gets_a_gradient_starts_at_0_by_design():
+    class LowRank(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.Linear(32, 32).requires_grad_(False)
+            self.a, self.b = nn.Linear(32, 4, bias=False), nn.Linear(4, 32, bias=False)
+            nn.init.zeros_(self.b.weight)
+
+        def forward(self, x):
+            return self.base(x) + self.b(self.a(x))
+
+    trace = traced(nn.Sequential(LowRank(), nn.Tanh(), LowRank()), X)
+    assert unhealthy(trace) == {}
+    frozen, note = trace.faults
+    assert (frozen.kind, frozen.level) == ("no_gradient", "note")
+    assert (note.kind, note.level) == ("starts_at_zero", "note")
+    assert note.message == (
+        "0.b.weight and 1 more starts at 0 by design: no gradient goes through it yet; 2 layers before it, such as "
+        "0.a, will get one with step 2"
+    )
+
+
+def test_a_last_normalization_that_starts_at_0_is_no_fault():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.norm = nn.Linear(32, 32), nn.LayerNorm(32)
+            nn.init.zeros_(self.norm.weight)
+
+        def forward(self, x):
+            return x + self.norm(torch.relu(self.inner(x)))
+
+    trace = traced(nn.Sequential(nn.Linear(32, 32), Block(), Block(), nn.Linear(32, 4)), X)
+    assert kinds(trace) == []
+    assert unhealthy(trace) == {}
+
+
+def test_a_net_of_zeros_is_not_healthy():
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    trace = traced(model, X, loss=lambda out: (out - 1).square().mean())
+    assert kinds(trace) == ["vanishing", "gradient_drop"]
+    assert trace.faults[0].message == "the signal is gone: from 0 on all of it is 0"
+    assert set(unhealthy(trace).values()) == {"vanishing"}
+
+
+# -------------------------------------------------------------------------------------------------------------- signal
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, set()),
+        ({"scale": 2.9}, set()),
+        ({"scale": 3.1}, {"exploding"}),
+        ({"scale": 0.08}, set()),
+        ({"scale": 0.07}, {"vanishing"}),  # √n·σ(w) = 0.1
+        # The chapter's first attempt: weights of std 1.
+        ({"init": "standard_normal"}, {"exploding"}),
+        ({"init": "standard_normal", "widths": "100x51", "activation": "linear"}, {"non-finite"}),
+        ({"init": "standard_normal", "scale": 0.01, "widths": "100x51", "activation": "linear"}, {"vanishing"}),
+        ({"widths": "100x51"}, set()),
+        ({"widths": "100x21", "activation": "tanh", "init": "lecun_normal", "scale": 5 / 3}, set()),
+        # There the gradient grows by a tenth per layer: inputs that were alike part (S. Schoenholz et al. 2017).
+        ({"widths": "100x51", "activation": "tanh", "init": "lecun_normal", "scale": 5 / 3}, {"exploding"}),
+        ({"widths": "100x51", "activation": "tanh", "init": "lecun_normal", "scale": 0.5}, {"vanishing"}),
+        ({"widths": "100x21", "activation": "tanh", "init": "lecun_normal", "scale": 8}, {"saturated", "exploding"}),
+    ],
+)
+def test_the_gain_per_layer_is_part_of_the_verdict(values, words):
+    trace = trace_spec(ModelSpec.parse(values))
+    assert set(health_of(trace.faults).values()) == words
+
+
+def test_a_large_answer_and_a_small_input_are_no_explosion():
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    # A bias is large beside inputs of 1e-3, and prices are large numbers.
+    assert traced(model, 1e-3 * X).faults == ()
+    with torch.no_grad():
+        model[4].weight.mul_(1e4)
+    assert traced(model, X).faults == ()
+
+
+def test_a_normalized_signal_is_its_own_measure():
+    embedding = nn.Embedding(50, 32)
+    nn.init.normal_(embedding.weight, std=1e-4)
+    model = nn.Sequential(embedding, nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 50))
+    tokens = torch.randint(50, (8, 6))
+    assert traced(model, tokens, loss=lambda out: F.cross_entropy(out.flatten(0, 1), tokens.flatten())).faults == ()
+    # Without it the small embedding is the measure of what comes, and the layers keep to it.
+    small = nn.Sequential(embedding, nn.Linear(32, 32, bias=False), nn.Linear(32, 50, bias=False))
+    assert "vanishing" not in kinds(traced(small, tokens))
+
+
+def test_a_mask_is_no_source():
+    def forward(self, x, mask):
+        scores = self.query(x) @ self.key(x).transpose(1, 2) / math.sqrt(32)
+        scores = scores + (1 - mask)[:, None, :] * torch.finfo(scores.dtype).min
+        return self.out(torch.softmax(scores, -1) @ self.value(x))
+
+    names = ("query", "key", "value", "out")
+    mask = torch.ones(4, 16)
+    mask[:, 12:] = 0
+    assert traced(Parts(forward, **{name: nn.Linear(32, 32) for name in names}), X.view(4, 16, 32), mask).faults == ()
+
+
+def test_a_gate_hides_how_it_multiplies():
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.lstm, self.head = (
+                nn.Embedding(50, 32),
+                nn.LSTM(32, 64, 2, batch_first=True),
+                nn.Linear(64, 4),
+            )
+
+        def forward(self, tokens):
+            return self.head(self.lstm(self.embedding(tokens))[0][:, -1])
+
+    trace = traced(Last(), torch.randint(50, (16, 20)), loss=lambda out: F.cross_entropy(out, torch.arange(16) % 4))
+    assert trace.faults == ()
+
+
+# --------------------------------------------------------------------------------------------------------------- units
+
+
+@pytest.mark.parametrize(("batch", "is_dead"), [(8, False), (256, True)])
+def test_a_unit_that_answers_to_few_inputs_is_dead_by_chance_in_a_small_batch(batch, is_dead):
+    model = nn.Sequential(nn.Linear(32, 400), nn.ReLU(), nn.Linear(400, 4))
+    with torch.no_grad():
+        nn.init.normal_(model[0].weight, std=1 / math.sqrt(32))
+        # A unit is above 0 for one input in 24: of 8 inputs 71 % of the units meet none, of 256 nearly all meet some.
+        model[0].bias.fill_(-1.73)
+    assert kinds(traced(model, torch.randn(batch, 32))) == []
+    with torch.no_grad():
+        model[0].bias[:284], model[0].bias[284:] = -50.0, 0.0  # now 71 % are dead for all
+    assert kinds(traced(model, torch.randn(batch, 32))) == ["dead"] * is_dead
+
+
+def test_a_dead_layer_comes_before_its_consequences():
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    nn.init.constant_(model[2].bias, -100)
+    trace = traced(model, torch.randn(64, 8))
+    dead, fall = trace.faults[0], trace.faults[-1]
+    assert dead.message == "all units of 3.relu are dead: not above 0 for any of 64 inputs"
+    assert trace.ops[int(dead.op[1:])].name == "relu"
+    assert unhealthy(trace) == {"0": "vanishing", "2": "dead"}
+    assert fall.message == "no gradient goes back beyond 2: in 0 and before it is 0"
+    assert fall.remedy == "100% of the units of 2 are dead: look at what comes in."
+
+
+def test_the_first_of_several_saturated_activations_is_named():
+    model = Deep(6, "all", 20.0, torch.tanh)
+    trace = traced(model, X)
+    (fault,) = [each for each in trace.faults if each.kind == "saturated"]
+    assert fault.message.endswith("; and so are 5 more")
+    assert fault.tensor == trace.layers[0].activation
+    assert fault.layers == (1, 2, 3, 4, 5, 6)
+
+
+def test_the_profile_has_the_words_of_the_faults():
+    trace = traced(Deep(depth=14, small="all", scale=0.6), X)
+    words = {layer.index: layer.health for layer in theory(trace).layers}
+    assert {index: word for index, word in words.items() if word is not None} == health_of(trace.faults) != {}
