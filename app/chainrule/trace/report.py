@@ -54,6 +54,7 @@ NEED_BACKWARD: tuple[FaultKind, ...] = (
     "gradient_drop",
     "starts_at_zero",
 )
+NEED_MODEL: tuple[FaultKind, ...] = ("unregistered", "detach", "no_gradient")
 NEED_OPTIMIZER: tuple[FaultKind, ...] = ("no_optimizer", "leftover_gradient", "eval_mode")
 
 LEVELS: Mapping[Level, tuple[str, str]] = {
@@ -87,16 +88,19 @@ def checks_not_made(trace: Trace) -> list[NotMade]:
         groups.append(NotMade(NEED_BACKWARD, "these need a whole backward pass, and the pass broke off."))
     elif not any(op.phase == "backward" for op in trace.ops):
         groups.append(NotMade(NEED_BACKWARD, "these need a backward pass, and there was none."))
-    is_own = "model" in environment
-    if not is_own:
-        groups.append(
-            NotMade(("unregistered",), "chainrule check and chainrule explore look for it, a recording does not.")
-        )
+    if _root(trace) == "function":  # a recording without a model
+        groups.append(NotMade(NEED_MODEL, "these need the model. Give it to the recording."))
     if "optimizer" not in environment:
-        how = "Return (model, inputs, loss_fn, optimizer)." if is_own else "A recording has none."
+        is_made = ":" in environment.get("model", "")
+        how = "Return (model, inputs, loss_fn, optimizer)." if is_made else "Give optimizer=optimizer."
         groups.append(NotMade(NEED_OPTIMIZER, f"these need the optimizer. {how}"))
-    groups = [NotMade(tuple(kind for kind in kinds if kind not in found), why) for kinds, why in groups]
-    return [group for group in groups if group.kinds]
+    left = []
+    for kinds, why in groups:
+        kinds = tuple(kind for kind in kinds if kind not in found)
+        found.update(kinds)
+        if kinds:
+            left.append(NotMade(kinds, why))
+    return left
 
 
 def checks_made(trace: Trace) -> list[FaultKind]:
@@ -169,8 +173,8 @@ def report_json(trace: Trace) -> str:
 def report_github(trace: Trace) -> str:
     """The summary, then each finding as a command that GitHub Actions reads from a step's output: an annotation.
 
-    An annotation has a file, named from the current directory, if it lies there and has been run by this process or is
-    named so in the trace.
+    An annotation names its file from the current directory, if it lies there: one that this process has run, or for a
+    dump the one of the name in the dump.
     """
     lines = [_summary(trace)]
     for fault in findings(trace):
@@ -206,7 +210,7 @@ def _file_of(fault: Fault) -> dict[str, object]:
         place = re.match(r"(.+?):(\d+): ", fault.message)
         return {"file": place[1], "line": int(place[2])} if place and (here / place[1]).is_file() else {}
     modules = [vars(each).get("__file__") for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
-    for file in (here / source.file, *(Path(each) for each in modules if isinstance(each, str))):
+    for file in (*(Path(each) for each in modules if isinstance(each, str)), here / source.file):
         # A source names its file from the model's folder, so the line tells which file it is.
         if (
             file.is_relative_to(here)
@@ -267,7 +271,11 @@ def short_repr(trace: Trace) -> str:
 
 def _name(trace: Trace) -> str:
     """The model as the user names it: `net.py:factory`, or its class."""
-    return _line(str(trace.environment.get("model") or (trace.modules[0].type if trace.modules else "code")), 60)
+    return _line(str(trace.environment.get("model") or _root(trace)), 60)
+
+
+def _root(trace: Trace) -> str:
+    return trace.modules[0].type if trace.modules else "function"
 
 
 def _place(fault: Fault) -> str:
