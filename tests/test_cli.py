@@ -53,7 +53,7 @@ def dump(tmp_path_factory):
 def test_help_names_every_command_and_comes_before_torch():
     done = chainrule("--help", fresh=True)
     assert done.returncode == 0
-    for command in ("serve", "open", "compare", "trace", "presets", "gradcheck", "build-extension", "version"):
+    for command in ("serve", "check", "open", "compare", "trace", "presets", "gradcheck", "build-extension", "version"):
         assert command in done.stdout
     code = "import sys, chainrule.__main__; print(sorted({'torch', 'fastapi', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)

@@ -6,6 +6,7 @@ From Python:
     chainrule.trace_model(model, x, loss=loss_function)  anybody's model
     with chainrule.record(model) as recording: …         any code; then recording.trace
     recording.save("step1000.json")                      and chainrule.save(trace, path): a dump, picture, page or table
+    trace.report()                                       its faults as text, JSON or annotations of GitHub Actions
     chainrule.dataframe(trace)                           its statistics for pandas
     chainrule.load(Path("dump.json"))                    a graph dump, read back
     chainrule.explore(model, x, loss=loss_function)      the explorer on anybody's model

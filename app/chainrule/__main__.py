@@ -2,6 +2,7 @@
 
     chainrule serve                      the explorer in the browser
     chainrule explore net.py:make        the explorer on a user's model, made by a function in a file
+    chainrule check net.py:make          its faults as a report, for terminals and CI; exit status 1 if it has any
     chainrule open dump.json             the explorer with a graph dump in it, or with many: the steps of a training
     chainrule compare a.json b.json      the explorer with two of them, and where they differ
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
@@ -36,6 +37,7 @@ from chainrule.web.serve import serve as run_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chainrule import Trace
     from chainrule.dump.opened import DumpFile, OpenDump
     from chainrule.settings import Settings
     from chainrule.user_model.model import UserModel
@@ -61,6 +63,9 @@ FormatName = StrEnum("FormatName", ["json", "dot", "svg", "html", "model-explore
 ExportName = StrEnum("ExportName", ["json", "dot", "svg", "html", "csv", "model-explorer"])
 """The formats of `chainrule export`."""
 
+ReportName = StrEnum("ReportName", ["text", "json", "github"])
+"""The formats of `chainrule check`."""
+
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any free one.", show_default="8000")]
 Insecure = Annotated[
@@ -68,6 +73,10 @@ Insecure = Annotated[
 ]
 FreePort = Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")]
 Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")]
+Seed = Annotated[int, typer.Option(help="Seed of what the file, the factory and the pass draw.", min=0, max=2**63 - 1)]
+Device = Annotated[
+    str | None, typer.Option(help="Run a copy of the model and its inputs there.", show_default="where they are")
+]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
 With = Annotated[
     list[str] | None,
@@ -96,13 +105,8 @@ def explore(
     watch: Annotated[
         bool, typer.Option("--watch", help="Run the file again when it changes.", show_default=False)
     ] = False,
-    seed: Annotated[
-        int, typer.Option(help="Seed of what the file, the factory and the pass draw.", min=0, max=2**63 - 1)
-    ] = 42,
-    device: Annotated[
-        str | None,
-        typer.Option(help="Run a copy of the model and its inputs there.", show_default="where they are"),
-    ] = None,
+    seed: Seed = 42,
+    device: Device = None,
     port: FreePort = 0,
     browser: Browser = True,
 ) -> None:
@@ -125,18 +129,25 @@ def explore(
     with _refusing(USAGE):
         file, _ = split_reference(factory)
     with _refusing(), contextlib.closing(bind(settings.host, settings.port)) as listener:
-        model = _user_model(factory, file, seed, device, settings)
+        model = _user_model(factory, file, seed, device, settings, "chainrule.web.main", "chainrule.user_model.watch")
+        broken = in_thread(model.check).error
+        if broken is not None:
+            typer.echo(f"chainrule: {broken.message}", err=True)
         from chainrule.user_model.watch import watching
 
         with watching(model) if watch else contextlib.nullcontext():
             _serve(settings, listener=listener, model=model, browser=browser)
 
 
-def _user_model(factory: str, file: Path, seed: int, device: str | None, settings: Settings) -> UserModel:
-    """The model of a factory in a file, traced once. Says in one line why the pass fails, which the page shows then."""
-    # Before the file's folder comes first on the import path, where a file may have the name of a library.
+def _user_model(
+    factory: str, file: Path, seed: int, device: str | None, settings: Settings, *modules: str
+) -> UserModel:
+    """The model of a factory in a file. Imports the modules before the file's folder comes first on the import path.
+
+    There a file may have the name of a library.
+    """
     with importing():
-        for each in ("chainrule.web.main", "chainrule.user_model.watch"):
+        for each in ("chainrule.user_model.model", *modules):
             importlib.import_module(each)
     import torch
 
@@ -146,11 +157,57 @@ def _user_model(factory: str, file: Path, seed: int, device: str | None, setting
     if "threads" in settings.model_fields_set:
         torch.set_num_threads(settings.threads)
     as_program(file)
-    model = open_reference(factory, seed=seed, device=device)
-    broken = in_thread(model.check).error
-    if broken is not None:
-        typer.echo(f"chainrule: {broken.message}", err=True)
-    return model
+    return open_reference(factory, seed=seed, device=device)
+
+
+@commands.command()
+def check(
+    reference: Annotated[
+        str,
+        typer.Argument(metavar="FILE.py:FACTORY", help="As `chainrule explore` takes it; or a graph dump, dump.json."),
+    ],
+    form: Annotated[
+        ReportName, typer.Option("--format", help="text, json, or github: annotations of GitHub Actions.")
+    ] = ReportName.text,
+    seed: Seed = 42,
+    device: Device = None,
+    output: Output = None,
+) -> None:
+    """Report the faults of one forward and backward pass: place, line, figure, rule and remedy of each.
+
+    Exit status 0: no fault was found; 1: there are faults; 2: a mistake in the command line, or the factory cannot be
+    used. The file is run as by `chainrule explore`; what it prints goes to standard error.
+    """
+    if reference.endswith(".json"):
+        recorded = _loaded(Path(reference))
+        if recorded.spec is not None:
+            _fail(f"{reference}: a spec's dump; faults are looked for in a recording, or by FILE.py:FACTORY", USAGE)
+    else:
+        from chainrule.user_model.code import split_reference
+
+        with _refusing(USAGE):
+            file, _ = split_reference(reference)
+        with _refusing(), _printing_to_stderr():
+            recorded = in_thread(_user_model(reference, file, seed, device, _settings()).check)
+    with _writing(output):
+        _write(f"{recorded.report(form.value)}\n".encode(), output)
+    raise typer.Exit(FAILED if recorded.has_faults else 0)
+
+
+@contextlib.contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Inside, what is printed goes to standard error: by Python, by libraries in C, and by other processes."""
+    ours = sys.stdout
+    ours.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ours.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @commands.command("open")
@@ -279,17 +336,12 @@ def export(
     options = _options(given)
     if form is None and output is None:
         _fail("--format says what to write, or the suffix of the file that -o names", USAGE)
-    from chainrule.dump.wire import load
     from chainrule.export.formats import TRACE_FORMATS, format_of
 
-    try:
+    with _refusing(USAGE):
         chosen = TRACE_FORMATS[form.value] if form is not None else format_of(output or dump)
         values = chosen.read(options)
-        trace = load(dump)
-    except OSError as error:
-        _fail(f"{dump}: {error.strerror}", USAGE)
-    except ChainruleError as error:
-        _fail(f"{dump}: {error.message}" if error.code == "invalid_dump" else error.message, USAGE)
+    trace = _loaded(dump)
     if chosen.name == "html":
         values = {**values, "name": dump.name}
     assert chosen.write is not None, "no format of a trace is of a spec alone"
@@ -297,6 +349,18 @@ def export(
         written = chosen.write(trace, values)
     with _writing(output):
         _write(written, output)
+
+
+def _loaded(dump: Path) -> Trace:
+    """The trace of a graph dump."""
+    from chainrule.dump.wire import load
+
+    try:
+        return load(dump)
+    except OSError as error:
+        _fail(f"{dump}: {error.strerror}", USAGE)
+    except ChainruleError as error:
+        _fail(f"{dump}: {error.message}", USAGE)
 
 
 def _options(given: list[str] | None) -> dict[str, str]:

@@ -184,3 +184,26 @@ def test_a_table_of_the_largest_gradients(folder):
     assert list(table.columns) == ["name", "module", "norm", "std"]
     assert len(table) == 5
     assert table.norm.is_monotonic_decreasing
+
+
+class Cut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.second(self.first(x).tanh().detach())
+
+
+def test_a_report_in_a_training():
+    train = recipe("A report in a training")["train"]
+    bare, batches = make_net()
+    recipe("PyTorch")["train"](bare, batches, F.mse_loss, torch.optim.SGD(bare.parameters(), lr=0.1), 10**9)
+    net, _ = make_net()
+    train(net, batches, F.mse_loss, torch.optim.SGD(net.parameters(), lr=0.1))
+    assert_same(parameters_of(net), parameters_of(bare))
+    net = Cut()
+    before = parameters_of(net)
+    with pytest.raises(SystemExit, match=r"^Cut: 2 faults, .*\n\nFAULT  cut \(test_recipes.py:"):
+        train(net, batches, F.mse_loss, torch.optim.SGD(net.parameters(), lr=0.1))
+    assert_same(parameters_of(net), before)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -70,7 +70,7 @@ class Profile:
     first_nan_layer: int | None
     input: Summary | None
     advice: Advice | None
-    layers: tuple[LayerProfile, ...]
+    layers: tuple[LayerProfile, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ floor((x - min) · 64 / (max - min)), in float64. A tensor whose finite values a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class Summary:
     neginf: int
     dead_fraction: float | None
     saturation: float | None
-    counts: tuple[int, ...]
+    counts: tuple[int, ...] = field(repr=False)
 
 
 COLUMNS = tuple(each.name for each in fields(Summary))[:-1]

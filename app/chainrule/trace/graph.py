@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from chainrule.stats import StatisticsTable
+from chainrule.trace.report import FORMATS, short_repr
 
 Phase = Literal["forward", "backward"]
 
@@ -172,7 +173,7 @@ class Fault:
     rule: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """One recorded forward and backward pass.
 
@@ -192,6 +193,28 @@ class Trace:
     spec: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether a fault was found; notes and checks that were not made are none."""
+        return any(fault.level == "fault" for fault in self.faults)
+
+    def report(self, format: str = "text") -> str:  # noqa: A002 (as in the command line)
+        """The findings: place, line, figure, rule and remedy of each, and what was not checked.
+
+        Args:
+            format: "text" for a terminal, "json" (schema `chainrule.report/1`), or "github" for annotations of GitHub
+                Actions, with files as seen from the current directory.
+
+        Raises:
+            ValueError: another format.
+        """
+        if format not in FORMATS:
+            raise ValueError(f"format: {format!r} is not one of {', '.join(FORMATS)}")
+        return FORMATS[format](self)
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
     @cached_property
     def tensor_by_name(self) -> Mapping[str, Tensor]:

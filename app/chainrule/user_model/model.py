@@ -5,6 +5,7 @@ make() ─▶ Subject ─▶ tracers        reload(): make() again, and call the
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Mapping
@@ -154,6 +155,7 @@ def open_reference(reference: str, *, seed: int = 42, device: str | None = None)
     """
     path, name = split_reference(reference)
     file = UserFile(path)
+    title = f"{path.name}:{name}"
     to = None if device is None else check_device(device)
 
     def make() -> Subject:
@@ -172,9 +174,9 @@ def open_reference(reference: str, *, seed: int = 42, device: str | None = None)
             pass
         with telling(f"{name}() raised", file.folder, place):
             made = factory()
-        return make_subject(made, name, file.folder, place=place, device=to)
+        return dataclasses.replace(make_subject(made, name, file.folder, place=place, device=to), name=title)
 
-    return UserModel(f"{path.name}:{name}", make, seed, device, file=file)
+    return UserModel(title, make, seed, device, file=file)
 
 
 def check_device(device: str) -> torch.device:
