@@ -397,7 +397,8 @@ class _Judged:
             limit = max(VANISHING, weak) if signal.is_plain and signal.gain < weak else VANISHING
             if max(self.signal[place], ahead.most) < limit:
                 lost.append(place)
-        if not lost:
+        # A small answer alone is the target's size, or a head that starts small.
+        if not any(self._aheads.get(place, _Ahead()).end >= 0 for place in lost):
             return []
         some = [place for place in lost if self.signal[place] > 0]
         gone = next((self.layers[place].name for place in lost if self.signal[place] == 0), None)
