@@ -180,8 +180,6 @@ def check(
     """
     if reference.endswith(".json"):
         recorded = _loaded(Path(reference))
-        if recorded.spec is not None:
-            _fail(f"{reference}: a spec's dump; faults are looked for in a recording, or by FILE.py:FACTORY", USAGE)
     else:
         from chainrule.user_model.code import split_reference
 

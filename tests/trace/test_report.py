@@ -128,11 +128,17 @@ def test_what_the_pass_lacks_is_said_once():
     assert {"detach", "unregistered", "eval_mode"} <= set(kinds)
 
 
-def test_a_spec_is_not_called_healthy():
-    trace = chainrule.trace_spec(chainrule.ModelSpec(widths="4,3,1"))
-    assert trace.report().startswith("Model: no fault in 0 checks, 19 checks not made")
+def test_a_trace_that_nobody_has_judged_is_not_called_healthy(healthy):
+    trace = dataclasses.replace(healthy, environment={})
+    assert trace.report().startswith("Sequential: no fault in 0 checks, 19 checks not made")
     assert "nobody has looked for faults" in trace.report()
     assert repr(trace).splitlines()[1] == "nobody has looked for faults"
+
+
+def test_a_spec_has_nothing_to_register_or_to_optimize():
+    report = json.loads(chainrule.trace_spec(chainrule.ModelSpec(widths="4,3,1")).report("json"))
+    assert {"exploding", "gradient_drop", "first_nonfinite"} <= set(report["checked"])
+    assert {"unregistered", "no_optimizer"}.isdisjoint(report["checked"])
 
 
 def test_faults_come_first_and_checks_that_were_not_made_last(healthy):

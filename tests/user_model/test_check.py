@@ -167,8 +167,9 @@ def test_a_dump_is_judged_in_another_job(factor, status):
     assert answer.stdout == f"{recording.trace.report()}\n"
 
 
-def test_a_dump_in_which_nobody_has_looked_is_refused():
-    chainrule.save(chainrule.trace_spec(chainrule.ModelSpec(widths="4,3,1")), "spec.json")
+@pytest.mark.parametrize(("scale", "status"), [(1.0, 0), (9.0, 1)])
+def test_the_dump_of_a_spec_is_judged_as_well(scale, status):
+    chainrule.save(chainrule.trace_spec(chainrule.ModelSpec(scale=scale)), "spec.json")
     answer = check("spec.json")
-    assert (answer.exit_code, answer.stdout) == (2, "")
-    assert answer.stderr.startswith("chainrule: spec.json: a spec's dump; ")
+    assert answer.exit_code == status
+    assert ("FAULT  exploding in " in answer.stdout) == bool(status)

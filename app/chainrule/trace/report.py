@@ -81,16 +81,18 @@ class NotMade(NamedTuple):
 def checks_not_made(trace: Trace) -> list[NotMade]:
     """The checks for which the pass lacks something, in groups with one reason each."""
     environment, found = trace.environment, {fault.kind for fault in trace.faults}
-    if not found and (trace.spec is not None or not environment):
-        return [NotMade(tuple(WORDS), "nobody has looked for faults in this trace. A spec's trace has a profile.")]
+    if not found and not environment:
+        return [NotMade(tuple(WORDS), "nobody has looked for faults in this trace.")]
     groups = []
     if trace.error is not None:
         groups.append(NotMade(NEED_BACKWARD, "these need a whole backward pass, and the pass broke off."))
     elif not any(op.phase == "backward" for op in trace.ops):
         groups.append(NotMade(NEED_BACKWARD, "these need a backward pass, and there was none."))
-    if _root(trace) == "function":  # a recording without a model
+    if trace.spec is not None:
+        groups.append(NotMade((*NEED_MODEL, *NEED_OPTIMIZER), "these are for a model of your own, and this is a spec."))
+    elif _root(trace) == "function":  # a recording without a model
         groups.append(NotMade(NEED_MODEL, "these need the model. Give it to the recording."))
-    if "optimizer" not in environment:
+    if "optimizer" not in environment and trace.spec is None:
         is_made = ":" in environment.get("model", "")
         how = "Return (model, inputs, loss_fn, optimizer)." if is_made else "Give optimizer=optimizer."
         groups.append(NotMade(NEED_OPTIMIZER, f"these need the optimizer. {how}"))
