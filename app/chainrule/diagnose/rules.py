@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from chainrule.diagnose.advice import MEAN_FIELD
 from chainrule.diagnose.profile import EXPLODING, MARGIN, SATURATED, VANISHING, VANISHING_NORM, Health
+from chainrule.trace.graph import FaultKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +108,54 @@ LOCAL_RULES = Rules(
     health=RULES.health,
 )
 """Without a spec: each layer from its measured input."""
+
+_OWN = "Chainrule's own"
+_PYTORCH = "PyTorch documentation"
+
+FAULT_RULES: Mapping[FaultKind, Rule] = {
+    "failed": Rule("an operation of the pass raised an exception", _OWN),
+    "in_place": Rule(
+        "an operation keeps a tensor for its backward, and its values are overwritten before that",
+        f"{_PYTORCH}, Autograd mechanics: In-place operations with autograd",
+    ),
+    "first_nonfinite": Rule(
+        "the first tensor in order of execution with a NaN or ±Inf that is no mask and no fill value", "IEEE 754"
+    ),
+    "unregistered": Rule(
+        "a parameter is read while the model runs, and neither model.parameters() nor the optimizer holds it",
+        f"{_PYTORCH}, torch.nn.ModuleList",
+    ),
+    "detach": Rule(
+        "trainable parameters lead to the loss, and the graph between them is cut",
+        f"{_PYTORCH}, Autograd mechanics: Locally disabling gradient computation",
+    ),
+    "no_gradient": Rule(
+        "a parameter of the model got no gradient from a backward pass",
+        f"{_PYTORCH}, Autograd mechanics: Setting requires_grad",
+    ),
+    "no_optimizer": Rule(
+        "a trainable parameter got a gradient, and no optimizer that was given holds it",
+        f"{_PYTORCH}, torch.optim: Constructing it",
+    ),
+    "leftover_gradient": Rule(
+        "a gradient that an optimizer reads was not 0 before this step, and its backward pass added to it",
+        f"{_PYTORCH}, torch.optim.Optimizer.zero_grad",
+    ),
+    "eval_mode": Rule(
+        "a batch norm or a dropout was in eval mode in a step with an optimizer, and a gradient went through it",
+        f"{_PYTORCH}, Autograd mechanics: Evaluation Mode",
+    ),
+    "untied": Rule(
+        "an embedding and an output layer have two parameters whose statistics and histograms are equal",
+        "O. Press and L. Wolf 2017, Using the Output Embedding to Improve Language Models",
+    ),
+    "broadcast": Rule(
+        "in the loss an operation joins (n, 1) with (n,), of which one has a gradient: n × n results",
+        f"{_PYTORCH}, Broadcasting semantics",
+    ),
+    "softmax": Rule(
+        "the loss chooses class scores out of a softmax over the batch, or takes a softmax of one",
+        f"{_PYTORCH}, torch.nn.CrossEntropyLoss",
+    ),
+}
+"""The criterion of each kind of fault."""
