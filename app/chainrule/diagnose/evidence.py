@@ -86,8 +86,7 @@ def filled(gradients: Iterable[tuple[str, Tensor | None]]) -> set[str]:
     with torch.no_grad(), DisableTorchFunction(), out_of_sight():
         for name, gradient in gradients:
             if gradient is not None:
-                # The part of a sharded gradient that this process has: no communication.
-                own = getattr(gradient, "_local_tensor", gradient)
+                own = _local(gradient)
                 found.append((name, (own._values() if own.is_sparse else own).any()))
         # Read only now: a device computes them all before the first is waited for.
         return {name for name, is_filled in found if is_filled}
@@ -269,15 +268,21 @@ class Evidence:
         return self._passes
 
 
+def _local(gradient: Tensor) -> Tensor:
+    """The part of a sharded gradient (FSDP2) that this process has, to which it writes; of another one, itself."""
+    own: Tensor = getattr(gradient, "_local_tensor", gradient)
+    return own
+
+
 def _mark(gradient: Tensor | None) -> Mark:
-    return None if gradient is None else (weakref.ref(gradient), version_of(gradient))
+    return None if gradient is None else (weakref.ref(gradient), version_of(_local(gradient)))
 
 
 def _changed(mark: Mark, gradient: Tensor | None) -> bool:
     """Whether a gradient is another one than when it was marked, or was written to."""
     if gradient is None:
         return False
-    return mark is None or mark[0]() is not gradient or mark[1] != version_of(gradient)
+    return mark is None or mark[0]() is not gradient or mark[1] != version_of(_local(gradient))
 
 
 def _only_in_training(module: nn.Module) -> str:

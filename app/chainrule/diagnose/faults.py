@@ -210,7 +210,8 @@ def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
     """Trainable parameters that are missing in `model.parameters()`."""
     # A frozen teacher may be kept in a list on purpose: no gradient reaches it.
     would = (each for each in found if each in passes.reached or not passes.has_backward)
-    used = [passes.tensors[each] for each in would if each in passes.tensors]
+    # A parameter that the model is called with, such as an image that is learned, is an input.
+    used = [each for each in map(passes.tensors.get, would) if each is not None and each.role == "parameter"]
     if not used:
         return []
     op = next((passes.op(each) for tensor in used for each in tensor.consumers), None)
@@ -244,8 +245,8 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
     op = passes.maker(first.id)
     remedy = None
     if op is None:
-        op = next(iter(passes.forward_readers(first.id)), None)
         if first.role in ("parameter", "buffer"):
+            op = next(iter(passes.forward_readers(first.id)), None)
             message = f"{first.name} is not finite already when it arrives: {', '.join(parts)}"
             remedy = "Look one step earlier: the last optimizer step may have written it."
         else:
