@@ -42,10 +42,12 @@ def alarms(trace: chainrule.Trace) -> dict[str, int]:
     return dict(faults + Counter(each.health for each in theory(trace).layers if each.health is not None))
 
 
-def recorded(model: torch.nn.Module, step: Callable[[], Any]) -> chainrule.Trace:
+def recorded(
+    model: torch.nn.Module, step: Callable[[], Any], optimizer: torch.optim.Optimizer | None
+) -> chainrule.Trace:
     """The trace of a step, also of one that raises."""
     try:
-        with chainrule.record(model) as recording:
+        with chainrule.record(model, optimizer=optimizer) as recording:
             step()
     except RuntimeError:
         pass  # the trace tells it
@@ -56,15 +58,15 @@ def healthy(make: Callable[[], healthy_models.Case], steps: int) -> dict[str, An
     """Loss and alarms of a model before and after its steps."""
     torch.manual_seed(SEED)
     case = make()
-    before = recorded(case.model, case.step)
     optimizer = case.optimizer()
+    before = recorded(case.model, case.step, optimizer)
     optimizer.zero_grad()
     losses = []
     for _ in range(steps):
         losses.append(case.step().item())
         optimizer.step()
         optimizer.zero_grad()
-    after = recorded(case.model, case.step)
+    after = recorded(case.model, case.step, optimizer)
     told = {"layers": len(before.layers), "loss": [losses[0], losses[-1]]}
     return told | {"alarms": alarms(before), "alarms_after": alarms(after)}
 
@@ -73,7 +75,7 @@ def faulty(name: str) -> dict[str, Any]:
     """The faults that a step shows, and the place of the right one among them."""
     torch.manual_seed(SEED)
     case = faulty_models.FAULTY[name]()
-    trace = recorded(case.model, case.step)
+    trace = recorded(case.model, case.step, case.optimizer)
     lines = faulty_models.marked_lines(name)
     right = [
         each.kind in case.kinds and each.op is not None and each.source is not None and each.source.line in lines

@@ -1,11 +1,11 @@
 """A step of any training, recorded and saved.
 
-    with chainrule.record(model) as recording:
+    with chainrule.record(model, optimizer=optimizer) as recording:
         loss = loss_function(model(x), y)
         loss.backward()
     recording.save("step1000.json")
 
-A trace of `trace/` is completed here with its environment and its faults, which need the model's parameters too.
+A trace of `trace/` is completed here with its environment and its faults, which need the model and its optimizer too.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from chainrule import trace as tracing
-from chainrule.diagnose.faults import Evidence, evidence_of, with_faults
+from chainrule.diagnose.evidence import Evidence, names_of, optimizers_of
+from chainrule.diagnose.faults import with_faults
 from chainrule.run import environment
 from chainrule.trace import Trace
-
-OnTensor = Callable[[str, torch.Tensor], None]
 
 
 class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_grad)
@@ -35,13 +35,26 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
     the same as without recording, bit for bit. An exception goes through; `trace` then holds the pass so far, and the
     op at fault. In the callbacks of a trainer, `start()` and `stop()` replace the block.
 
-    Args: see `chainrule.trace.record`; the first is the model, whose structure names the modules.
+    Args:
+        model: the nn.Module or object whose structure names the modules; None for plain functions.
+        optimizer: the optimizer of this step, or a list of them. The block is then one optimization step: with its last
+            `zero_grad()` before or inside of it, and all batches whose gradients it adds up. What breaks only a
+            training, such as a parameter that no optimizer holds, is looked for if it is given.
+        options: see `chainrule.trace.record`.
+
+    Raises:
+        TypeError: `optimizer` is something else.
     """
 
-    def _begin(self, frames: Sequence[FrameType]) -> Self:
+    def __init__(
+        self, model: object = None, *, optimizer: Optimizer | Sequence[Optimizer] | None = None, **options: Any
+    ) -> None:
+        self._optimizers = optimizers_of(optimizer)
         self._evidence = Evidence()
-        journal = self._observer.journal
-        journal.on_tensor = _both(self._evidence.watch, journal.on_tensor)
+        super().__init__(model, witness=self._evidence, **options)
+
+    def _begin(self, frames: Sequence[FrameType]) -> Self:
+        self._evidence.begins(self._model, self._optimizers)
         return super()._begin(frames)
 
     def __exit__(
@@ -49,16 +62,16 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
     ) -> None:
         super().__exit__(kind, error, traceback)
         self._complete: Trace | None = None
-        # Only now, when lazy parameters have their shapes.
-        self._evidence.parameters = evidence_of(self._model).parameters
-        self._device = _device(self._model)
+        self._evidence.ended()
+        device = _device(self._model)  # only now, when lazy parameters have one
+        self._environment = {**environment(device), **names_of(self._optimizers)}
 
     @property
     def trace(self) -> Trace:
         """The finished trace, with its faults and where it was made."""
         recorded = super().trace
         if self._complete is None:
-            self._complete = _completed(recorded, self._evidence, self._device)
+            self._complete = with_faults(dataclasses.replace(recorded, environment=self._environment), self._evidence)
         return self._complete
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -72,16 +85,15 @@ def trace_model(
     kwargs: Mapping[str, Any] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
     backward: Callable[[], None] | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
 ) -> Trace:
     """Record `model(*inputs, **kwargs)`, then `loss` of its output, then the backward pass.
 
-    As any backward pass does, it adds to the `.grad` of the model's parameters. Arguments, result and errors: see
-    `chainrule.trace.trace_model`.
+    As any backward pass does, it adds to the `.grad` of the model's parameters. `optimizer`: see `record`. The other
+    arguments, result and errors: see `chainrule.trace.trace_model`.
     """
-    evidence = Evidence()
-    trace = tracing.trace_model(model, *inputs, kwargs=kwargs, loss=loss, backward=backward, on_tensor=evidence.watch)
-    evidence.parameters = evidence_of(model).parameters
-    return _completed(trace, evidence, _device(model))
+    recording = record(model, optimizer=optimizer)
+    return tracing.trace_model(model, *inputs, kwargs=kwargs, loss=loss, backward=backward, recording=recording)
 
 
 def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
@@ -109,21 +121,6 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(written)
     return path
-
-
-def _both(watch: OnTensor, own: OnTensor | None) -> OnTensor:
-    if own is None:
-        return watch
-
-    def on_tensor(identifier: str, tensor: torch.Tensor) -> None:
-        watch(identifier, tensor)
-        own(identifier, tensor)
-
-    return on_tensor
-
-
-def _completed(trace: Trace, evidence: Evidence, device: str) -> Trace:
-    return with_faults(dataclasses.replace(trace, environment=environment(device)), evidence)
 
 
 def _device(model: object) -> str:

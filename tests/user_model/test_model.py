@@ -91,7 +91,7 @@ def test_the_trace_of_a_check_is_used_by_the_next_tracer(edited):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("make = 3", "model.py: make is 3, not a function that returns it; wanted is (model, inputs) or"),
+        ("make = 3", "model.py: make is 3, not a function that returns it; wanted is (model, inputs), (model"),
         ("def main(): ...", "model.py: there is no make; there is main"),
         ("def make():\n    return 3", "model.py:1: make returned 3; wanted is (model, inputs)"),
         ("def make():\n    return 1 / 0", "model.py:2: make() raised: ZeroDivisionError: division by zero"),

@@ -44,21 +44,22 @@ def test_inputs_are_a_tensor_a_tuple_or_a_dict():
     assert make_subject((torch.compile(NET, backend="eager"), X), "make").model is NET
 
 
+WANTED = "wanted is (model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (None, "make returned None; wanted is (model, inputs) or (model, inputs, loss_fn)"),
-        ((NET, X, None, 3), "make returned a tuple of 4 (Linear, a tensor of shape (4, 3), NoneType, int); wanted"),
-        (
-            (torch.sin, X),
-            "for the model; wanted is (model, inputs) or (model, inputs, loss_fn), where model is a torch",
-        ),
+        (None, f"make returned None; {WANTED}"),
+        ((NET, X, None, None, 3), "make returned a tuple of 5; wanted"),
+        ((NET, X, None, 3), "make: the optimizer is of type int; wanted is a torch.optim.Optimizer or a list of them"),
+        ((torch.sin, X), f"for the model; {WANTED}, where model is a torch"),
         (
             (NET, [X]),
             "make returned a list of 1 (a tensor of shape (4, 3)) for the inputs; wanted is a tensor, a tuple",
         ),
         ((NET, {0: X}), "make returned a dict of 0 for the inputs; wanted is a tensor"),
-        ((NET, X, 0.5), "make returned 0.5 for the loss; wanted is (model, inputs) or (model, inputs, loss_fn), where"),
+        ((NET, X, 0.5), "make returned 0.5 for the loss; wanted is (model, inputs)"),
     ],
 )
 def test_a_bad_return_value_is_described(made, message):

@@ -6,6 +6,7 @@
     unregistered     parameters that the model uses but does not register: layers in a plain list
     detach           an op at which the graph is cut, so that parameters before it get no gradient
     no_gradient      parameters that got none: unused, detached, frozen, or without a path (`no_gradient`)
+    no_optimizer …   six kinds that break a training although every number of the pass is right (`training`)
     exploding, vanishing, gradient_drop, dead, saturated    layers that are unhealthy (`verdicts`)
 
 Normal events of a correct net are no faults: a mask of -Inf that a softmax absorbs, 40 % of dead units in a deep relu
@@ -22,14 +23,17 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.diagnose.no_gradient import Evidence, KnownParameter, evidence_of, parameters
-from chainrule.diagnose.passes import Passes
+from chainrule.diagnose.evidence import Evidence, KnownParameter, evidence_of
+from chainrule.diagnose.no_gradient import parameters, without_gradient
+from chainrule.diagnose.passes import Passes, at_line
+from chainrule.diagnose.rules import FAULT_RULES
 from chainrule.diagnose.steps import CUTS
+from chainrule.diagnose.training import training_faults
 from chainrule.diagnose.verdicts import figure, layer_faults, nonfinite_layers
 from chainrule.trace import ops
 from chainrule.trace.graph import Fault, FaultKind, Op, Tensor, Trace
 
-__all__ = ["Evidence", "Fault", "KnownParameter", "evidence_of", "find_faults", "with_faults"]
+__all__ = ["Evidence", "Fault", "KnownParameter", "evidence_of", "find_faults", "with_faults", "with_rule"]
 
 MAX_OF_A_KIND = 8
 """At most this many faults of one kind are listed; the last one says how many more there are."""
@@ -54,11 +58,12 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
         *_written_behind_autograd(passes),
         *_first_nonfinite(passes),
         *(_unregistered(passes, evidence.unregistered) if evidence is not None else ()),
-        *(evidence.faults(trace, goes_back) if evidence is not None else ()),
+        *(passes.once(without_gradient, evidence, goes_back) if evidence is not None else ()),
+        *training_faults(passes, evidence or Evidence()),
         *layer_faults(passes),
     ]
     found.sort(key=lambda fault: fault.level != "fault")
-    return tuple(_limited(found))
+    return tuple(with_rule(fault) for fault in _limited(found))
 
 
 def with_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> Trace:
@@ -72,6 +77,12 @@ def with_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
         found = next((fault.op for fault in faults if fault.kind == "failed"), None)
         error = dataclasses.replace(error, op=found)
     return dataclasses.replace(trace, faults=faults, error=error)
+
+
+def with_rule(fault: Fault) -> Fault:
+    """The fault with the rule of its kind, if that has one and the fault has none of its own."""
+    rule = None if fault.rule is not None else FAULT_RULES.get(fault.kind)
+    return fault if rule is None else dataclasses.replace(fault, rule=f"{rule.rule} ({rule.source})")
 
 
 def _limited(faults: Sequence[Fault]) -> list[Fault]:
@@ -101,7 +112,9 @@ def _failed(passes: Passes) -> list[Fault]:
             writer, keeper, tensor = max(culprits, key=lambda each: passes.place[each[1].id])
             op = op or keeper
             name, plain = passes.tensors[tensor].name, writer.name.rstrip("_")
-            message = f"{writer.name} changes {name} in place, which {keeper.name}{_at(keeper)} keeps for its backward"
+            message = (
+                f"{writer.name} changes {name} in place, which {keeper.name}{at_line(keeper)} keeps for its backward"
+            )
             remedies = f"Use {plain} in place of {writer.name} (of a module: inplace=False), or change a clone of it."
             remedies = "Write into a clone of it." if plain == "setitem" else remedies
             more.append(passes.fault("in_place", message, writer, tensor, remedies))
@@ -172,8 +185,8 @@ def _written_behind_autograd(passes: Passes) -> list[Fault]:
             if passes.place[keeper.id] < passes.place[writer.id] < passes.twins.get(keeper.id, -1):
                 name = passes.tensors[tensor].name
                 message = (
-                    f"{writer.name} changes {name} through .data after {keeper.name}{_at(keeper)} has kept it for its "
-                    "backward: the gradient is that of other values, and autograd cannot tell"
+                    f"{writer.name} changes {name} through .data after {keeper.name}{at_line(keeper)} has kept it for "
+                    "its backward: the gradient is that of other values, and autograd cannot tell"
                 )
                 remedy = "Make a new tensor, or write into it under torch.no_grad(), which autograd does notice."
                 faults.append(passes.fault("in_place", message, writer, tensor, remedy))
@@ -181,15 +194,12 @@ def _written_behind_autograd(passes: Passes) -> list[Fault]:
     return faults
 
 
-def _at(op: Op) -> str:
-    return "" if op.source is None else f" ({op.source.file}:{op.source.line})"
-
-
 def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
     """Trainable parameters that are missing in `model.parameters()`."""
     # A frozen teacher may be kept in a list on purpose: no gradient reaches it.
     would = (each for each in found if each in passes.reached or not passes.has_backward)
-    used = [passes.tensors[each] for each in would if each in passes.tensors]
+    # A parameter that the model is called with, such as an image that is learned, is an input.
+    used = [each for each in map(passes.tensors.get, would) if each is not None and each.role == "parameter"]
     if not used:
         return []
     op = next((passes.op(each) for tensor in used for each in tensor.consumers), None)
@@ -223,7 +233,12 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
     op = passes.maker(first.id)
     remedy = None
     if op is None:
-        message += f". It came in like that, as {first.role}"
+        if first.role in ("parameter", "buffer"):
+            op = next(iter(passes.forward_readers(first.id)), None)
+            message = f"{first.name} is not finite already when it arrives: {', '.join(parts)}"
+            remedy = "Look one step earlier: the last optimizer step may have written it."
+        else:
+            message += f". It came in like that, as {first.role}"
     else:
         reads = [each for each in op.inputs if each in table and each not in bad]
         found = [end for each in reads for end in (table[each].min, table[each].max)]

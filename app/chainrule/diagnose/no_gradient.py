@@ -8,17 +8,14 @@ no path               it does not lead to the loss, or only through an op withou
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
+from chainrule.diagnose.evidence import Evidence, KnownParameter
 from chainrule.diagnose.passes import Passes, reads_only_the_shape
 from chainrule.diagnose.steps import CUTS
 from chainrule.trace import ops
-from chainrule.trace.graph import Fault, Op, Trace
+from chainrule.trace.graph import Fault, Op
 
 KEEP_WHAT_THEY_READ = (
     ops.LINEAR
@@ -37,89 +34,6 @@ MAX_NAMED = 4
 
 WHOLE = "the whole model"
 
-_WATCHED_AT_ONCE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class KnownParameter:
-    """One parameter of a model: its first path, and the `aliases` of a tied one."""
-
-    path: str
-    shape: tuple[int, ...]
-    requires_grad: bool
-    aliases: tuple[str, ...] = ()
-
-
-class Evidence:
-    """Facts about a recorded model that its trace does not hold: all parameters, and which tensors had a graph.
-
-    A recording with `record(model, on_tensor=evidence.watch)` collects the latter. Without it, the place where
-    `torch.no_grad()` cut the graph follows from the tensors that ops saved, and not all ops save one.
-    """
-
-    def __init__(self, parameters: Iterable[KnownParameter] = ()) -> None:
-        self.parameters = tuple(parameters)  # of the model, each once
-        self.carrying: set[str] | None = None  # ids of tensors that required grad when recorded; None without `watch`
-        self.without_grad: set[str] = set()  # ids of the tensors that were recorded while gradients were off
-        self.unregistered: tuple[str, ...] = ()  # ids of parameters that the model uses but does not register
-        self.received: frozenset[str] = frozenset()  # paths of parameters with a gradient, whichever thread computed it
-        self._undecided: list[tuple[str, weakref.ref[torch.Tensor]]] = []
-        self._told: tuple[object, tuple[Fault, ...]] | None = None
-        self._passes: Passes | None = None
-
-    def watch(self, identifier: str, tensor: torch.Tensor) -> None:
-        """Note whether a tensor requires grad when it is recorded."""
-        if self.carrying is None:
-            self.carrying = set()
-        if self._undecided:
-            self._look_again()
-        if tensor.requires_grad:
-            self.carrying.add(identifier)
-        elif not torch.is_grad_enabled():
-            self.without_grad.add(identifier)
-            # Gradients are also off in a custom Function's forward; its outputs require grad after it returns.
-            self._undecided.append((identifier, weakref.ref(tensor)))
-
-    def _look_again(self) -> None:
-        recent, self._undecided = self._undecided[-_WATCHED_AT_ONCE:], []
-        for identifier, reference in recent:
-            tensor = reference()
-            if tensor is not None and tensor.requires_grad and self.carrying is not None:
-                self.carrying.add(identifier)
-            elif tensor is not None:
-                self._undecided.append((identifier, reference))
-
-    def faults(self, trace: Trace, goes_back: bool = False) -> tuple[Fault, ...]:
-        """The faults of `without_gradient`, computed once per recording: repetitions have the same ops."""
-        if self._told is None or self._told[0] is not trace.ops:
-            self._told = (trace.ops, without_gradient(trace, self, goes_back))
-        return self._told[1]
-
-    def passes(self, trace: Trace) -> Passes:
-        """The trace as a graph; a repetition of a recording reuses its lookups."""
-        known = self._passes
-        self._passes = Passes(trace) if known is None or known.trace.ops is not trace.ops else known.again(trace)
-        return self._passes
-
-
-def evidence_of(model: object) -> Evidence:
-    """Evidence with the parameters of a model; without any if it is no nn.Module."""
-    if not isinstance(model, nn.Module):
-        return Evidence()
-    paths: dict[nn.Parameter, list[str]] = {}
-    for path, parameter in model.named_parameters(remove_duplicate=False):
-        paths.setdefault(parameter, []).append(path)
-    return Evidence(
-        KnownParameter(
-            first,
-            () if isinstance(parameter, nn.parameter.UninitializedParameter) else tuple(parameter.shape),
-            parameter.requires_grad,
-            tuple(aliases),
-        )
-        for parameter, (first, *aliases) in paths.items()
-        if parameter.is_floating_point() or parameter.is_complex()
-    )
-
 
 @dataclass(frozen=True, slots=True)
 class Why:
@@ -130,18 +44,15 @@ class Why:
     cut: bool = False
 
 
-def without_gradient(trace: Trace, evidence: Evidence, goes_back: bool = False) -> tuple[Fault, ...]:
+def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False) -> tuple[Fault, ...]:
     """One fault per op that cuts parameters off, and one per part of the model without a gradient, with the reason.
 
     Empty for a pass that broke off, and for one without a backward pass unless it was meant to have one: `goes_back`.
     """
-    passes = evidence.passes(trace)
+    trace = passes.trace
     if trace.error is not None or not (passes.has_backward or goes_back):
         return ()
-    tensors: dict[str, list[str]] = {}
-    for tensor in trace.tensors:
-        if tensor.role == "parameter":
-            tensors.setdefault(tensor.name, []).append(tensor.id)
+    tensors = passes.parameters
     trainable = {each for known in evidence.parameters if known.requires_grad for each in tensors.get(known.path, ())}
     search = _Search(passes, evidence, trainable)
     whys: dict[Why, list[KnownParameter]] = {}
@@ -263,18 +174,14 @@ def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter]) -> Faul
 
 def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evidence: Evidence) -> list[Fault]:
     """The faults of one reason: one per unused part of the model, else one."""
-    parts = _parts(lost, evidence.parameters)
-    names = list(parts)
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    who = _counted(", ".join(name or WHOLE for name in names[:MAX_NAMED]) + more, lost)
-    message = f"{who}: no gradient, {why.reason}"
+    parts = parts_of(lost, evidence.parameters)
+    message, owner = f"{named(parts, lost)}: no gradient, {why.reason}", _owner(next(iter(parts)), lost)
     if why.op is not None:
         op = passes.op(why.op)
-        tensor = next(iter(op.outputs), None)
-        return [Fault("no_gradient", message, _owner(names[0], lost), op.id, tensor, op.source)]
+        return [Fault("no_gradient", message, owner, op.id, next(iter(op.outputs), None), op.source)]
     if why.reason == FROZEN:
         remedies = [_frozen_remedy(part, inside, passes) for part, inside in parts.items()]
-        return [Fault("no_gradient", message, _owner(names[0], lost), remedy=max(remedies, key=len), level="note")]
+        return [Fault("no_gradient", message, owner, remedy=max(remedies, key=len), level="note")]
     return [
         Fault(
             "no_gradient",
@@ -299,23 +206,25 @@ def _frozen_remedy(part: str, inside: Sequence[KnownParameter], passes: Passes) 
     return remedy
 
 
-def _parts(lost: Sequence[KnownParameter], everything: Sequence[KnownParameter]) -> Mapping[str, list[KnownParameter]]:
+def parts_of(
+    lost: Sequence[KnownParameter], everything: Sequence[KnownParameter]
+) -> Mapping[str, list[KnownParameter]]:
     """The largest modules that lost all their parameters, and lost parameters outside them, in order."""
     missing = {each.path for each in lost}
     kept = {
         prefix
         for each in everything
         for path in ((each.path, *each.aliases) if each.path not in missing else ())
-        for prefix in _above(path)
+        for prefix in above(path)
     }
     found: dict[str, list[KnownParameter]] = {}
     for each in lost:
-        part = next((prefix for prefix in _above(each.path) if prefix not in kept), each.path)
+        part = next((prefix for prefix in above(each.path) if prefix not in kept), each.path)
         found.setdefault(part, []).append(each)
     return found
 
 
-def _above(path: str) -> list[str]:
+def above(path: str) -> list[str]:
     """The paths of the modules that hold a parameter, outermost first: "", "encoder", "encoder.0"."""
     names = path.split(".")
     return [".".join(names[:depth]) for depth in range(len(names))]
@@ -324,6 +233,13 @@ def _above(path: str) -> list[str]:
 def _owner(part: str, inside: Sequence[KnownParameter]) -> str:
     """The path of a part's module: the part itself, or the module of a parameter."""
     return part.rpartition(".")[0] if any(each.path == part for each in inside) else part
+
+
+def named(parts: Iterable[str], lost: Sequence[KnownParameter]) -> str:
+    """The first of the parts of the model that hold these parameters, and how many parameters they are."""
+    names = list(parts)
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return _counted(", ".join(name or WHOLE for name in names[:MAX_NAMED]) + more, lost)
 
 
 def _counted(name: str, lost: Sequence[KnownParameter]) -> str:

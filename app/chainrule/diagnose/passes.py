@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from chainrule.diagnose.steps import Step, steps_of
 from chainrule.trace.graph import Fault, FaultKind, Op, Tensor, Trace
@@ -17,12 +18,19 @@ class Passes:
         self.trace = trace
         self.ops: Sequence[Op] = tuple(trace.ops)
         self.tensors: Mapping[str, Tensor] = trace.tensor_by_id
+        self._found: dict[object, tuple[Fault, ...]] = {}
 
     def again(self, trace: Trace) -> Passes:
         """The passes of a trace with the same graph and other numbers; keeps all lookups."""
         other = copy.copy(self)
         other.trace = trace
         return other
+
+    def once(self, find: Callable[..., tuple[Fault, ...]], *args: Any) -> tuple[Fault, ...]:
+        """`find(self, *args)`, found once for all traces of this graph: for faults that its numbers do not change."""
+        if find not in self._found:
+            self._found[find] = find(self, *args)
+        return self._found[find]
 
     def op(self, identifier: str) -> Op:
         """The op with this id."""
@@ -56,6 +64,15 @@ class Passes:
     def forward(self) -> Sequence[Op]:
         """The forward ops, in order."""
         return tuple(op for op in self.ops if op.phase == "forward")
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Sequence[str]]:
+        """Name of a parameter → the ids of its values: an optimizer's step makes another one."""
+        found: dict[str, list[str]] = {}
+        for tensor in self.trace.tensors:
+            if tensor.role == "parameter":
+                found.setdefault(tensor.name, []).append(tensor.id)
+        return found
 
     @cached_property
     def reached(self) -> frozenset[str]:
@@ -111,6 +128,11 @@ class Passes:
             if not reads_only_the_shape(op) and any(output in found for output in op.outputs):
                 found.update(op.inputs)
         return frozenset(found)
+
+
+def at_line(op: Op) -> str:
+    """The line of an op, as a message adds it to its name."""
+    return "" if op.source is None else f" ({op.source.file}:{op.source.line})"
 
 
 def reads_only_the_shape(op: Op) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from chainrule.diagnose.advice import MEAN_FIELD
 from chainrule.diagnose.verdicts import DEVIATIONS, EXPLODING, GAIN, SATURATED, SELECTIVE, VANISHING, WEAKENING, Health
+from chainrule.trace.graph import FaultKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,89 @@ class Rules:
 
 _AUTOTRAINER = "X. Zhang et al. 2021, AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System"
 _KARPATHY = "A. Karpathy, makemore part 3: Activations & Gradients, BatchNorm"
+_OWN = "Chainrule's own"
+_PYTORCH = "PyTorch documentation"
+
+FAULT_RULES: Mapping[FaultKind, Rule] = {
+    "failed": Rule("an operation of the pass raised an exception", _OWN),
+    "in_place": Rule(
+        "an operation keeps a tensor for its backward, and its values are overwritten before that",
+        f"{_PYTORCH}, Autograd mechanics: In-place operations with autograd",
+    ),
+    "first_nonfinite": Rule(
+        "the first tensor in order of execution with a NaN or ±Inf that is no mask and no fill value", "IEEE 754"
+    ),
+    "unregistered": Rule(
+        "a parameter is read while the model runs, and neither model.parameters() nor the optimizer holds it",
+        f"{_PYTORCH}, torch.nn.ModuleList",
+    ),
+    "detach": Rule(
+        "trainable parameters lead to the loss, and the graph between them is cut",
+        f"{_PYTORCH}, Autograd mechanics: Locally disabling gradient computation",
+    ),
+    "no_gradient": Rule(
+        "a parameter of the model got no gradient from a backward pass",
+        f"{_PYTORCH}, Autograd mechanics: Setting requires_grad",
+    ),
+    "no_optimizer": Rule(
+        "a trainable parameter got a gradient, and no optimizer that was given holds it",
+        f"{_PYTORCH}, torch.optim: Constructing it",
+    ),
+    "leftover_gradient": Rule(
+        "a gradient that an optimizer reads was not 0 before this step, and its backward pass added to it",
+        f"{_PYTORCH}, torch.optim.Optimizer.zero_grad",
+    ),
+    "eval_mode": Rule(
+        "a batch norm or a dropout was in eval mode in a step with an optimizer, and a gradient went through it",
+        f"{_PYTORCH}, Autograd mechanics: Evaluation Mode",
+    ),
+    "untied": Rule(
+        "an embedding and an output layer have two parameters whose statistics and histograms are equal",
+        "O. Press and L. Wolf 2017, Using the Output Embedding to Improve Language Models",
+    ),
+    "broadcast": Rule(
+        "in the loss an operation joins (n, 1) with (n,), of which one has a gradient: n × n results",
+        f"{_PYTORCH}, Broadcasting semantics",
+    ),
+    "softmax": Rule(
+        "the loss chooses class scores out of a softmax over the batch, or takes a softmax of one",
+        f"{_PYTORCH}, torch.nn.CrossEntropyLoss",
+    ),
+    "exploding": Rule(
+        f"RMS(activation) > {EXPLODING:g} RMS(source), or {GAIN:g} per layer without a normalization, here and in all "
+        f"hidden layers ahead; or a gradient > {EXPLODING:g} times the last layer's, here and in all layers behind",
+        _AUTOTRAINER,
+    ),
+    "vanishing": Rule(
+        f"RMS(activation) < {VANISHING:g} RMS(source), or 1/{WEAKENING:g} per layer without a normalization, here and "
+        "in all layers ahead",
+        _AUTOTRAINER,
+    ),
+    "gradient_drop": Rule(
+        f"a gradient < {VANISHING:g} times the last layer's, here and in all layers behind", _AUTOTRAINER
+    ),
+    "dead": Rule(
+        f"no unit above 0 for any input, or by {DEVIATIONS:g} standard deviations more than the larger of 1/2 and "
+        f"{1 - SELECTIVE:g}ᴮ for B inputs",
+        "L. Lu et al. 2020, Dying ReLU and Initialization; the threshold is Chainrule's",
+    ),
+    "saturated": Rule(
+        f"more than {SATURATED:.0%} of the values beyond |tanh u| = 0.97", f"{_KARPATHY}; the threshold is Chainrule's"
+    ),
+    "starts_at_zero": Rule(
+        "all of a parameter is 0, it gets a gradient, and what stands before it gets none",
+        "E. Hu et al. 2021, LoRA; P. Goyal et al. 2017, Accurate, Large Minibatch SGD (the last normalization)",
+    ),
+}
+"""The criterion of each kind of fault."""
+
+HEALTH_RULES: Mapping[Health, Rule] = {
+    "non-finite": Rule("a NaN or ±Inf in the preactivation, the activation or the gradient", "IEEE 754"),
+    "dead": FAULT_RULES["dead"],
+    "saturated": FAULT_RULES["saturated"],
+    "vanishing": Rule(f"{FAULT_RULES['vanishing'].rule}; or {FAULT_RULES['gradient_drop'].rule}", _AUTOTRAINER),
+    "exploding": FAULT_RULES["exploding"],
+}
 
 RULES = Rules(
     expected={
@@ -50,30 +134,7 @@ RULES = Rules(
         "where inputs differ; shares, and means near 0: ± 2 standard deviations. 19 of 20 draws lie within",
         "B. Hanin and M. Nica 2018, Products of many large random matrices and gradients in deep neural networks",
     ),
-    health={
-        "non-finite": Rule("a NaN or ±Inf in the preactivation, the activation or the gradient", "IEEE 754"),
-        "dead": Rule(
-            f"no unit above 0 for any input, or by {DEVIATIONS:g} standard deviations more than the larger of 1/2 and "
-            f"{1 - SELECTIVE:g}ᴮ for B inputs",
-            "L. Lu et al. 2020, Dying ReLU and Initialization; the threshold is Chainrule's",
-        ),
-        "saturated": Rule(
-            f"more than {SATURATED:.0%} of the values beyond |tanh u| = 0.97",
-            f"{_KARPATHY}; the threshold is Chainrule's",
-        ),
-        "vanishing": Rule(
-            f"RMS(activation) < {VANISHING:g} RMS(source), or 1/{WEAKENING:g} per layer without a normalization, here "
-            f"and in all layers ahead; or a gradient < {VANISHING:g} times the last layer's, here and in all layers "
-            "behind",
-            _AUTOTRAINER,
-        ),
-        "exploding": Rule(
-            f"RMS(activation) > {EXPLODING:g} RMS(source), or {GAIN:g} per layer without a normalization, here and in "
-            f"all hidden layers ahead; or a gradient > {EXPLODING:g} times the last layer's, here and in all layers "
-            "behind",
-            _AUTOTRAINER,
-        ),
-    },
+    health=HEALTH_RULES,
 )
 """With a spec: q is the variance of a preactivation, c its correlation for two inputs; B inputs, n units."""
 

@@ -225,14 +225,14 @@ class Journal:
 
     def changed_by(self, tensor: torch.Tensor, op: int) -> None:
         """`op` changed the memory of `tensor` in place: its other views have new values as well."""
-        if address(tensor) is not None:
+        if address(tensor):  # not of an empty tensor, nor of a subclass without memory of its own
             self._last_change[tensor.untyped_storage().data_ptr()] = op
 
     def _changed_elsewhere(self, tensor: torch.Tensor, row_before: int) -> int:
         """A new row for a tensor whose memory was changed through another tensor since it was last seen."""
         before = self.tensors[row_before]
         producer = NO_ROW
-        if address(tensor) is not None:
+        if address(tensor):
             producer = self._last_change.get(tensor.untyped_storage().data_ptr(), NO_ROW)
         row = self.add_tensor(tensor, before.role, before.module, producer, before.name)
         if producer != NO_ROW:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -48,12 +48,31 @@ _NOT_YET_TENSORS = (nn.parameter.UninitializedParameter, nn.parameter.Uninitiali
 _MAX_CALLERS = 64
 
 
+class Witness(Protocol):
+    """Looks on while a pass is recorded; it must keep no tensor, and change nothing."""
+
+    def watch(self, identifier: str, tensor: torch.Tensor) -> None:
+        """A value is recorded under this id."""
+
+    def module_begins(self, path: str, module: nn.Module, given: str | None) -> None:
+        """A module runs for the first time; `given` is the id of its first argument, if that is a known tensor."""
+
+    def backward_begins(self) -> None:
+        """An outermost backward pass that adds to `.grad` is about to begin."""
+
+    def backward_ended(self) -> None:
+        """That pass has ended, or has raised."""
+
+
 class Observer(TorchFunctionMode):
     """Watches one thread from `start()` to `stop()` and keeps the journal. Use through `record` or `trace_model`."""
 
-    def __init__(self, model: object, activations: Mapping[str, str], journal: Journal) -> None:
+    def __init__(
+        self, model: object, activations: Mapping[str, str], journal: Journal, witness: Witness | None = None
+    ) -> None:
         super().__init__()
         self.journal = journal
+        self.witness = witness
         self.activations = dict(activations)
         self.owners = Owners(model)
         self.root = self.journal.module("", self.owners.root_type)
@@ -118,6 +137,10 @@ class Observer(TorchFunctionMode):
                 # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
                 self.owners.name_inputs(args, keywords)
+            if self.witness is not None:
+                with DisableTorchFunction():
+                    given = self.journal.find(args[0]) if args and isinstance(args[0], torch.Tensor) else NO_ROW
+                self.witness.module_begins(path, module, None if given == NO_ROW else f"t{given}")
         self._stack.append((row, len(current_scopes.get())))
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 (torch's signature)
@@ -458,6 +481,8 @@ class Observer(TorchFunctionMode):
         if collects:
             with DisableTorchFunction():
                 self._gradients.pass_begins()
+                if self.witness is not None:
+                    self.witness.backward_begins()
         self._backward_depth += 1
         depth = len(self._gradients.inside)
         self._gradients.mark = perf_counter()
@@ -491,6 +516,8 @@ class Observer(TorchFunctionMode):
             if collects:
                 with DisableTorchFunction():
                     self._gradients.pass_ended(first_row)
+                    if self.witness is not None:
+                        self.witness.backward_ended()
 
     def set_loss(self, loss: torch.Tensor) -> None:
         """Set the tensor that is the loss, and its value if it has one element."""

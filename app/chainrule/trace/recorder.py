@@ -27,10 +27,12 @@ from chainrule.trace.graph import Failure, Trace
 from chainrule.trace.journal import Journal
 from chainrule.trace.layers import find_layers
 from chainrule.trace.nested import named_tensors
-from chainrule.trace.observer import Observer
+from chainrule.trace.observer import Observer, Witness
 from chainrule.trace.owners import TARGETS
 from chainrule.trace.plan import Plan
 from chainrule.trace.scope import loss_scope
+
+OnTensor = Callable[[str, torch.Tensor], None]
 
 
 class record:  # noqa: N801 (used as a statement, like torch.no_grad)
@@ -47,6 +49,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         outputs: names of the outputs of modules, `{"layers.0": "l1"}`, or of ops, `{"SinCos.sin": "sines"}`.
         activations: modules that are activations written as several ops, `{"layers.1": "gelu"}`.
         on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
+        witness: looks on; see `observer.Witness`.
         plan: filled in for a repetition of the recording.
         find_layers: look for the model's layers at the end.
 
@@ -63,14 +66,17 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         roles: Mapping[str, str] | None = None,
         outputs: Mapping[str, str] | None = None,
         activations: Mapping[str, str] | None = None,
-        on_tensor: Callable[[str, torch.Tensor], None] | None = None,
+        on_tensor: OnTensor | None = None,
+        witness: Witness | None = None,
         plan: Plan | None = None,
         find_layers: bool = True,
     ) -> None:
         self._model = model
         self._finds_layers = find_layers
         self._outputs = dict(outputs or {})
-        self._observer = Observer(model, activations or {}, Journal(on_tensor=on_tensor, plan=plan))
+        if witness is not None:
+            on_tensor = witness.watch if on_tensor is None else _both(witness.watch, on_tensor)
+        self._observer = Observer(model, activations or {}, Journal(on_tensor=on_tensor, plan=plan), witness)
         self._trace: Trace | None = None
         self._began = 0.0
         for name, tensor in (leaves or {}).items():
@@ -144,13 +150,21 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         return self._trace
 
 
+def _both(first: OnTensor, second: OnTensor) -> OnTensor:
+    def on_tensor(identifier: str, tensor: torch.Tensor) -> None:
+        first(identifier, tensor)
+        second(identifier, tensor)
+
+    return on_tensor
+
+
 def trace_model(
     model: Callable[..., Any],
     *inputs: Any,
     kwargs: Mapping[str, Any] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
     backward: Callable[[], None] | None = None,
-    on_tensor: Callable[[str, torch.Tensor], None] | None = None,
+    recording: record | None = None,
 ) -> Trace:
     """Record `model(*inputs, **kwargs)`, then `loss` of its output, then the backward pass.
 
@@ -163,7 +177,7 @@ def trace_model(
         loss: a scalar from the model's output; by default the output itself, if scalar, or its `loss` (transformers).
         backward: a backward pass written by hand, called instead of autograd's; by default the `backward` method of a
             model that is no nn.Module.
-        on_tensor: see `record`.
+        recording: of the model, not begun; by default `record(model)`.
 
     Returns:
         The trace; if a pass raised, as far as it went, with `error` set. Without a scalar to start from (or with
@@ -173,7 +187,7 @@ def trace_model(
         ChainruleError: the work of this thread was asked to stop.
     """
     kwargs = kwargs or {}
-    recording = record(model, on_tensor=on_tensor)
+    recording = recording or record(model)
     for name, tensor in named_tensors(inputs, kwargs):
         recording._observer.owners.rename_tensor(tensor, name, "target" if name in TARGETS else "input")
     if backward is None and not isinstance(model, nn.Module):

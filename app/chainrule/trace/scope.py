@@ -24,11 +24,6 @@ def scope(path: str, type: str) -> Iterator[None]:  # noqa: A002 (the field's wo
         current_scopes.reset(token)
 
 
-def in_loss() -> bool:
-    """Whether this code runs inside of `loss_scope`."""
-    return any(path == LOSS for path, _ in current_scopes.get())
-
-
 def loss_scope(loss: Callable[..., Any]) -> AbstractContextManager[None]:
     """The scope of a loss function: its path is `loss`, its kind the function's name."""
     name = getattr(loss, "__name__", type(loss).__name__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections import defaultdict
 from collections.abc import Container
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from chainrule.trace.nested import nested_tensors
 from chainrule.user_model.subject import Subject, described
@@ -57,7 +59,18 @@ def copied_subject(subject: Subject, device: Device = None) -> Subject:
         args, kwargs = copied((subject.args, dict(subject.kwargs)), device)
     with subject.telling("the loss cannot be copied"):
         loss = _rebound(subject.loss, memo, device)
-    return replace(subject, model=model, args=args, kwargs=kwargs, loss=loss)
+    optimizers = tuple(_holding_copies(each, memo) for each in subject.optimizers)
+    return replace(subject, model=model, args=args, kwargs=kwargs, loss=loss, optimizers=optimizers)
+
+
+def _holding_copies(optimizer: Optimizer, memo: Memo) -> Optimizer:
+    """An optimizer of the copied parameters, without its state."""
+    made = copy.copy(optimizer)
+    made.state = defaultdict(dict)
+    made.param_groups = [
+        {**group, "params": [memo.get(id(each), each) for each in group["params"]]} for group in optimizer.param_groups
+    ]
+    return made
 
 
 def copied(value: Any, device: Device = None) -> Any:

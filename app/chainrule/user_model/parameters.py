@@ -155,11 +155,6 @@ class State:
                 buffer.data = working
         self._versions = [each.parameter._version for each in self._parameters]
 
-    @property
-    def received(self) -> frozenset[str]:
-        """The first names of the parameters that hold a gradient."""
-        return frozenset(each.name for each in self._parameters if each.parameter.grad is not None)
-
     def same(self, one: WhatIf, other: WhatIf) -> frozenset[str]:
         """All names of the parameters that hold at one what-if what they hold at the other."""
         unchanged = (each.names for each in self._parameters if Change.of(one, each) == Change.of(other, each))

@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 
+from chainrule.diagnose.evidence import optimizers_of
 from chainrule.errors import ChainruleError, ExploreError
 from chainrule.trace.nested import named_tensors, nested_tensors
 from chainrule.user_model.code import place_of, telling, told
 
-WANTED = "wanted is (model, inputs) or (model, inputs, loss_fn)"
+WANTED = "wanted is (model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Subject:
         args: its positional inputs.
         kwargs: its inputs by keyword.
         loss: makes a scalar of the model's output; None: the output's `loss`, or the output itself, is the scalar.
+        optimizers: those that train it; looked at, never run.
         name: its name on the page.
         folder: the folder of its file; None for a model of a notebook.
         place: `file:line` of the factory, for messages; may be empty.
@@ -41,6 +44,7 @@ class Subject:
     name: str = "model"
     folder: Path | None = None
     place: str = ""
+    optimizers: tuple[Optimizer, ...] = ()
 
     @property
     def prefix(self) -> str:
@@ -76,7 +80,7 @@ def make_subject(
     place: str = "",
     device: torch.device | str | None = None,
 ) -> Subject:
-    """Check the value of a factory: `(model, inputs)` or `(model, inputs, loss_fn)`.
+    """Check the value of a factory: `(model, inputs)`, then a `loss_fn` or None, then an optimizer or a list of them.
 
     The inputs are a tensor, a tuple (positional) or a dict (keywords). If they will be moved to a `device`, they may be
     on several now.
@@ -85,9 +89,9 @@ def make_subject(
         ExploreError: it cannot be run and traced; the message begins with the place.
     """
     prefix = f"{place}: " if place else ""
-    if not isinstance(made, tuple | list) or len(made) not in (2, 3):
+    if not isinstance(made, tuple | list) or len(made) not in (2, 3, 4):
         raise ExploreError(f"{prefix}{name} returned {described(made)}; {WANTED}")
-    model, given, loss = (*made, None)[:3]
+    model, given, loss, optimizer = (*made, None, None)[:4]
     if not isinstance(model, nn.Module):
         raise ExploreError(
             f"{prefix}{name} returned {described(model)} for the model; {WANTED}, where model is a torch.nn.Module"
@@ -96,6 +100,10 @@ def make_subject(
         raise ExploreError(
             f"{prefix}{name} returned {described(loss)} for the loss; {WANTED}, where loss_fn(output) is a scalar"
         )
+    try:
+        optimizers = optimizers_of(optimizer)
+    except TypeError as error:
+        raise ExploreError(f"{prefix}{name}: {error}") from None
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     if isinstance(given, Tensor):
@@ -111,7 +119,8 @@ def make_subject(
         )
     # A compiled module hides its ops; the module it was made from shows them.
     model = getattr(model, "_orig_mod", model)
-    return check_subject(Subject(model, args, kwargs, loss, name, folder, place), moves=device is not None)
+    subject = Subject(model, args, kwargs, loss, name, folder, place, optimizers)
+    return check_subject(subject, moves=device is not None)
 
 
 def check_subject(subject: Subject, *, moves: bool = False) -> Subject:

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from chainrule.diagnose.faults import Evidence, evidence_of, with_faults
+from chainrule.diagnose.evidence import Evidence, names_of
+from chainrule.diagnose.faults import with_faults, with_rule
 from chainrule.errors import ChainruleError, MemoryLimitError, TraceError, message_of
 from chainrule.memory import out_of_memory
 from chainrule.run import NO_STATISTICS, TensorValues, environment, recorded_bytes, window_of
@@ -35,7 +36,6 @@ from chainrule.stopping import current_stop
 from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
-from chainrule.trace.scope import in_loss
 from chainrule.user_model.code import is_interrupt, raised_at, shown_path
 from chainrule.user_model.copies import copied
 from chainrule.user_model.parameters import State
@@ -164,19 +164,8 @@ class Tracer:
     def _record(
         self, what_if: WhatIf, plan: Plan | None = None, on_tensor: Callable[[str, Tensor], None] | None = None
     ) -> Trace:
-        evidence = evidence_of(self.subject.model)
-        known: set[int] = set()
-        unregistered: dict[int, tuple[str, Tensor]] = {}
-
-        def see(identifier: str, tensor: Tensor) -> None:
-            evidence.watch(identifier, tensor)
-            # The loss's own parameters are not the model's. A parameter made in forward is seen again, with its values.
-            learns = isinstance(tensor, nn.Parameter) and tensor.requires_grad and not in_loss()
-            if learns and id(tensor) not in known:
-                unregistered[id(tensor)] = identifier, tensor
-            if on_tensor is not None:
-                on_tensor(identifier, tensor)
-
+        evidence = Evidence()
+        evidence.begins(self.subject.model, self.subject.optimizers, clears=True)
         began = time.perf_counter()
         failure: tuple[str | None, str] | None = None
         try:
@@ -184,10 +173,10 @@ class Tracer:
                 prepared_at = time.perf_counter()
                 # Named here, since a hook may give other inputs to the model's forward.
                 inputs = dict(named_tensors(run.args, run.kwargs))
-                known.update(map(id, run.subject.model.parameters()))
-                known.update(map(id, inputs.values()))
                 roles = {name: "target" if name in TARGETS else "input" for name in inputs}
-                recording = record(run.subject.model, leaves=inputs, roles=roles, on_tensor=see, plan=plan)
+                recording = record(
+                    run.subject.model, leaves=inputs, roles=roles, on_tensor=on_tensor, witness=evidence, plan=plan
+                )
                 try:
                     with _modules_noted() as modules, recording:
                         loss = run.forward()
@@ -200,12 +189,7 @@ class Tracer:
                         raise
                     failure = self._failure(error)
                 route = modules, _with_gradients(run.subject.model)
-                # A layer may have registered by now a parameter that its first run makes.
-                for parameter in run.subject.model.parameters():
-                    unregistered.pop(id(parameter), None)
-                evidence.unregistered = tuple(identifier for identifier, _ in unregistered.values())
-                unregistered.clear()
-                evidence.received = self._state.received if self._state is not None else frozenset()
+                evidence.ended()
         except MemoryLimitError:
             self.forget()
             raise
@@ -308,7 +292,7 @@ class Tracer:
 
     def _environment(self, what_if: WhatIf) -> Mapping[str, Any]:
         about = {"model": self.subject.name, "what_if": what_if.query(), "seed": self.seed}
-        return {**environment(self.subject.device.type), **about}
+        return {**environment(self.subject.device.type), **about, **names_of(self.subject.optimizers)}
 
 
 def _judged(trace: Trace, evidence: Evidence) -> Trace:
@@ -325,7 +309,7 @@ def _judged(trace: Trace, evidence: Evidence) -> Trace:
         remedy="between the parameters and the loss the graph is cut: look for detach(), .data, .item(), "
         "torch.no_grad(), or an op without a derivative, such as argmax or a comparison",
     )
-    return dataclasses.replace(found, faults=(fault,))
+    return dataclasses.replace(found, faults=(with_rule(fault),))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,14 +20,16 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from torch import nn
+from torch.optim import Optimizer
 
+from chainrule.diagnose.evidence import optimizers_of
 from chainrule.export.html import to_html
 from chainrule.recording import save
 from chainrule.settings import read_settings
@@ -59,6 +61,7 @@ def explore(
     *inputs: Any,
     loss: Callable[[Any], Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
     seed: int = 42,
     port: int = 0,
     browser: bool = True,
@@ -74,6 +77,7 @@ def explore(
         inputs: its positional arguments.
         loss: makes a scalar from the model's output; by default the output's `loss`, or the output itself.
         kwargs: its keyword arguments.
+        optimizer: the optimizer that trains it, or a list of them; it is looked at and never run.
         seed: for torch's generators during the pass.
         port: the server's; 0 takes any free one.
         browser: whether to open one; without it a script does not wait.
@@ -82,10 +86,14 @@ def explore(
         ExploreError: no scalar loss, no parameter that requires grad, or inputs on another device.
         MemoryLimitError: memory ran out.
         OSError: the port is in use.
+        TypeError: `optimizer` is something else.
     """
     # A compiled model hides its ops; the model that it was compiled from shows them.
     model = getattr(model, "_orig_mod", model)
-    subject = check_subject(Subject(model, inputs, dict(kwargs or {}), loss, name=type(model).__name__))
+    subject = Subject(
+        model, inputs, dict(kwargs or {}), loss, name=type(model).__name__, optimizers=optimizers_of(optimizer)
+    )
+    check_subject(subject)
     # A copy: the model may go on training meanwhile.
     subject = copied_subject(subject)
     view = View(UserModel(subject.name, lambda: subject, seed=seed), port)

@@ -1,0 +1,291 @@
+"""What a recording knows of its model and its optimizer beside the trace: gathered while the pass runs.
+
+`chainrule.record`, `trace_model` and a tracer of `user_model` give their recording an `Evidence` as its witness.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from traceback import walk_stack
+
+import torch
+from torch import Tensor, nn
+from torch._C import DisableTorchFunction
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from chainrule.diagnose.passes import Passes
+from chainrule.trace.graph import Trace
+from chainrule.trace.journal import address, out_of_sight, version_of
+
+_WATCHED_AT_ONCE = 64
+
+Mark = tuple[weakref.ref[Tensor], int] | None
+"""The state of a `.grad`: the tensor and its count of writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownParameter:
+    """One parameter of a model: its first path, and the `aliases` of a tied one."""
+
+    path: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    aliases: tuple[str, ...] = ()
+
+
+def evidence_of(model: object) -> Evidence:
+    """Evidence with the parameters of a model; without any if it is no nn.Module."""
+    return Evidence(_known_parameters(model) if isinstance(model, nn.Module) else ())
+
+
+def _known_parameters(model: nn.Module) -> list[KnownParameter]:
+    paths: dict[nn.Parameter, list[str]] = {}
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        paths.setdefault(parameter, []).append(path)
+    return [
+        KnownParameter(
+            first,
+            () if isinstance(parameter, nn.parameter.UninitializedParameter) else tuple(parameter.shape),
+            parameter.requires_grad,
+            tuple(aliases),
+        )
+        for parameter, (first, *aliases) in paths.items()
+        if parameter.is_floating_point() or parameter.is_complex()
+    ]
+
+
+def optimizers_of(optimizer: object) -> tuple[Optimizer, ...]:
+    """The optimizers of an argument: one, several in a list or tuple, or None.
+
+    Raises:
+        TypeError: anything else.
+    """
+    found = tuple(optimizer) if isinstance(optimizer, list | tuple) else () if optimizer is None else (optimizer,)
+    for each in found:
+        if not isinstance(each, Optimizer):
+            raise TypeError(
+                f"the optimizer is of type {type(each).__name__}; wanted is a torch.optim.Optimizer or a list of them"
+            )
+    return found
+
+
+def names_of(optimizers: Sequence[Optimizer]) -> Mapping[str, str]:
+    """The optimizers as a trace's environment has them: {"optimizer": "AdamW"}; empty without any."""
+    return {"optimizer": ", ".join(type(each).__name__ for each in optimizers)} if optimizers else {}
+
+
+def filled(gradients: Iterable[tuple[str, Tensor | None]]) -> set[str]:
+    """The names of the gradients that hold a number other than 0."""
+    found = []
+    with torch.no_grad(), DisableTorchFunction(), out_of_sight():
+        for name, gradient in gradients:
+            if gradient is not None:
+                own = _local(gradient)
+                found.append((name, (own._values() if own.is_sparse else own).any()))
+        # Read only now: a device computes them all before the first is waited for.
+        return {name for name, is_filled in found if is_filled}
+
+
+class Evidence:
+    """Facts about a recorded pass that its trace does not hold.
+
+    As the witness of a recording (`trace.record`) it notes which tensors had a graph. Between `begins` and `ended` it
+    also gathers what belongs to the model and to its optimizers.
+
+    Attributes:
+        parameters: of the model, each once.
+        carrying: ids of tensors that required grad when they were recorded; None without a recording. Then the place
+            where `torch.no_grad()` cut the graph follows from the tensors that ops saved, and not all ops save one.
+        without_grad: ids of the tensors that were recorded while gradients were off.
+        unregistered: ids of parameters that the model uses and that are neither registered in it nor optimized.
+        received: paths of parameters to which a backward pass gave a gradient, whichever thread computed it.
+        optimized: paths of parameters that an optimizer holds; None if no optimizer is known.
+        leftover: paths of parameters whose gradient was not 0 before the pass, which added to it.
+        on_one_memory: paths of parameters that stand on the same memory as another one.
+        evaluating: path of a module that was in eval mode when the first backward pass began → "batch norm" or
+            "dropout", if it computes something else in training, or ""; None if no optimizer is known.
+        came_in: the path of a dropout → id of the tensor that it was first called with.
+    """
+
+    def __init__(self, parameters: Iterable[KnownParameter] = ()) -> None:
+        self.parameters = tuple(parameters)
+        self.carrying: set[str] | None = None
+        self.without_grad: set[str] = set()
+        self.unregistered: tuple[str, ...] = ()
+        self.received: set[str] = set()
+        self.optimized: frozenset[str] | None = None
+        self.leftover: set[str] = set()
+        self.on_one_memory: frozenset[str] = frozenset()
+        self.evaluating: Mapping[str, str] | None = None
+        self.came_in: dict[str, str] = {}
+        self._undecided: list[tuple[str, weakref.ref[Tensor]]] = []
+        self._passes: Passes | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._model: nn.Module | None = None
+        self._optimizers: tuple[Optimizer, ...] = ()
+        self._own: dict[str, nn.Parameter] = {}
+        self._registered: set[int] = set()
+        self._modules: set[int] = set()
+        self._strangers: dict[int, tuple[str, Tensor]] = {}
+        self._marks: dict[str, Mark] = {}
+        self._first_marks: dict[str, Mark] = {}
+        self._at_risk: set[str] = set()  # paths of gradients that the running backward pass may add to
+
+    # ---------------------------------------------------------------- of the model and its optimizers
+
+    def begins(self, model: object, optimizers: Sequence[Optimizer] = (), *, clears: bool = False) -> None:
+        """The pass of a model is about to begin; of one that is no nn.Module, nothing more is known.
+
+        `clears`: the gradients will be cleared before it, and count as left over if they are not 0 now.
+        """
+        if isinstance(model, nn.Module):
+            self._model, self._optimizers = model, tuple(optimizers)
+            self._own = dict(model.named_parameters())
+            self._registered = {id(each) for each in self._own.values()}
+            self._modules = {id(each) for each in model.modules()}
+            self._marks = self._first_marks = self._marked()
+            starts = {path: address(each) for path, each in self._own.items() if not is_lazy(each)}
+            times = Counter(starts.values())
+            self.on_one_memory = frozenset(path for path, start in starts.items() if start and times[start] > 1)
+            if clears and self._optimizers:
+                self.leftover = filled((path, each.grad) for path, each in self._own.items())
+
+    def backward_begins(self) -> None:
+        """A backward pass that adds to `.grad` is about to begin."""
+        if self._model is None:
+            return
+        before, self._marks = self._first_marks, self._marked()
+        self._at_risk = set()
+        if self._optimizers:
+            if self.evaluating is None:
+                modules = self._model.named_modules()
+                self.evaluating = {path: _only_in_training(each) for path, each in modules if not each.training}
+            held = self._held()
+            with DisableTorchFunction():
+                self._at_risk = filled(
+                    (path, parameter.grad)
+                    for path, parameter in self._own.items()
+                    if id(parameter) in held and not _changed(before[path], parameter.grad)
+                )
+
+    def backward_ended(self) -> None:
+        """The backward pass is over."""
+        with DisableTorchFunction():
+            now = {path for path, each in self._own.items() if _changed(self._marks[path], each.grad)}
+        self.received |= now
+        self.leftover |= now & self._at_risk
+
+    def ended(self) -> None:
+        """The pass is over: complete the facts, and let go of the model."""
+        model = self._model
+        if model is None:
+            return
+        held = self._held()
+        # Only now have lazy parameters their shapes, and a layer has registered what its first run makes.
+        self.parameters = tuple(_known_parameters(model))
+        parameters = dict(model.named_parameters())
+        with DisableTorchFunction():
+            for path, parameter in parameters.items():
+                mark, gradient = self._marks.get(path), parameter.grad
+                if gradient is not None and (mark is None or mark[0]() is not gradient):
+                    self.received.add(path)  # assigned by hand, or of a parameter that is new
+        if self._optimizers:
+            self.optimized = frozenset(path for path, each in parameters.items() if id(each) in held)
+        known = {id(each) for each in parameters.values()} | held
+        self.unregistered = tuple(identifier for key, (identifier, _) in self._strangers.items() if key not in known)
+        self._forget()
+
+    def _marked(self) -> dict[str, Mark]:
+        with DisableTorchFunction():
+            return {path: _mark(each.grad) for path, each in self._own.items()}
+
+    def _held(self) -> set[int]:
+        """The ids of the optimizers' parameters."""
+        return {id(each) for every in self._optimizers for group in every.param_groups for each in group["params"]}
+
+    # ---------------------------------------------------------------- of the tensors and modules, as they come
+
+    def watch(self, identifier: str, tensor: Tensor) -> None:
+        """Note whether a tensor requires grad when it is recorded, and whether it is a parameter of none of the model.
+
+        A parameter made in forward comes again, with its values.
+        """
+        if self.carrying is None:
+            self.carrying = set()
+        if self._undecided:
+            self._look_again()
+        if tensor.requires_grad:
+            self.carrying.add(identifier)
+            if tensor.is_leaf and self._modules and id(tensor) not in self._registered and self._is_stranger(tensor):
+                self._strangers[id(tensor)] = identifier, tensor
+        elif not torch.is_grad_enabled():
+            self.without_grad.add(identifier)
+            # Gradients are also off in a custom Function's forward; its outputs require grad after it returns.
+            self._undecided.append((identifier, weakref.ref(tensor)))
+
+    def _look_again(self) -> None:
+        recent, self._undecided = self._undecided[-_WATCHED_AT_ONCE:], []
+        for identifier, reference in recent:
+            tensor = reference()
+            if tensor is not None and tensor.requires_grad and self.carrying is not None:
+                self.carrying.add(identifier)
+            elif tensor is not None:
+                self._undecided.append((identifier, reference))
+
+    def _is_stranger(self, tensor: Tensor) -> bool:
+        """Whether a leaf is a parameter that is read while a method of the model runs, and that none of it registers.
+
+        A discriminator or a loss is called outside of the model. While a module runs, another parameter may stand in
+        for its own, as with torch.func.functional_call or FSDP2.
+        """
+        inside = False
+        for frame, _ in walk_stack(None) if isinstance(tensor, nn.Parameter) else ():
+            code = frame.f_code
+            module = frame.f_locals.get("self") if code.co_argcount and code.co_varnames[0] == "self" else None
+            if isinstance(module, nn.Module) and id(module) in self._modules:
+                inside = True
+                if any(each is tensor for each in module._parameters.values()):
+                    return False
+        return inside
+
+    def module_begins(self, path: str, module: nn.Module, given: str | None) -> None:
+        """A module runs for the first time, with the tensor of this id as its first argument."""
+        if given is not None and isinstance(module, _DropoutNd):
+            self.came_in.setdefault(path, given)
+
+    def passes(self, trace: Trace) -> Passes:
+        """The trace as a graph; a repetition of a recording reuses its lookups."""
+        known = self._passes
+        self._passes = Passes(trace) if known is None or known.trace.ops is not trace.ops else known.again(trace)
+        return self._passes
+
+
+def _local(gradient: Tensor) -> Tensor:
+    """The part of a sharded gradient (FSDP2) that this process has, to which it writes; of another one, itself."""
+    own: Tensor = getattr(gradient, "_local_tensor", gradient)
+    return own
+
+
+def _mark(gradient: Tensor | None) -> Mark:
+    return None if gradient is None else (weakref.ref(gradient), version_of(_local(gradient)))
+
+
+def _changed(mark: Mark, gradient: Tensor | None) -> bool:
+    """Whether a gradient is another one than when it was marked, or was written to."""
+    if gradient is None:
+        return False
+    return mark is None or mark[0]() is not gradient or mark[1] != version_of(_local(gradient))
+
+
+def _only_in_training(module: nn.Module) -> str:
+    if isinstance(module, _BatchNorm) and module.running_mean is not None:
+        return "batch norm"
+    return "dropout" if isinstance(module, _DropoutNd) and module.p > 0 else ""

@@ -1,0 +1,342 @@
+"""What breaks a training although every number of the pass is right.
+
+no_optimizer       parameters with a gradient that no optimizer holds
+leftover_gradient  gradients of an earlier step, to which this backward pass has added
+eval_mode          a batch norm or a dropout in eval mode in a training step
+untied             an output layer that copies the embedding's values instead of sharing the parameter
+broadcast          (n, 1) and (n,) in the loss, which make n × n differences of n
+softmax            over the batch instead of the classes, or twice
+
+The first three need the optimizer: a pass without one may be meant for something else than a training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from chainrule.diagnose.evidence import Evidence, KnownParameter
+from chainrule.diagnose.no_gradient import above, named, parts_of
+from chainrule.diagnose.passes import Passes, at_line, reads_only_the_shape
+from chainrule.trace import ops
+from chainrule.trace.graph import Fault, Op
+
+PAIRWISE = frozenset("sub rsub mul mse_loss l1_loss smooth_l1_loss huber_loss".split())
+"""Ops that compare a prediction with a target, or weigh it, element by element."""
+
+SAME_ELEMENTS = ops.VIEWS | {"to", "float", "double", "half", "bfloat16", "type_as", "clone"}
+"""Ops that hand the elements on, maybe in another shape or dtype."""
+
+SAME_PLACES = frozenset("log neg add sub mul div clamp clamp_min to float double contiguous clone".split())
+"""Ops between a softmax and the choice of class scores that leave each score where it is."""
+
+SOFTMAX = frozenset(("softmax", "log_softmax"))
+
+
+def training_faults(passes: Passes, evidence: Evidence) -> tuple[Fault, ...]:
+    """The faults of the table above; none of a pass that broke off, or went nowhere back."""
+    if passes.trace.error is not None or not passes.has_backward:
+        return ()
+    return (*passes.once(_of_the_graph, evidence), *_untied(passes, evidence))
+
+
+def _of_the_graph(passes: Passes, evidence: Evidence) -> tuple[Fault, ...]:
+    """The faults that no number of the pass changes."""
+    found: tuple[Fault, ...] = (*_broadcast(passes, evidence), *_softmax(passes))
+    if evidence.optimized is not None:
+        optimized = evidence.optimized
+        found = (
+            *_no_optimizer(passes, evidence, optimized),
+            *_leftover_gradient(passes, evidence, optimized),
+            *_batch_norm_in_eval_mode(passes, evidence, optimized),
+            *_dropout_in_eval_mode(passes, evidence, optimized),
+            *found,
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- with the optimizer
+
+
+def _no_optimizer(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
+    """Trainable parameters got a gradient, and no optimizer holds them. One fault, where the first of them is read.
+
+    No fault: frozen ones, and those of two optimizers that are both given.
+    """
+    lost = [
+        each
+        for each in evidence.parameters
+        if each.requires_grad and each.path in evidence.received and each.path not in optimized
+    ]
+    if lost:
+        who = named(parts_of(lost, evidence.parameters), lost)
+        message = f"{who}: a gradient, and no optimizer that holds {_them(lost)}: no step changes {_them(lost)}"
+        remedy = (
+            f"Give {_them(lost)} to the optimizer, or freeze {_them(lost)} with requires_grad_(False). With several "
+            "optimizers, give the recording all of them in a list."
+        )
+        yield _at_first_reader(passes, "no_optimizer", message, remedy, lost)
+
+
+def _leftover_gradient(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
+    """The backward pass added to gradients that were there before the recording. One fault, at the first parameter.
+
+    No fault: zero_grad() before the backward pass, by None or by zeros, and batches that add up inside the recording.
+    """
+    left = evidence.leftover & evidence.received & optimized
+    lost = [each for each in evidence.parameters if each.path in left]
+    if lost:
+        who = named(parts_of(lost, evidence.parameters), lost)
+        message = f"{who}: the backward pass adds to what .grad held before: this step has gradients of an earlier one"
+        remedy = (
+            "Call optimizer.zero_grad() before the backward pass. If the gradients of several batches are to add up, "
+            "record the whole accumulation in one block."
+        )
+        yield _at_first_reader(passes, "leftover_gradient", message, remedy, lost)
+
+
+def _batch_norm_in_eval_mode(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
+    """Batch norms normalized with their running statistics in a training step. One fault, at the first.
+
+    No fault: one that is frozen on purpose, whose own parameters no step changes, in a model in training mode; and one
+    that no gradient goes through, as of a frozen backbone.
+    """
+    evaluating = evidence.evaluating or {}
+    learning = {path.rpartition(".")[0] for path in _learning(evidence, optimized)}
+    paths = {
+        path for path, kind in evaluating.items() if kind == "batch norm" and ("" in evaluating or path in learning)
+    }
+    found: dict[str, Op] = {}
+    for op in passes.forward if paths else ():
+        path = passes.trace.module_by_id[op.module].path
+        if path in paths and op.name == "batch_norm" and not passes.reached.isdisjoint(op.outputs):
+            found.setdefault(path, op)
+    if found:
+        op, more = next(iter(found.values())), len(found) - 1
+        message = (
+            f"{next(iter(found))}{_and_more(more)}: a batch norm in eval mode in a training step. It normalizes with "
+            "its running statistics, which stand still, and not with those of the batch"
+        )
+        remedy = "model.train() before the step. To freeze it on purpose, freeze its weight and bias as well."
+        yield passes.fault("eval_mode", message, op, op.outputs[0], remedy)
+
+
+def _dropout_in_eval_mode(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
+    """Dropouts dropped nothing in a training step. One fault, at the op that made the first one's input.
+
+    Such a dropout is no op: it returns its input. No fault: one that no gradient goes through, and in a model in
+    training mode one in a part that is in eval mode with nothing in it that learns.
+    """
+    evaluating = evidence.evaluating or {}
+    learning = {part for path in _learning(evidence, optimized) for part in above(path)}
+    found = {}
+    for path, tensor in evidence.came_in.items():
+        part = next((each for each in (*above(path), path) if each in evaluating), None)
+        if evaluating.get(path) == "dropout" and tensor in passes.reached and (part == "" or part in learning):
+            found[path] = tensor
+    if found:
+        path, tensor = next(iter(found.items()))
+        op = passes.maker(tensor) or next(iter(passes.forward_readers(tensor)), None)
+        more = _and_more(len(found) - 1)
+        message = f"{path or 'the model'}{more}: a dropout in eval mode in a training step. It drops nothing"
+        remedy = "model.train() before the step. Without dropout on purpose: p=0."
+        yield passes.fault("eval_mode", message, op, tensor, remedy)
+
+
+def _learning(evidence: Evidence, optimized: frozenset[str]) -> list[str]:
+    """All paths of the parameters that a step changes."""
+    known = (each for each in evidence.parameters if each.requires_grad and each.path in optimized)
+    return [path for each in known for path in (each.path, *each.aliases)]
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more" if count else ""
+
+
+def _them(found: Sequence[KnownParameter]) -> str:
+    return "them" if len(found) > 1 else "it"
+
+
+def _at_first_reader(passes: Passes, kind: Any, message: str, remedy: str, found: Sequence[KnownParameter]) -> Fault:
+    """A fault of parameters at the first op that reads one of them; a function transform hides it."""
+    tensors = {
+        each for known in found for name in (known.path, *known.aliases) for each in passes.parameters.get(name, ())
+    }
+    for op in passes.forward:
+        tensor = next((each for each in op.inputs if each in tensors), None)
+        if tensor is not None and not reads_only_the_shape(op):
+            return passes.fault(kind, message, op, tensor, remedy)
+    return passes.fault(kind, message, None, None, remedy)
+
+
+# ------------------------------------------------------------------------------------------------------ from the graph
+
+
+def _untied(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
+    """A parameter that an embedding reads, and another one of the same values that weighs: a copy, which drifts away.
+
+    Equal are all statistics and the histogram. No fault: copied layers, experts or target networks, of which none is an
+    embedding beside an output layer; constants; and two parameters that stand on the same memory.
+    """
+    own = {
+        each: name
+        for name, ids in passes.parameters.items()
+        if name not in evidence.on_one_memory
+        for each in ids
+        if each in passes.reached and len(passes.tensors[each].shape) >= 2
+    }
+    table = passes.trace.statistics
+    looked_up = {each: op for op in passes.forward if op.name == "embedding" for each in op.inputs if each in own}
+    weighs: dict[str, Op] = {}
+    for op in passes.forward if looked_up else ():
+        if op.name in ops.LINEAR:
+            for each in op.inputs:
+                weighs.setdefault(_behind(passes, each, ops.VIEWS), op)
+    for head, op in weighs.items():
+        for embedding, reader in looked_up.items():
+            if head not in own or own[head] == own[embedding] or head not in table or embedding not in table:
+                continue
+            shapes = passes.tensors[head].shape, passes.tensors[embedding].shape
+            same = shapes[0] in (shapes[1], shapes[1][::-1]) and table[head] == table[embedding]
+            if same and (table[head].std or 0) > 0:
+                message = (
+                    f"{own[head]} and {own[embedding]} are two parameters with the same values: {op.name} reads a copy "
+                    f"of what {reader.name}{at_line(reader)} reads, and the steps change each of them on its own"
+                )
+                remedy = f"Share the parameter: {_of_model(own[head])} = {_of_model(own[embedding])}"
+                yield passes.fault("untied", message, op, head, remedy)
+
+
+def _broadcast(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
+    """In the loss an op joins (n, 1) with (n,), a prediction with what has no gradient: n × n results, not n.
+
+    No fault: distances of all pairs, where both have a gradient, where the ranks are equal, or where the same line adds
+    the axis; and what a layer weighs afterwards, as the features of a coordinate at n frequencies.
+    """
+    carrying = passes.reached | (evidence.carrying or set())
+    in_loss = _in_loss(passes)
+    for op in passes.forward:
+        if op.name not in PAIRWISE or len(op.inputs) != 2 or op.id not in passes.twins:
+            continue
+        one, other = (passes.tensors[each] for each in op.inputs)
+        n = prod(one.shape)
+        if n < 2 or n != prod(other.shape) or {one.shape, other.shape} != {(n,), (n, 1)}:
+            continue
+        column = one if one.shape == (n, 1) else other
+        maker = passes.maker(column.id)
+        added = maker is not None and maker.name in ("unsqueeze", "getitem") and maker.source == op.source
+        if (one.id in carrying) != (other.id in carrying) and not added and not in_loss.isdisjoint(op.outputs):
+            message = (
+                f"{op.name} of {one.name} {_shape(one.shape)} and {other.name} {_shape(other.shape)} broadcasts to "
+                f"({n}, {n}): the loss compares each of {n} with all {n}"
+            )
+            remedy = f"Bring both to one shape: squeeze(-1) of {column.name}, or unsqueeze(-1) of the other."
+            yield passes.fault("broadcast", message, op, next(iter(op.outputs), None), remedy)
+
+
+def _in_loss(passes: Passes) -> set[str]:
+    """The tensors with a way to a loss on which nothing is weighed: no product with a matrix, no parameter."""
+    found = {
+        each.id
+        for each in passes.tensors.values()
+        if each.role == "loss" or (prod(each.shape) == 1 and each.id in passes.reached and each.role != "parameter")
+    }
+    weights = {each for ids in passes.parameters.values() for each in ids}
+    for op in reversed(passes.forward):
+        if op.name not in ops.LINEAR and not found.isdisjoint(op.outputs) and weights.isdisjoint(op.inputs):
+            found.update(op.inputs)
+    return found
+
+
+def _softmax(passes: Passes) -> Iterator[Fault]:
+    """A softmax over the batch, out of which class scores are chosen; a softmax of a softmax; a sigmoid of a sigmoid.
+
+    No fault: scores of all pairs of a batch, which are compared in both directions; log_softmax of log_softmax, which
+    changes nothing; softmaxes over two axes; and a target that is a softmax, as of a teacher.
+    """
+    for op in passes.forward:
+        if not op.inputs or op.id not in passes.twins:
+            continue
+        if op.name in SOFTMAX and _is_over_the_batch(passes, op):
+            rows, columns = passes.tensors[op.inputs[0]].shape
+            message = (
+                f"{op.name} goes over dimension 0, the batch of {rows}, and the loss chooses among the {columns} "
+                "scores of each row: they are no probabilities of one example"
+            )
+            yield passes.fault("softmax", message, op, op.outputs[0], "Take it over the classes: dim=1.")
+        maker = passes.maker(_behind(passes, op.inputs[0], SAME_ELEMENTS))
+        if maker is None or maker.phase != "forward":
+            continue
+        if maker.name == "softmax" and op.name in SOFTMAX | {"cross_entropy"} and not _over_two_axes(passes, maker, op):
+            message = (
+                f"{op.name} takes a softmax of what softmax{at_line(maker)} has made: all scores lie in 0…1, so the "
+                "loss cannot come near 0, and the gradient is small"
+            )
+            yield passes.fault("softmax", message, op, op.inputs[0], f"Give {op.name} the logits.")
+        elif maker.name in ("sigmoid", "sigmoid_") and op.name == "binary_cross_entropy_with_logits":
+            message = (
+                f"{op.name} takes a sigmoid of what {maker.name}{at_line(maker)} has made: all scores lie in 0…1, so "
+                "the loss cannot come near 0"
+            )
+            yield passes.fault("softmax", message, op, op.inputs[0], f"Give {op.name} the logits.")
+
+
+def _is_over_the_batch(passes: Passes, op: Op) -> bool:
+    """Whether a softmax goes over dimension 0 of a matrix, and the loss chooses out of its rows by index."""
+    shape = passes.tensors[op.inputs[0]].shape
+    if _dimension(op.attributes, "dim", len(shape)) != 0 or len(shape) != 2 or shape[0] == shape[1]:
+        return False
+    pending, seen = [op.outputs[0]], set(op.outputs)
+    while pending:
+        tensor = pending.pop()
+        for reader in passes.forward_readers(tensor):
+            if reader.inputs[0] == tensor and reader.id in passes.twins and _chooses(passes, reader, shape[0]):
+                return True
+            same = reader.name in SAME_PLACES and reader.outputs and passes.tensors[reader.outputs[0]].shape == shape
+            if same and reader.outputs[0] not in seen:
+                seen.add(reader.outputs[0])
+                pending.append(reader.outputs[0])
+    return False
+
+
+def _chooses(passes: Passes, op: Op, rows: int) -> bool:
+    """Whether an op chooses one of the scores of each row."""
+    if op.name == "getitem":
+        return len(op.inputs) == 3 and all(passes.tensors[each].shape == (rows,) for each in op.inputs[1:])
+    if op.name == "gather":
+        return _dimension(op.attributes, "dim" if "dim" in op.attributes else "1", 2) == 1
+    return op.name == "nll_loss"
+
+
+def _over_two_axes(passes: Passes, first: Op, second: Op) -> bool:
+    """Whether two softmaxes of one tensor go over different dimensions."""
+    if first.outputs[0] != second.inputs[0]:
+        return False
+    rank = len(passes.tensors[first.outputs[0]].shape)
+    one = _dimension(first.attributes, "dim", rank)
+    other = min(1, rank - 1) if second.name == "cross_entropy" else _dimension(second.attributes, "dim", rank)
+    return one is not None and other is not None and one != other
+
+
+def _dimension(attributes: Mapping[str, Any], name: str, rank: int) -> int | None:
+    """A dimension that an op was given, counted from the front."""
+    given = attributes.get(name)
+    return given % rank if isinstance(given, int) and rank else None
+
+
+def _behind(passes: Passes, tensor: str, through: frozenset[str]) -> str:
+    """The tensor that these ops, one after the other, have made another one of."""
+    while (maker := passes.maker(tensor)) is not None and maker.name in through and maker.inputs:
+        tensor = maker.inputs[0]
+    return tensor
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return str(tuple(shape))
+
+
+def _of_model(name: str) -> str:
+    """The name of a parameter in code."""
+    parts = (f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
+    return f"model{''.join(parts)}"
