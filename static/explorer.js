@@ -312,7 +312,7 @@ function judge() {
   const told = shown === null || shown.hidden !== null ? null : theory.value;
   elements.profile.theory = told;
   elements.diagnosis.theory = told;
-  elements.diagnosis.toggleAttribute("data-judged", told !== null && isOwn());
+  elements.diagnosis.toggleAttribute("data-judged", told !== null);
   elements.inspector.theory = told;
   drawn.theory(told);
   if (shown !== null) {

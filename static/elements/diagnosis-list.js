@@ -64,7 +64,8 @@ class DiagnosisList extends HTMLElement {
   #draw() {
     const [picture, theory] = [this.#picture, this.#theory];
     if (picture === null) return;
-    this.#list(picture, faultsOf(picture, theory) ?? this.#told);
+    // Those of another graph do not fit.
+    this.#list(picture, faultsOf(picture, theory) ?? (theory === null ? [] : this.#told));
     clearTimeout(this.#pale);
     const layers = picture.topology.layers.length;
     if (layers > 0 && theory !== null && (theory.seq !== picture.seq || theory.layers.length !== layers))
@@ -91,9 +92,8 @@ class DiagnosisList extends HTMLElement {
 
   /** The verdict in one line. */
   #summarize() {
-    const { isHealthy, isUnhealthy, text } = headline(this.#told, this.#judged);
+    const { isHealthy, text } = headline(this.#told, this.#judged);
     this.classList.toggle("healthy", isHealthy);
-    this.classList.toggle("unhealthy", isUnhealthy);
     this.#writeState(isHealthy ? "healthy" : "", text);
     const { rule, source } = this.rules?.band ?? { rule: "", source: "" };
     const title = typeof this.#judged === "string" ? ""
@@ -116,8 +116,10 @@ class DiagnosisList extends HTMLElement {
       : buttonOf({ class: "link said", title: "Show where" }, () => emit(this, "box-open", { id: place }), message);
     const item = html("li", { class: level === "fault" ? "fault" : `fault ${level}`, "data-kind": kind }, head, said);
     // The message of a broken run begins with the place already.
-    if (source !== null && !message.startsWith(`${source.file}:${source.line}: `))
-      item.append(html("code", { class: "place", title: source.text }, `${source.file}:${source.line}`));
+    if (source !== null && !message.startsWith(`${source.file}:${source.line}: `)) {
+      const path = source.file.split(/(?<=[/\\])/).flatMap((part) => [part, html("wbr")]);
+      item.append(html("code", { class: "place", title: source.text }, ...path, `:${source.line}`));
+    }
     if (remedy !== null) item.append(html("p", { class: "mend" }, remedy));
     if (rule !== null)
       item.append(html("details", {}, html("summary", {}, "Rule"), html("p", { class: "rule" }, rule)));

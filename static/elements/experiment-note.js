@@ -67,7 +67,7 @@ function figures({ focus }, { figures: measured, printed, theory }) {
     const node = html("span", {}, `${of}${figure.name} `, html("b", {}, figure.measured));
     const { isIn } = figure;
     const beside = [figure.printed && `chapter ${figure.printed}`, figure.theory && `theory ${figure.theory}`,
-      figure.band && `band ${figure.band}${isIn === null ? "" : isIn ? " ✓ in" : " ✗ out"}`].filter(Boolean);
+      figure.band && `band ${figure.band}${isIn === null ? "" : isIn ? " ✓\u00a0in" : " ✗\u00a0out"}`].filter(Boolean);
     if (beside.length > 0)
       node.append(html("span", { class: isIn === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
     return node;

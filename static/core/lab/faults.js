@@ -1,6 +1,5 @@
 /** Faults of a pass in words and as icons, and their places in the graph. */
 
-import { percent } from "../format.js";
 import { HEALTH_SHAPES, iconOf } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
@@ -101,7 +100,7 @@ export function headline(faults, found) {
   const checks = counted(unchecked, "check", " not made");
   const parts = [counted(wrong, "fault"), ...(wrong > 0 ? [figures, checks] : [checks, figures]),
     counted(notes, "note")];
-  return { isHealthy, isUnhealthy: wrong > 0, text: parts.filter((part) => part !== "").join(", ") };
+  return { isHealthy, text: parts.filter((part) => part !== "").join(", ") };
 }
 
 /** @param {number} count @param {string} noun @param {string} [after] @returns {string} 2 faults; "" for none */
@@ -116,8 +115,10 @@ export function firstBad({ tensorIndex }, picture, faults) {
     const tensor = tensorIndex.get(id ?? "");
     if (level !== "fault" || tensor === undefined) continue;
     const bad = kind === "first_nonfinite" ? nonFinite(picture, picture.rows.get(id ?? "") ?? -1) : null;
+    // As the message writes it.
     if (bad !== null)
-      return { tensor, why: bad.share === 1 ? `all ${bad.word}` : `${percent(bad.share)} ${bad.word}` };
+      return { tensor,
+        why: bad.share === 1 ? `all ${bad.word}` : `${Number((100 * bad.share).toPrecision(3))} % ${bad.word}` };
     return { tensor, why: `${faultWord(kind)}${layers.length === 0 ? "" : ` in ${layersText(layers)}`}` };
   }
   return null;
