@@ -38,7 +38,9 @@ def bands_of_theory(preset):
     for layer, expected in zip(trace.layers, expectations(ModelSpec.parse(preset.spec)), strict=True):
         for part in ("preactivation", "activation"):
             if getattr(layer, part) == focus:
-                found |= {name: expected[f"{part}_{name}"].band for name in ("mean", "std") if f"{part}_{name}" in expected}
+                found |= {
+                    name: expected[f"{part}_{name}"].band for name in ("mean", "std") if f"{part}_{name}" in expected
+                }
     return found
 
 
