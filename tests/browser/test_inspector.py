@@ -156,9 +156,12 @@ def test_a_mask_that_softmax_absorbs_is_not_the_first_bad_tensor(explorer, tmp_p
     expect(page.locator("dump-note .file")).to_have_text("causal.json")
     button = page.locator("inspector-panel .first-bad")
     expect(page.locator("inspector-panel .facts")).to_contain_text("216 in 2 tensors")
+    causes = page.locator("layer-profile .cause")
     if bad is None:
         expect(button).to_be_hidden()
+        expect(causes).to_have_count(0)
     else:
+        expect(causes).not_to_have_count(0)
         expect(button).to_contain_text(f"First bad tensor: {bad}, ")
         button.click()
         expect(page.locator("inspector-panel h2")).to_have_text(bad)

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { buildGraph, find } from "../../static/core/graph/graph.js";
+import { GraphFacts } from "../../static/core/view/facts.js";
 import { NON_FINITE, paintwork, rangeOf, shadesOf, whyNot } from "../../static/core/lab/overlay.js";
 import { columnsOf, contrast, dumpOf, hiding, isRising, made, pictureOf, profileOf, schemeColours } from "./tools.mjs";
 
@@ -74,6 +75,12 @@ test("what is not finite has a colour beside the ramp, and absent times a reason
     const masked = painter(made.masked[at]);
     assert.ok(masked("std", ids).fills.includes(NON_FINITE.light));
     assert.deepEqual(new Set(masked("health", ids).fills), new Set(fills));
+    const picture = pictureOf(made.masked[at]);
+    const graph = buildGraph(picture.topology);
+    const facts = new GraphFacts(graph);
+    facts.judge(picture, null);
+    const ailment = facts.ailment(picture, find(graph, "model/forward").index, "forward");
+    assert.deepEqual([facts.isHealthy, ailment?.word], at === 0 ? [true, undefined] : [false, "NaN"]);
   }
   const timeless = painter({ ...dump, timing: {} })("time", ["l1", "out", "l1.g"]);
   assert.match(timeless.why, /does not say/);

@@ -1,8 +1,8 @@
 from functools import cache
 
 import pytest
+from figures import bands_of
 
-from chainrule.diagnose.profile import expectations
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.presets import PRESET_BY_NAME, PRESETS
@@ -31,17 +31,7 @@ def traced(name, seed):
 
 
 def bands_of_theory(preset):
-    """Statistic of the focus → the band that the inspector shows for it."""
-    trace = traced(preset.name, 42)
-    focus = trace.tensor_by_name[preset.focus].id
-    found = {}
-    for layer, expected in zip(trace.layers, expectations(ModelSpec.parse(preset.spec)), strict=True):
-        for part in ("preactivation", "activation"):
-            if getattr(layer, part) == focus:
-                found |= {
-                    name: expected[f"{part}_{name}"].band for name in ("mean", "std") if f"{part}_{name}" in expected
-                }
-    return found
+    return bands_of(traced(preset.name, 42), preset.focus)
 
 
 def measure(name, seed):
