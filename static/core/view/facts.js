@@ -88,8 +88,8 @@ export class GraphFacts {
     return this.#verdicts.size === 0 && !this.#isNonFinite;
   }
 
-  /** What is wrong in a group, the cause before what follows from it. @param {Picture} picture @param {number} group @param {Phase} half
-   * @returns {Ailment | null} */
+  /** What is wrong in a group, the cause before what follows from it.
+   * @param {Picture} picture @param {number} group @param {Phase} half @returns {Ailment | null} */
   ailment(picture, group, half) {
     let tensors = 0;
     let isNan = false;
