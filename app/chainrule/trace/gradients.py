@@ -88,6 +88,7 @@ class GradientFlow:
         self._handles: list[RemovableHandle] = []
         self.mark = 0.0  # when the engine started, or the last node had run
         self._leaves: dict[int, _Leaf] = {}
+        self._first_row = 0  # of the tensors of this pass
         # Custom Functions whose backward has begun and not ended, the innermost last.
         self.inside: list[NodeRow] = []
 
@@ -224,14 +225,14 @@ class GradientFlow:
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
         """`autograd.grad` returned the gradient of an edge, whose node it did not run."""
         row = self.node_row(edge.node)
-        if row is not None and gradient is not None and edge.output_nr in row.shares:
+        if row is not None and gradient is not None and self._shares(row, edge.output_nr):
             self._arrive(row, edge.output_nr, gradient)
 
-    def pass_ended(self, first_row: int) -> None:
-        """A pass, from tensor row `first_row` on, is over: record its sums with earlier gradients in `.grad`."""
+    def pass_ended(self) -> None:
+        """A pass that adds to `.grad` is over: record its sums with the gradients that were there."""
         journal = self._journal
         made: dict[int, int] = {}
-        for row in range(first_row, len(journal.tensors)):
+        for row in range(self._first_row, len(journal.tensors)):
             made[journal.tensors[row].gradient_of] = row
         for leaf in self._leaves.values():
             tensor = leaf.tensor()
@@ -254,9 +255,10 @@ class GradientFlow:
                 journal.ops[op].outputs.append(gradient)
             leaf.gradient, leaf.state = gradient, state
 
-    def pass_begins(self) -> None:
-        """Forget gradients that were removed from `.grad` or changed since the last pass."""
-        for leaf in self._leaves.values():
+    def pass_begins(self, collects: bool) -> None:
+        """A pass begins; if it `collects`, forget gradients in `.grad` that were removed or changed since the last."""
+        self._first_row = len(self._journal.tensors)
+        for leaf in self._leaves.values() if collects else ():
             tensor = leaf.tensor()
             if leaf.state is not None and (tensor is None or _state(tensor.grad) != leaf.state):
                 leaf.gradient, leaf.state = NO_ROW, None
@@ -273,6 +275,8 @@ class GradientFlow:
                     for number, gradient in enumerate(grad_outputs):
                         if gradient is not None:
                             arrived[number] = self._arrive(row, number, gradient)
+                            # The engine may have given another node the same object: here it is this node's own.
+                            self._journal.remember(gradient, arrived[number])
                     row.arrived = arrived
                     row.first_inner_op = NO_ROW
                 self.inside.append(row)
@@ -381,13 +385,21 @@ class GradientFlow:
     def _arrive(self, row: NodeRow, number: int, gradient: torch.Tensor) -> int:
         """The gradient of a node's `number`-th output is complete: return its row."""
         journal = self._journal
-        shares = row.shares.pop(number, None)
-        if shares is not None and len(shares) == 1 and shares[0][1]() is gradient:
+        shares = self._shares(row, number)
+        row.shares.pop(number, None)
+        if len(shares) == 1 and shares[0][1]() is gradient:
             gradient_row = shares[0][0]
         else:
-            gradient_row = self._add_arrived(row, shares or [], gradient)
+            gradient_row = self._add_arrived(row, shares, gradient)
         journal.tensors[gradient_row].gradient_of = row.tensors.get(number, NO_ROW)
         return gradient_row
+
+    def _shares(self, row: NodeRow, number: int) -> Sequence[tuple[int, weakref.ref[torch.Tensor]]]:
+        """The gradients of this pass for a node's `number`-th output; an earlier pass may have left some unread."""
+        shares = row.shares.get(number, ())
+        if shares and shares[0][0] < self._first_row:
+            return [share for share in shares if share[0] >= self._first_row]
+        return shares
 
     def _add_arrived(
         self, row: NodeRow, shares: Sequence[tuple[int, weakref.ref[torch.Tensor]]], gradient: torch.Tensor

@@ -39,7 +39,7 @@ from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
 from chainrule.trace.gradients import GradientFlow
 from chainrule.trace.graph import Phase
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight, version_of
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, PassRow, address, out_of_sight, version_of
 from chainrule.trace.nested import nested_tensors
 from chainrule.trace.owners import Owners
 from chainrule.trace.scope import current_scopes
@@ -59,6 +59,7 @@ class Observer(TorchFunctionMode):
         self.root = self.journal.module("", self.owners.root_type)
         self.loss_row = NO_ROW
         self.loss: float | None = None
+        self._has_loss = False  # it was set by `set_loss`
         self._failure: tuple[int, BaseException] | None = None
         self._activations_seen: set[int] = set()
         self._stop = current_stop()
@@ -105,6 +106,12 @@ class Observer(TorchFunctionMode):
         self._gradients.finish()
         self._attributes.finish()
         self.owners.release()
+        scalars = [each for each in self.journal.passes if each.value is not None]
+        if not self._has_loss and scalars:
+            last = next((each for each in reversed(scalars) if each.reaches_parameters), scalars[-1])
+            self.loss_row, self.loss = last.root, last.value
+        if self.loss_row != NO_ROW:
+            self.journal.tensors[self.loss_row].role = "loss"
 
     def _module_begins(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
@@ -448,16 +455,12 @@ class Observer(TorchFunctionMode):
         """Run the engine with the mode on, so that ops inside a custom Function's backward are seen."""
         call = BackwardCall.parse(func, args, kwargs)
         outermost = self._backward_depth == 0
-        if call is not None and outermost and len(call.roots) == 1 and self.loss_row == NO_ROW:
-            with DisableTorchFunction():
-                self.set_loss(call.roots[0])
         created_graph = self._creates_graph
         self._creates_graph = call.create_graph if call is not None else False
         collects = outermost and func is not torch.autograd.grad
-        first_row = len(self.journal.tensors)
-        if collects:
+        if outermost:
             with DisableTorchFunction():
-                self._gradients.pass_begins()
+                self._pass_begins(call, collects)
         self._backward_depth += 1
         depth = len(self._gradients.inside)
         self._gradients.mark = perf_counter()
@@ -488,18 +491,30 @@ class Observer(TorchFunctionMode):
         finally:
             self._backward_depth -= 1
             self._creates_graph = created_graph
-            if collects:
+            if outermost:
                 with DisableTorchFunction():
-                    self._gradients.pass_ended(first_row)
+                    if collects:
+                        self._gradients.pass_ended()
+                    self.journal.passes[-1].end = len(self.journal.tensors)
+
+    def _pass_begins(self, call: BackwardCall | None, collects: bool) -> None:
+        """Note an outermost call of autograd; a `call` that could not be read counts as one that reaches parameters."""
+        journal = self.journal
+        root, value = NO_ROW, None
+        if call is not None and len(call.roots) == 1:
+            root, value = journal.find(call.roots[0]), _scalar(call.roots[0])
+        asked = () if call is None or call.inputs is None else call.inputs
+        rows = [journal.find(tensor) for tensor in asked]
+        reaches = (
+            collects or call is None or any(row != NO_ROW and journal.tensors[row].role == "parameter" for row in rows)
+        )
+        journal.passes.append(PassRow(root, value, reaches, len(journal.tensors)))
+        self._gradients.pass_begins(collects)
 
     def set_loss(self, loss: torch.Tensor) -> None:
-        """Set the tensor that is the loss, and its value if it has one element."""
-        self.loss_row = self.journal.find(loss)
-        if self.loss_row != NO_ROW:
-            self.journal.tensors[self.loss_row].role = "loss"
-        if address(loss) is not None and loss.numel() == 1 and not loss.is_complex():
-            with out_of_sight():
-                self.loss = float(loss.detach())
+        """Set the tensor that is the loss, and its value if it has one element; no call of autograd changes it."""
+        self._has_loss = True
+        self.loss_row, self.loss = self.journal.find(loss), _scalar(loss)
 
 
 def _leave(mode: TorchFunctionMode) -> None:
@@ -512,6 +527,14 @@ def _leave(mode: TorchFunctionMode) -> None:
         above.append(top)
     for each in reversed(above):
         _push_on_torch_function_stack(each)
+
+
+def _scalar(tensor: torch.Tensor) -> float | None:
+    """The value of a real tensor with one element, else None."""
+    if address(tensor) is None or tensor.numel() != 1 or tensor.is_complex():
+        return None
+    with out_of_sight():
+        return float(tensor.detach())
 
 
 def _position(tensor: torch.Tensor, among: Sequence[torch.Tensor]) -> int:
