@@ -69,7 +69,7 @@ class Observer(TorchFunctionMode):
         self._running = False
         self._handles: list[RemovableHandle] = []
         # Each module with the number of open scopes, which shows later whether one was entered inside of it.
-        self._stack: list[tuple[int, int]] = []
+        self._stack: list[tuple[int, int, nn.Module | None]] = []
         self._module_rows: dict[int, int] = {}
         self._function_calls: dict[str, int] = {}
         self.function_paths: set[str] = set()  # of the modules that are calls of custom Functions
@@ -125,7 +125,7 @@ class Observer(TorchFunctionMode):
                 # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
                 self.owners.name_inputs(args, keywords)
-        self._stack.append((row, len(current_scopes.get())))
+        self._stack.append((row, len(current_scopes.get()), module))
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 (torch's signature)
         if threading.get_ident() == self._thread and self._stack:
@@ -134,7 +134,7 @@ class Observer(TorchFunctionMode):
     def _current_module(self, frame: FrameType | None) -> int:
         """The running module: the innermost nn.Module, custom Function or scope, else the owner of a method."""
         scopes = current_scopes.get()
-        row, scopes_then = self._stack[-1] if self._stack else (NO_ROW, 0)
+        row, scopes_then, _ = self._stack[-1] if self._stack else (NO_ROW, 0, None)
         if len(scopes) > scopes_then:
             return self.journal.module(*scopes[-1])
         if row != NO_ROW:
@@ -253,7 +253,7 @@ class Observer(TorchFunctionMode):
             same = known.tensors[tensor.output_nr]
             self.journal.remember(tensor, same)
             return same
-        described = self.owners.describe(tensor)
+        described = self.owners.describe(tensor) or self._put_into_a_module(tensor)
         if described is not None:
             name, role = described
         elif tensor.requires_grad:
@@ -265,6 +265,15 @@ class Observer(TorchFunctionMode):
         if node is not None:
             self._gradients.mark_outside(node, tensor.output_nr, row)
         return row
+
+    def _put_into_a_module(self, tensor: torch.Tensor) -> tuple[str, str] | None:
+        """Name and role of a parameter that a running module got after the start: a lazy one, or a gathered one."""
+        for row, _, module in reversed(self._stack) if isinstance(tensor, nn.Parameter) else ():
+            for name, parameter in module._parameters.items() if module is not None else ():
+                if parameter is tensor:
+                    path = self.journal.modules[row].path
+                    return f"{path}.{name}" if path else name, "parameter"
+        return None
 
     def _record_op(
         self,
@@ -428,7 +437,7 @@ class Observer(TorchFunctionMode):
             if journal.plan is not None:
                 journal.plan.end(args, kwargs, ())
         first_op = len(journal.ops)
-        self._stack.append((module, len(current_scopes.get())))
+        self._stack.append((module, len(current_scopes.get()), None))
         began = perf_counter()
         try:
             output = run(*args, **kwargs)
