@@ -714,20 +714,23 @@ static PyTypeObject *storage_type;
 /* What tells a tensor without memory of its own: its layout, attributes that are false of any other, and a wrapper of
  * torch.func. Asked first, since PyTorch takes milliseconds to raise that it cannot lend one. */
 enum { PROPERTIES = 2 };
-static PyObject *properties[PROPERTIES], *layout_name, *strided, *is_wrapper;
+static PyObject *properties[PROPERTIES], *layout_name, *strided, *has_wrappers, *is_wrapper;
+
+static bool is_false(PyObject *answer) {
+    if (answer == NULL) PyErr_Clear();
+    Py_XDECREF(answer); /* True or False, which stay */
+    return answer == Py_False;
+}
 
 static bool has_memory(PyObject *tensor) {
-    PyObject *answer = PyObject_GetAttr(tensor, layout_name);
-    bool has = answer == strided;
-    Py_XDECREF(answer);
-    for (int i = 0; has && i <= PROPERTIES; i++) {
-        answer = i < PROPERTIES ? PyObject_GetAttr(tensor, properties[i])
-                                : PyObject_CallFunctionObjArgs(is_wrapper, tensor, NULL);
-        has = answer == Py_False;
-        Py_XDECREF(answer);
-    }
-    if (PyErr_Occurred()) PyErr_Clear();
-    return has;
+    PyObject *layout = PyObject_GetAttr(tensor, layout_name);
+    if (layout == NULL) PyErr_Clear();
+    Py_XDECREF(layout); /* one of a few, which stay */
+    if (layout != strided) return false;
+    for (int i = 0; i < PROPERTIES; i++)
+        if (!is_false(PyObject_GetAttr(tensor, properties[i]))) return false;
+    return is_false(PyObject_CallNoArgs(has_wrappers)) ||
+           is_false(PyObject_CallFunctionObjArgs(is_wrapper, tensor, NULL));
 }
 
 /* Whether a tensor's values are the opposite of those in memory, as the imaginary part's of a conjugate are. */
@@ -1011,8 +1014,10 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     nbytes = function_of(storage, "nbytes");
     Py_DECREF(storage);
     if (nbytes == NULL) return NULL;
-    PyObject *functorch = PyImport_ImportModule("torch._C._functorch");
-    if (functorch == NULL || !(is_wrapper = PyObject_GetAttrString(functorch, "is_functorch_wrapped_tensor")) ||
+    PyObject *c = PyImport_ImportModule("torch._C"), *functorch = PyImport_ImportModule("torch._C._functorch");
+    if (c == NULL || functorch == NULL ||
+        !(has_wrappers = PyObject_GetAttrString(c, "_are_functorch_transforms_active")) ||
+        !(is_wrapper = PyObject_GetAttrString(functorch, "is_functorch_wrapped_tensor")) ||
         !(properties[0] = PyUnicode_InternFromString("is_meta")) ||
         !(properties[1] = PyUnicode_InternFromString("is_nested")) ||
         !(layout_name = PyUnicode_InternFromString("layout")) ||

@@ -119,6 +119,8 @@ def _of_other_passes(journal: Journal, loss_row: int) -> frozenset[int]:
 
     A pass that only made values, as du/dt in a physics-informed net, comes last, and gives parameters no gradient.
     """
+    if len(journal.passes) == 1 and journal.passes[0].reaches_parameters:
+        return frozenset()
     tensors = journal.tensors
     found: list[tuple[int, int, int]] = []  # (gradient, its tensor, its pass), the passes in ascending order of rank
     passes = sorted(

@@ -26,6 +26,10 @@ Node = Any
 """An autograd node. torch.autograd.graph.Node declares its attribute `metadata` as a method."""
 
 
+_Share = tuple[int, weakref.ref[torch.Tensor]]
+"""A gradient that has arrived at a node: its row and the tensor."""
+
+
 @dataclass(eq=False, slots=True)
 class NodeRow:
     """A recorded autograd node, and the hook that it calls; kept in the node's metadata.
@@ -44,7 +48,7 @@ class NodeRow:
     uses: int = 0
     first_inner_op: int = NO_ROW
     tensors: dict[int, int] = field(default_factory=dict)
-    shares: dict[int, list[tuple[int, weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
+    shares: dict[int, list[_Share]] = field(default_factory=dict)
     targets: Sequence[NodeRow | None] = ()
     numbers: Sequence[int] = ()
     arrived: dict[int, int] | None = None
@@ -225,7 +229,7 @@ class GradientFlow:
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
         """`autograd.grad` returned the gradient of an edge, whose node it did not run."""
         row = self.node_row(edge.node)
-        if row is not None and gradient is not None and self._shares(row, edge.output_nr):
+        if row is not None and gradient is not None and self._of_this_pass(row.shares.get(edge.output_nr, ())):
             self._arrive(row, edge.output_nr, gradient)
 
     def pass_ended(self) -> None:
@@ -385,8 +389,9 @@ class GradientFlow:
     def _arrive(self, row: NodeRow, number: int, gradient: torch.Tensor) -> int:
         """The gradient of a node's `number`-th output is complete: return its row."""
         journal = self._journal
-        shares = self._shares(row, number)
-        row.shares.pop(number, None)
+        shares: Sequence[_Share] = row.shares.pop(number, ())
+        if shares and shares[0][0] < self._first_row:
+            shares = self._of_this_pass(shares)
         if len(shares) == 1 and shares[0][1]() is gradient:
             gradient_row = shares[0][0]
         else:
@@ -394,16 +399,11 @@ class GradientFlow:
         journal.tensors[gradient_row].gradient_of = row.tensors.get(number, NO_ROW)
         return gradient_row
 
-    def _shares(self, row: NodeRow, number: int) -> Sequence[tuple[int, weakref.ref[torch.Tensor]]]:
-        """The gradients of this pass for a node's `number`-th output; an earlier pass may have left some unread."""
-        shares = row.shares.get(number, ())
-        if shares and shares[0][0] < self._first_row:
-            return [share for share in shares if share[0] >= self._first_row]
-        return shares
+    def _of_this_pass(self, shares: Sequence[_Share]) -> Sequence[_Share]:
+        """The shares of a gradient without those that an earlier pass made and nothing read."""
+        return [share for share in shares if share[0] >= self._first_row]
 
-    def _add_arrived(
-        self, row: NodeRow, shares: Sequence[tuple[int, weakref.ref[torch.Tensor]]], gradient: torch.Tensor
-    ) -> int:
+    def _add_arrived(self, row: NodeRow, shares: Sequence[_Share], gradient: torch.Tensor) -> int:
         """Record a gradient that no node made: a sum of shares, or a share changed by a hook or the engine."""
         journal = self._journal
         producer = NO_ROW
