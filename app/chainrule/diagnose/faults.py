@@ -43,6 +43,9 @@ WEIGHS_OR_BENDS = ops.LINEAR | ops.ACTIVATIONS
 MADE_UNINITIALIZED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"))
 """Ops whose output is uninitialized memory."""
 
+WRITTEN_IN_PART = frozenset("all_gather_copy_in all_gather_single all_gather_into_tensor split_with_sizes_copy".split())
+"""Ops of sharded training that move numbers into such memory, or begin to: some of it may be written later."""
+
 
 def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> tuple[Fault, ...]:
     """The faults of a recorded pass, the most urgent first; empty if it is healthy.
@@ -285,7 +288,9 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
         tensor = passes.tensors[identifier]
         op = passes.maker(identifier)
         # Uninitialized, or a view of such memory, or written to in part.
-        is_view = op is not None and (op.name in ops.VIEWS or op.name.endswith("_") or op.name == "getitem")
+        is_view = op is not None and (
+            op.name in ops.VIEWS or op.name.endswith("_") or op.name == "getitem" or op.name in WRITTEN_IN_PART
+        )
         if op is not None and (op.name in MADE_UNINITIALIZED or (is_view and not unwritten.isdisjoint(op.inputs))):
             unwritten.add(identifier)
         elif counts["nan"][row] or tensor.role == "gradient":

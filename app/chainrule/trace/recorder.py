@@ -129,6 +129,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
             journal,
             outputs=self._outputs,
             model_folder=sources.model_folder(self._model),
+            loss_row=observer.loss_row,
             loss=observer.loss,
             failure=failure,
             milliseconds=(time.perf_counter() - self._began) * 1e3,
