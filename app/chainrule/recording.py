@@ -22,6 +22,7 @@ from torch import nn
 
 from chainrule import trace as tracing
 from chainrule.diagnose.faults import Evidence, evidence_of, with_faults
+from chainrule.diagnose.function_calls import FunctionCalls
 from chainrule.run import environment
 from chainrule.trace import Trace
 
@@ -40,6 +41,8 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
 
     def _begin(self, frames: Sequence[FrameType]) -> Self:
         self._evidence = Evidence()
+        self._calls = FunctionCalls()
+        self._observer.on_function = self._calls.begin
         journal = self._observer.journal
         journal.on_tensor = _both(self._evidence.watch, journal.on_tensor)
         return super()._begin(frames)
@@ -58,6 +61,7 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
         """The finished trace, with its faults and where it was made."""
         recorded = super().trace
         if self._complete is None:
+            self._evidence.functions = self._calls.faults(self._model)
             self._complete = _completed(recorded, self._evidence, self._device)
         return self._complete
 
@@ -78,9 +82,18 @@ def trace_model(
     As any backward pass does, it adds to the `.grad` of the model's parameters. Arguments, result and errors: see
     `chainrule.trace.trace_model`.
     """
-    evidence = Evidence()
-    trace = tracing.trace_model(model, *inputs, kwargs=kwargs, loss=loss, backward=backward, on_tensor=evidence.watch)
+    evidence, calls = Evidence(), FunctionCalls()
+    trace = tracing.trace_model(
+        model,
+        *inputs,
+        kwargs=kwargs,
+        loss=loss,
+        backward=backward,
+        on_tensor=evidence.watch,
+        on_function=calls.begin,
+    )
     evidence.parameters = evidence_of(model).parameters
+    evidence.functions = calls.faults(model)
     return _completed(trace, evidence, _device(model))
 
 

@@ -64,6 +64,7 @@ class Evidence:
         self.carrying: set[str] | None = None  # ids of tensors that required grad when recorded; None without `watch`
         self.without_grad: set[str] = set()  # ids of the tensors that were recorded while gradients were off
         self.unregistered: tuple[str, ...] = ()  # ids of parameters that the model uses but does not register
+        self.functions: tuple[Fault, ...] = ()  # of the custom Functions that it calls, see `function_calls`
         self.received: frozenset[str] = frozenset()  # paths of parameters with a gradient, whichever thread computed it
         self._undecided: list[tuple[str, weakref.ref[torch.Tensor]]] = []
         self._told: tuple[object, tuple[Fault, ...]] | None = None

@@ -1,8 +1,8 @@
 """A part of a function with large tensors, for a gradient check: some elements of its inputs and its outputs.
 
 A Jacobian has as many rows as the outputs have elements and as many columns as the inputs. The sample's columns are
-random. Its rows are those that these columns reach most, and random others: the Jacobian of an elementwise function is
-diagonal, and rows and columns both chosen at random would miss the diagonal.
+random. Its rows are those that these columns reach most, those of the same places, and random others: the Jacobian of
+an elementwise function is diagonal, and rows and columns both chosen at random would miss the diagonal.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.foundations.gradient_check import EPS, Checked, as_tuple, clones, differentiated
+from chainrule.foundations.gradient_check import EPS, Checked, as_tuple, differentiated
 
 
 class Sample:
     """The function from some elements of f's inputs, with the others fixed, to some elements of its outputs.
+
+    f must not change its arguments in place: it gets the very tensors.
 
     Attributes:
         inputs: positions of the arguments that require grad; `chosen` holds the places of the elements of each.
@@ -58,8 +60,11 @@ class Sample:
         return [found[place] for place in range(len(sizes))]
 
     def _rows(self, outputs: Sequence[Tensor], size: int, eps: float) -> list[Tensor]:
-        """For each output the elements that a chosen element of the inputs moves most, and random others."""
-        kept: list[list[Tensor]] = [[] for _ in outputs]
+        """For each output the elements that a chosen element of the inputs moves most, and others."""
+        sizes = [self.arguments[place].numel() for place in self.inputs]
+        kept = [
+            [places for places, of in zip(self.chosen, sizes, strict=True) if of == each.numel()] for each in outputs
+        ]
         for number, places in enumerate(self.chosen):
             for place in places.tolist():
                 moved = []
@@ -77,7 +82,7 @@ class Sample:
     def run(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """All outputs of f with these values as the chosen elements of its inputs, in their dtype."""
         given = self.wide if values[0].dtype == torch.float64 else self.arguments
-        full = [each.detach() if isinstance(each, Tensor) else each for each in clones(given)]
+        full = [each.detach() if isinstance(each, Tensor) else each for each in given]
         for place, chosen, part in zip(self.inputs, self.chosen, values, strict=True):
             base = full[place]
             flat = base.reshape(-1).to(part.dtype).index_put((chosen.to(base.device),), part)

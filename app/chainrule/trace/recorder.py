@@ -23,6 +23,7 @@ from chainrule.errors import TraceError, message_of
 from chainrule.stopping import current_stop
 from chainrule.trace import sources
 from chainrule.trace.assemble import assemble
+from chainrule.trace.custom_functions import OnFunction
 from chainrule.trace.graph import Failure, Trace
 from chainrule.trace.journal import Journal
 from chainrule.trace.layers import find_layers
@@ -47,6 +48,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         outputs: names of the outputs of modules, `{"layers.0": "l1"}`, or of ops, `{"SinCos.sin": "sines"}`.
         activations: modules that are activations written as several ops, `{"layers.1": "gelu"}`.
         on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
+        on_function: called with a custom Function and its live arguments before each call; see `OnFunction`.
         plan: filled in for a repetition of the recording.
         find_layers: look for the model's layers at the end.
 
@@ -64,6 +66,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         outputs: Mapping[str, str] | None = None,
         activations: Mapping[str, str] | None = None,
         on_tensor: Callable[[str, torch.Tensor], None] | None = None,
+        on_function: OnFunction | None = None,
         plan: Plan | None = None,
         find_layers: bool = True,
     ) -> None:
@@ -71,6 +74,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._finds_layers = find_layers
         self._outputs = dict(outputs or {})
         self._observer = Observer(model, activations or {}, Journal(on_tensor=on_tensor, plan=plan))
+        self._observer.on_function = on_function
         self._trace: Trace | None = None
         self._began = 0.0
         for name, tensor in (leaves or {}).items():
@@ -151,6 +155,7 @@ def trace_model(
     loss: Callable[[Any], torch.Tensor] | None = None,
     backward: Callable[[], None] | None = None,
     on_tensor: Callable[[str, torch.Tensor], None] | None = None,
+    on_function: OnFunction | None = None,
 ) -> Trace:
     """Record `model(*inputs, **kwargs)`, then `loss` of its output, then the backward pass.
 
@@ -164,6 +169,7 @@ def trace_model(
         backward: a backward pass written by hand, called instead of autograd's; by default the `backward` method of a
             model that is no nn.Module.
         on_tensor: see `record`.
+        on_function: see `record`.
 
     Returns:
         The trace; if a pass raised, as far as it went, with `error` set. Without a scalar to start from (or with
@@ -173,7 +179,7 @@ def trace_model(
         ChainruleError: the work of this thread was asked to stop.
     """
     kwargs = kwargs or {}
-    recording = record(model, on_tensor=on_tensor)
+    recording = record(model, on_tensor=on_tensor, on_function=on_function)
     for name, tensor in named_tensors(inputs, kwargs):
         recording._observer.owners.rename_tensor(tensor, name, "target" if name in TARGETS else "input")
     if backward is None and not isinstance(model, nn.Module):

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from chainrule.diagnose.faults import Evidence, evidence_of, with_faults
+from chainrule.diagnose.function_calls import Findings, FunctionCalls
 from chainrule.errors import ChainruleError, MemoryLimitError, TraceError, message_of
 from chainrule.memory import out_of_memory
 from chainrule.run import NO_STATISTICS, TensorValues, environment, recorded_bytes, window_of
@@ -72,6 +73,7 @@ class Tracer:
         self._state: State | None = None
         self._recorded: _Recorded | None = None
         self._last: tuple[WhatIf, Trace] | None = None
+        self._findings = Findings()
 
     @property
     def kept_bytes(self) -> int:
@@ -165,6 +167,9 @@ class Tracer:
         self, what_if: WhatIf, plan: Plan | None = None, on_tensor: Callable[[str, Tensor], None] | None = None
     ) -> Trace:
         evidence = evidence_of(self.subject.model)
+        # Without a plan the numbers alone are wanted.
+        calls = None if plan is None else FunctionCalls(self._findings)
+        on_function = None if calls is None else calls.begin
         known: set[int] = set()
         unregistered: dict[int, tuple[str, Tensor]] = {}
 
@@ -187,7 +192,9 @@ class Tracer:
                 known.update(map(id, run.subject.model.parameters()))
                 known.update(map(id, inputs.values()))
                 roles = {name: "target" if name in TARGETS else "input" for name in inputs}
-                recording = record(run.subject.model, leaves=inputs, roles=roles, on_tensor=see, plan=plan)
+                recording = record(
+                    run.subject.model, leaves=inputs, roles=roles, on_tensor=see, on_function=on_function, plan=plan
+                )
                 try:
                     with _modules_noted() as modules, recording:
                         loss = run.forward()
@@ -206,6 +213,9 @@ class Tracer:
                 evidence.unregistered = tuple(identifier for identifier, _ in unregistered.values())
                 unregistered.clear()
                 evidence.received = self._state.received if self._state is not None else frozenset()
+            if calls is not None:
+                with seeded(self.seed):  # no other thread's pass draws meanwhile
+                    evidence.functions = calls.faults(self.subject.model)
         except MemoryLimitError:
             self.forget()
             raise
@@ -314,7 +324,8 @@ class Tracer:
 def _judged(trace: Trace, evidence: Evidence) -> Trace:
     """The trace with its faults; a missing backward pass is one."""
     found = with_faults(trace, evidence, goes_back=True)
-    if found.faults or trace.error is not None or any(op.phase == "backward" for op in trace.ops):
+    others = any(fault.kind != "wrong_backward" for fault in found.faults)
+    if others or trace.error is not None or any(op.phase == "backward" for op in trace.ops):
         return found
     loss = next((tensor for tensor in trace.tensors if tensor.role == "loss"), None)
     fault = Fault(
@@ -325,7 +336,7 @@ def _judged(trace: Trace, evidence: Evidence) -> Trace:
         remedy="between the parameters and the loss the graph is cut: look for detach(), .data, .item(), "
         "torch.no_grad(), or an op without a derivative, such as argmax or a comparison",
     )
-    return dataclasses.replace(found, faults=(fault,))
+    return dataclasses.replace(found, faults=(fault, *found.faults))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
