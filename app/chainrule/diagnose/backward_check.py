@@ -409,7 +409,11 @@ class _Comparison:
         ]
         for given in (self.sample.wide, elsewhere):
             inputs = [each.detach().reshape(-1) for each in given if isinstance(each, Tensor)]
-            outputs = self.call(*given)
+            try:
+                outputs = self.call(*given)
+            except Exception:
+                self.call.look_at_clock()
+                return False
             for number in self.learns:
                 output = outputs[number].detach().reshape(-1)
                 if not any(torch.equal(output, each.to(output)) for each in inputs):
@@ -420,7 +424,8 @@ class _Comparison:
         """A loss may leave out the gradient that comes in, which is 1 at the end of a net."""
         output = self._run(self.point)
         gradients = torch.autograd.grad(output, self.point, torch.zeros_like(output), allow_unused=True)
-        if not bool(_flat(gradients, self.point).any()):
+        # 0 times infinity is NaN.
+        if not bool(_flat(gradients, self.point).nan_to_num(posinf=0.0, neginf=0.0).any()):
             return None
         return Finding(
             "note",
@@ -468,8 +473,8 @@ class _Judged:
         away = (self.numeric - nearer).abs()
         largest = torch.maximum(self.numeric.abs(), nearer.abs())
         steady = self._smooth & (away <= BENT * largest + self._rounding * steps.large / steps.small)
-        far = (self._apart > UNSTEADY * away) | ~self._comparison.analytic.isfinite()
-        return steady & ~self.fine & far
+        # NaN is not far: a gradient of 0 times an infinite derivative is NaN in torch's own ops too.
+        return steady & ~self.fine & (self._apart > UNSTEADY * away)
 
 
 def _flat(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor:
