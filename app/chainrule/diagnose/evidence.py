@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from chainrule.diagnose.passes import Passes
-from chainrule.trace.graph import Trace
+from chainrule.trace.graph import Fault, Trace
 from chainrule.trace.journal import address, out_of_sight, version_of
 
 _WATCHED_AT_ONCE = 64
@@ -104,6 +104,7 @@ class Evidence:
             where `torch.no_grad()` cut the graph follows from the tensors that ops saved, and not all ops save one.
         without_grad: ids of the tensors that were recorded while gradients were off.
         unregistered: ids of parameters that the model uses and that are neither registered in it nor optimized.
+        functions: what is wrong with the custom Functions that the model calls, see `function_calls`.
         received: paths of parameters to which a backward pass gave a gradient, whichever thread computed it.
         optimized: paths of parameters that an optimizer holds; None if no optimizer is known.
         leftover: paths of parameters whose gradient was not 0 before the pass, which added to it.
@@ -118,6 +119,7 @@ class Evidence:
         self.carrying: set[str] | None = None
         self.without_grad: set[str] = set()
         self.unregistered: tuple[str, ...] = ()
+        self.functions: tuple[Fault, ...] = ()
         self.received: set[str] = set()
         self.optimized: frozenset[str] | None = None
         self.leftover: set[str] = set()

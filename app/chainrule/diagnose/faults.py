@@ -3,6 +3,7 @@
     failed           the op that raised, and its message
     in_place         an op that overwrites what another keeps for its backward
     first_nonfinite  the first tensor with NaN or ±Inf, and only that: the later ones follow from it
+    wrong_backward   a custom Function whose backward is not the derivative of its forward (`backward_check`)
     unregistered     parameters that the model uses but does not register: layers in a plain list
     detach           an op at which the graph is cut, so that parameters before it get no gradient
     no_gradient      parameters that got none: unused, detached, frozen, or without a path (`no_gradient`)
@@ -60,6 +61,7 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
         *_failed(passes),
         *_written_behind_autograd(passes),
         *_first_nonfinite(passes),
+        *(evidence.functions if evidence is not None else ()),
         *(_unregistered(passes, evidence.unregistered) if evidence is not None else ()),
         *(passes.once(without_gradient, evidence, goes_back) if evidence is not None else ()),
         *training_faults(passes, evidence or Evidence()),

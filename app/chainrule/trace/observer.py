@@ -92,6 +92,7 @@ class Observer(TorchFunctionMode):
         self._module_rows: dict[int, int] = {}
         self._function_calls: dict[str, int] = {}
         self.function_paths: set[str] = set()  # of the modules that are calls of custom Functions
+        self.on_function: custom_functions.OnFunction | None = None
         self._backward_depth = 0
         self._creates_graph = False
         self._outer_frames: frozenset[int] = frozenset()
@@ -459,6 +460,10 @@ class Observer(TorchFunctionMode):
             input_rows = [self._input_row(tensor) for tensor in inputs]
             if journal.plan is not None:
                 journal.plan.end(args, kwargs, ())
+            has_returned = None
+            if self.on_function is not None:
+                with out_of_sight():
+                    has_returned = self.on_function(function, (*args, *kwargs.values()))
         first_op = len(journal.ops)
         self._stack.append((module, len(current_scopes.get()), None))
         began = perf_counter()
@@ -470,10 +475,10 @@ class Observer(TorchFunctionMode):
         results = nested_tensors((output,))
         with DisableTorchFunction():
             op = len(journal.ops) - 1 if len(journal.ops) > first_op else NO_ROW
+            source = (frame.f_code, frame.f_lineno) if frame is not None else None
             unseen = [tensor for tensor in results if (row := journal.find(tensor)) == NO_ROW or row in input_rows]
             if unseen:
                 # Not made by a torch op: numpy, an extension, or an input handed through.
-                source = (frame.f_code, frame.f_lineno) if frame is not None else None
                 made = OpRow(function.__name__, "forward", module, {}, input_rows, [], NO_ROW, source, microseconds)
                 op = journal.add_op(made)
                 for tensor in unseen:
@@ -481,6 +486,10 @@ class Observer(TorchFunctionMode):
                     journal.ops[op].outputs.append(row)
                     journal.remember(tensor, row)
             self._gradients.own(op, module, results, [journal.find(tensor) for tensor in results], inputs, input_rows)
+            if has_returned is not None:
+                last = None if op == NO_ROW else f"n{op}"
+                path = journal.modules[module].path
+                has_returned(custom_functions.Applied(last, path, source, microseconds / 1e6))
         return output
 
     def _run_backward(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
