@@ -289,11 +289,15 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
     for identifier, row in bad.items():
         tensor = passes.tensors[identifier]
         op = passes.maker(identifier)
-        # Uninitialized, or a view of such memory, or written to in part.
-        is_view = op is not None and (
-            op.name in ops.VIEWS or op.name.endswith("_") or op.name == "getitem" or op.name in WRITTEN_IN_PART
-        )
-        if op is not None and (op.name in MADE_UNINITIALIZED or (is_view and not unwritten.isdisjoint(op.inputs))):
+        if op is None:
+            readers = list(map(passes.op, tensor.consumers))
+            overwritten = all(each.name == "copy_" and each.inputs[0] == identifier for each in readers)
+            is_unwritten = bool(readers) and overwritten
+        else:
+            # Uninitialized, or a view of such memory, or written to in part.
+            is_view = op.name in ops.VIEWS | WRITTEN_IN_PART or op.name.endswith("_") or op.name == "getitem"
+            is_unwritten = op.name in MADE_UNINITIALIZED or (is_view and not unwritten.isdisjoint(op.inputs))
+        if is_unwritten:
             unwritten.add(identifier)
         elif counts["nan"][row] or tensor.role == "gradient":
             pass

@@ -49,13 +49,19 @@ _MAX_CALLERS = 64
 
 
 class Witness(Protocol):
-    """Looks on while a pass is recorded; it must keep no tensor, and change nothing."""
+    """Looks on while a pass is recorded; it must keep no tensor, and change nothing.
+
+    Attributes:
+        follows: the kinds of modules of which it wants to know the first call.
+    """
+
+    follows: tuple[type[nn.Module], ...]
 
     def watch(self, identifier: str, tensor: torch.Tensor) -> None:
         """A value is recorded under this id."""
 
-    def module_begins(self, path: str, module: nn.Module, given: str | None) -> None:
-        """A module runs for the first time; `given` is the id of its first argument, if that is a known tensor."""
+    def module_begins(self, path: str, given: str) -> None:
+        """A module that it follows runs for the first time; `given` is the id of its argument, if that is recorded."""
 
     def backward_begins(self) -> None:
         """An outermost backward pass that adds to `.grad` is about to begin."""
@@ -145,10 +151,10 @@ class Observer(TorchFunctionMode):
                 # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
                 self.owners.name_inputs(args, keywords)
-            if self.witness is not None:
+            if self.witness is not None and isinstance(module, self.witness.follows) and args:
                 with DisableTorchFunction():
-                    given = self.journal.find(args[0]) if args and isinstance(args[0], torch.Tensor) else NO_ROW
-                self.witness.module_begins(path, module, None if given == NO_ROW else f"t{given}")
+                    given = self.journal.find(args[0]) if isinstance(args[0], torch.Tensor) else NO_ROW
+                self.witness.module_begins(path, f"t{given}")
         self._stack.append((row, len(current_scopes.get()), module))
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 (torch's signature)
