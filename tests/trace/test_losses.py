@@ -6,6 +6,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
 from trace_rules import assert_gradient, assert_statistics, assert_twins, assert_well_formed, gradients_of
 
+import chainrule
 from chainrule.trace import record, trace_model
 
 
@@ -237,3 +238,31 @@ def test_a_gradient_that_one_pass_left_unread_is_no_part_of_the_next():
     assert_gradient(trace, "mul", torch.tensor([12.0, 80.0]))
     assert_gradient(trace, "w", torch.tensor([24.0, 160.0]))
     assert not [op for op in trace.ops if op.name == "accumulate"]
+
+
+def test_an_ensemble_under_vmap_has_the_loss_and_the_gradient_of_what_it_gives():
+    class Ensemble(nn.Module):
+        """Three nets at once."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Parameter(torch.randn(3, 8, 8)), nn.Parameter(torch.randn(3, 8, 1))
+
+        def forward(self, x):
+            return torch.vmap(lambda first, last: torch.tanh(x @ first) @ last)(self.first, self.last)
+
+    model, x, y = Ensemble(), torch.randn(5, 8), torch.randn(3, 5, 1)
+    # Without vmap: the same three nets as products of stacked matrices.
+    out = torch.tanh(x @ model.first) @ model.last
+    plain = F.mse_loss(out, y)
+    of_out, *of_parameters = torch.autograd.grad(plain, [out, model.first, model.last])
+    with chainrule.record(model) as recording:
+        F.mse_loss(model(x), y).backward()
+    trace = recording.trace
+    assert trace.loss == pytest.approx(plain.item())
+    loss = next(op for op in trace.ops if op.name == "mse_loss")
+    gradient = next(tensor for tensor in trace.tensors if tensor.gradient_of == loss.inputs[0])
+    assert trace.statistics[gradient.id].norm == pytest.approx(of_out.norm().item(), rel=1e-5)
+    for parameter, expected in zip(model.parameters(), of_parameters, strict=True):
+        torch.testing.assert_close(parameter.grad, expected)
+    assert trace.faults == ()
