@@ -108,14 +108,11 @@ def _exploding(paths: Paths) -> list[Fault]:
     smallest = paths.upstream(paths.least, min)
     gradients = [place for place, least in enumerate(smallest) if least > EXPLODING * _by_the_answer(paths, place)]
     if signals:
-        first, worst = signals[0], max(signals, key=paths.signal.__getitem__)
-        count = max(1, paths.signals[paths.layers[worst].activation or ""].layers)
-        message = (
-            f"the signal grows by about ×{paths.signal[worst] ** (1 / count):.2f} per layer: the RMS of "
-            f"{paths.layers[worst].name} is {figure(paths.signal[worst])} times that of its source"
-        )
+        worst = max(signals, key=paths.signal.__getitem__)
+        message = f"the signal grows{_per_layer(paths, worst)}: the RMS of {paths.layers[worst].name} is "
+        message += f"{figure(paths.signal[worst])} times that of its source"
         remedy = "A smaller scale of the weights (the one that keeps the variance), or a normalization."
-        return [_fault(paths, "exploding", first, message, remedy, [*signals, *gradients])]
+        return [_fault(paths, "exploding", signals[0], message, remedy, [*signals, *gradients])]
     if not gradients:
         return []
     worst = max(gradients, key=paths.least.__getitem__)
@@ -154,14 +151,18 @@ def _vanishing(paths: Paths) -> list[Fault]:
     message = f"the signal is gone: from {gone} on all of it is 0"
     if some:
         worst = min(some, key=paths.signal.__getitem__)
-        share, count = paths.signal[worst], max(1, paths.signals[paths.layers[worst].activation or ""].layers)
-        message = f"the signal fades by about ×{share ** (1 / count):.2f} per layer: " + (
-            f"the RMS of {paths.layers[worst].name} is {figure(share)} times that of its source"
+        message = f"the signal fades{_per_layer(paths, worst)}: " + (
+            f"the RMS of {paths.layers[worst].name} is {figure(paths.signal[worst])} times that of its source"
             if gone is None
             else f"from {gone} on all of it is 0"
         )
     remedy = "A larger scale of the weights (the one that keeps the variance), or a normalization."
     return [_fault(paths, "vanishing", lost[0], message, remedy, lost)]
+
+
+def _per_layer(paths: Paths, place: int) -> str:
+    count = paths.signals[paths.layers[place].activation or ""].layers
+    return f" by about ×{paths.signal[place] ** (1 / count):.2f} per layer" if count > 1 else ""
 
 
 def _gradient_lost(paths: Paths) -> list[Fault]:
