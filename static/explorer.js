@@ -260,7 +260,7 @@ picture.subscribe((value) => {
   if (value !== null) show(value);
 });
 connectAnnouncer(picture, elements.announcer,
-  () => ({ picture: shown, selection: view.value.select && tensorOf(view.value.select) }));
+  () => ({ picture: shown, theory: theory.value, selection: view.value.select && tensorOf(view.value.select) }));
 
 /** @returns {boolean} whether no spec describes the model shown */
 function isOwn() {
@@ -286,8 +286,6 @@ function show(value) {
   elements.layers.picture = shown;
   elements.profile.picture = shown;
   elements.diagnosis.picture = shown;
-  const query = value.spec === null ? null : experimentQuery(value.spec);
-  elements.experiment.show(shown, page.presets.filter((preset) => preset.query === query));
   elements.presets.secretive = shown.hidden !== null;
   // The prompt gets the whole picture and shows the figure after the guess.
   elements.prediction.show(value, prediction);
@@ -314,9 +312,13 @@ function judge() {
   const told = shown === null || shown.hidden !== null ? null : theory.value;
   elements.profile.theory = told;
   elements.diagnosis.theory = told;
-  elements.diagnosis.toggleAttribute("data-judged", told !== null && isOwn());
+  elements.diagnosis.toggleAttribute("data-judged", told !== null);
   elements.inspector.theory = told;
   drawn.theory(told);
+  if (shown !== null) {
+    const query = shown.spec === null ? null : experimentQuery(shown.spec);
+    elements.experiment.show(shown, page.presets.filter((preset) => preset.query === query), told);
+  }
   // The controls need the std that weights are drawn with.
   elements.controls.theory = theory.value;
   elements.prediction.theory = theory.value;

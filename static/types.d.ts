@@ -524,7 +524,6 @@ interface DiagnosedFigure {
   expected: Expected | null;
 }
 
-type Trouble = Diagnosis["troubles"][number];
 type Diagnosis = ReturnType<typeof import("./core/lab/diagnosis.js").diagnose>;
 
 type ComparisonReference = { picture: Picture; match: GraphMatch }; // A, and which thing of A answers to which of B

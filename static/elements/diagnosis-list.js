@@ -1,17 +1,14 @@
-/** <diagnosis-list>: whether the layers are healthy, which are not and by which rule, the change of the spec that
- * keeps the variance, and the faults of the pass.
+/** <diagnosis-list>: whether a pass is healthy, the change of the spec that keeps the variance, and the faults: each
+ * with its layers, source, remedy and rule.
  * Set `rules`, `picture`, `theory`. Figures and verdicts belong to the last picture with a theory, so that measured
  * and expected match; they pale while theory lags. Events, bubbling: `spec-change` {change, moving}, `tensor-select`
  * {tensor}, `box-open` {id}. */
 
-import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES,
-  WORST_FIRST } from "../core/lab/diagnosis.js";
+import { gradientLine, hasChange, layersText } from "../core/lab/diagnosis.js";
 import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { healthIcon } from "../core/health.js";
-import { faultIcon, faultsOf, faultsText, faultWord, isNote, placeOf } from "../core/lab/faults.js";
-import { verdict } from "../core/lab/verdict.js";
-import { whyNoLayers } from "../core/lab/profile-text.js";
+import { faultIcon, faultsOf, faultWord, headline, judged, placeOf } from "../core/lab/faults.js";
 import { parseWidths } from "../core/lab/widths.js";
 
 /** Theory normally arrives within two frames, or when the slider rests. */
@@ -21,21 +18,19 @@ class DiagnosisList extends HTMLElement {
   rules = /** @type {Rules | null} */ (null);
   #picture = /** @type {Picture | null} */ (null);
   #theory = /** @type {Theory | null} */ (null);
-  #judged = { isHealthy: false, isUnhealthy: false, text: "" };
-  /** Faults of the pass in the last picture that carried them. @type {readonly Fault[]} */
+  /** Of the last picture with a theory. @type {Diagnosis | string} */
+  #judged = "";
+  /** Of the last picture that carried them. @type {readonly Fault[]} */
   #told = [];
   #pale = 0;
   #state = html("p", { class: "state" });
-  #verdict = html("p", { class: "verdict" });
+  #gradient = html("p", { class: "gradient" });
   #faults = html("ul", { class: "faults", hidden: true });
   /** The faults drawn, as JSON: unchanged ones keep their elements, and with them open folds. */
   #faultsDrawn = "[]";
   #remedy = html("button", { type: "button", class: "remedy" });
   #remedyNote = html("p", { class: "remedy-note" });
   #preserve = html("div", { class: "preserve" }, this.#remedy, this.#remedyNote);
-  #views = new Map(
-    WORST_FIRST.map((health) => [health, troubleView(health, (tensor) => emit(this, "tensor-select", { tensor }))]),
-  );
   /** The remedy's change; null if there is nothing left to change. @type {Spec | null} */
   #change = null;
 
@@ -48,8 +43,7 @@ class DiagnosisList extends HTMLElement {
 
   connectedCallback() {
     // Permanent parts above temporary ones: nothing jumps while the slider moves.
-    const troubles = html("div", { class: "troubles" }, ...[...this.#views.values()].map(({ root }) => root));
-    this.replaceChildren(this.#state, this.#preserve, this.#verdict, this.#faults, troubles);
+    this.replaceChildren(this.#state, this.#preserve, this.#gradient, this.#faults);
     this.#draw();
   }
 
@@ -57,9 +51,7 @@ class DiagnosisList extends HTMLElement {
   set picture(picture) {
     this.#picture = picture;
     if (picture === null) return;
-    const { text, isWarning } = verdict(picture);
-    writeText(this.#verdict, text);
-    this.#verdict.classList.toggle("warning", isWarning);
+    writeText(this.#gradient, gradientLine(picture));
     this.#draw();
   }
 
@@ -70,97 +62,68 @@ class DiagnosisList extends HTMLElement {
   }
 
   #draw() {
-    this.#judge();
-    this.#find();
+    const [picture, theory] = [this.#picture, this.#theory];
+    if (picture === null) return;
+    // Those of another graph do not fit.
+    this.#list(picture, faultsOf(picture, theory) ?? (theory === null ? [] : this.#told));
+    clearTimeout(this.#pale);
+    const layers = picture.topology.layers.length;
+    if (layers > 0 && theory !== null && (theory.seq !== picture.seq || theory.layers.length !== layers))
+      this.#pale = setTimeout(() => this.classList.add("pale"), PALE_AFTER_MS);
+    else {
+      this.classList.remove("pale");
+      this.#judged = judged(picture, theory);
+      this.#advise(typeof this.#judged === "string" ? null : theory, picture.spec ?? {});
+    }
     this.#summarize();
   }
 
-  /** Shows the faults of the pass; a picture without news of them leaves the last ones. */
-  #find() {
-    const picture = this.#picture;
-    const faults = faultsOf(picture, this.#theory);
-    if (picture === null || faults === null) return;
+  /** @param {Picture} picture @param {readonly Fault[]} faults */
+  #list({ topology }, faults) {
     const drawn = JSON.stringify(faults);
     if (drawn !== this.#faultsDrawn) {
       this.#faultsDrawn = drawn;
-      this.#faults.replaceChildren(...faults.map((fault) => this.#fault(fault, placeOf(fault, picture.topology))));
+      this.#faults.replaceChildren(...faults.map((fault) => this.#fault(fault, placeOf(fault, topology))));
     }
     this.#told = faults;
     this.#faults.hidden = faults.length === 0;
     this.classList.toggle("has-faults", faults.length > 0);
   }
 
-  /** The verdict of the figures and the faults, in one line. */
+  /** The verdict in one line. */
   #summarize() {
-    const { isHealthy, isUnhealthy, text } = this.#judged;
-    const faults = faultsText(this.#told);
-    const isAtFault = this.#told.some((fault) => !isNote(fault));
-    this.classList.toggle("healthy", isHealthy && !isAtFault);
-    this.classList.toggle("unhealthy", isUnhealthy || isAtFault);
-    const figures = isHealthy && isAtFault ? "" : text;
-    const parts = isHealthy ? [figures, faults] : [faults, figures];
-    this.#writeState(isHealthy && !isAtFault ? "healthy" : "", parts.filter((part) => part !== "").join(", "));
+    const { isHealthy, text } = headline(this.#told, this.#judged);
+    this.classList.toggle("healthy", isHealthy);
+    this.#writeState(isHealthy ? "healthy" : "", text);
+    const { rule, source } = this.rules?.band ?? { rule: "", source: "" };
+    const title = typeof this.#judged === "string" ? ""
+      : `${this.#judged.within} of the ${this.#judged.figures} figures that theory speaks of lie in their bands: ${rule} (${source}).`;
+    write(this.#state, "title", title);
   }
 
   /** @param {Fault} fault @param {string} place @returns {HTMLElement} */
-  #fault(fault, place) {
-    const { kind, message, source, remedy } = fault;
-    const head = html("span", { class: "kind" }, faultIcon(kind), html("b", {}, faultWord(kind)));
+  #fault({ kind, message, source, remedy, level, layers, rule }, place) {
+    const head = html("p", { class: "kind" }, faultIcon(kind), html("b", {}, faultWord(kind)));
+    if (level !== "fault") head.append(html("small", {}, level === "note" ? "note" : "not checked"));
+    if (layers.length > 0) {
+      const select = () => {
+        const layer = this.#picture?.topology.layers.find(({ index }) => index === layers[0]);
+        emit(this, "tensor-select", { tensor: layer?.activation ?? layer?.preactivation ?? "" });
+      };
+      head.append(buttonOf({ class: "link", title: `Inspect layer ${layers[0]}` }, select, layersText(layers)));
+    }
     const said = place === "" ? html("span", { class: "said" }, message)
-      : html("button", { type: "button", class: "link said", title: "Show where" }, message);
-    if (place !== "") said.addEventListener("click", () => emit(this, "box-open", { id: place }));
+      : buttonOf({ class: "link said", title: "Show where" }, () => emit(this, "box-open", { id: place }), message);
+    const item = html("li", { class: level === "fault" ? "fault" : `fault ${level}`, "data-kind": kind }, head, said);
     // The message of a broken run begins with the place already.
-    const line = source === null || message.startsWith(`${source.file}:${source.line}: `) ? []
-      : [html("code", { class: "place", title: source.text }, `${source.file}:${source.line}`)];
-    const mend = remedy === null ? [] : [html("p", { class: "mend" }, remedy)];
-    return html("li", { class: isNote(fault) ? "fault note" : "fault", "data-kind": kind }, head, said, ...line,
-      ...mend);
-  }
-
-  #judge() {
-    clearTimeout(this.#pale);
-    const [picture, theory] = [this.#picture, this.#theory];
-    const layers = picture?.topology.layers.length ?? 0;
-    if (layers > 0 && theory !== null && (theory.seq !== picture?.seq || theory.layers.length !== layers)) {
-      this.#pale = setTimeout(() => this.classList.add("pale"), PALE_AFTER_MS);
-      return;
+    if (source !== null && !message.startsWith(`${source.file}:${source.line}: `)) {
+      const path = source.file.split(/(?<=[/\\])/).flatMap((part) => [part, html("wbr")]);
+      item.append(html("code", { class: "place", title: source.text }, ...path, `:${source.line}`));
     }
-    this.classList.remove("pale");
-    if (picture !== null && layers === 0) this.#show(null, whyNoLayers(picture.spec));
-    else if (picture === null || theory === null)
-      this.#show(null, picture?.hidden ? "Judged once the guess is made." : "");
-    else {
-      this.#show(diagnose(picture, theory), "");
-      this.#advise(theory, picture.spec ?? {});
-    }
-  }
-
-  /** @param {Diagnosis | null} diagnosis @param {string} otherwise */
-  #show(diagnosis, otherwise) {
-    const troubles = diagnosis?.troubles ?? [];
-    const isHealthy = diagnosis !== null && troubles.length === 0;
-    let text = otherwise;
-    if (diagnosis === null) this.#advise(null, {});
-    else if (isHealthy) {
-      text = diagnosis.figures === 0 ? "no theory of it" : `${diagnosis.within} of ${diagnosis.figures} in band`;
-      const { rule, source } = this.rules?.band ?? { rule: "", source: "" };
-      const figures =
-        `${diagnosis.within} of the ${diagnosis.figures} figures that theory speaks of lie in their bands`;
-      write(this.#state, "title",
-        `${diagnosis.layers} layers, all healthy by the rules; ${figures}: ${rule} (${source}).`);
-    } else {
-      const unhealthy = troubles.reduce((sum, { layers }) => sum + layers.length, 0);
-      text = `${unhealthy} of ${diagnosis.layers} ${diagnosis.layers === 1 ? "layer" : "layers"} unhealthy`;
-      write(this.#state, "title", "");
-    }
-    this.#judged = { isHealthy, isUnhealthy: troubles.length > 0, text };
-    const shown = new Set(troubles.map(({ health }) => health));
-    for (const [health, view] of this.#views) view.root.hidden = !shown.has(health);
-    const tensors = this.#picture?.topology.tensors ?? [];
-    for (const trouble of troubles) {
-      const name = tensors.find(({ id }) => id === trouble.figure?.tensor)?.name ?? "";
-      this.#views.get(trouble.health)?.show(trouble, name, this.rules);
-    }
+    if (remedy !== null) item.append(html("p", { class: "mend" }, remedy));
+    if (rule !== null)
+      item.append(html("details", {}, html("summary", {}, "Rule"), html("p", { class: "rule" }, rule)));
+    return item;
   }
 
   /** @param {"" | "healthy"} word @param {string} text */
@@ -198,59 +161,6 @@ class DiagnosisList extends HTMLElement {
     write(this.#remedy, "title", source);
     write(this.#remedyNote, "title", source);
   }
-}
-
-/** @param {Health} health @param {(tensor: string) => void} select */
-function troubleView(health, select) {
-  let tensor = /** @type {string | null} */ (null);
-  const range = buttonOf({ class: "link" }, () => {
-    if (tensor !== null) select(tensor);
-  });
-  const why = html("summary");
-  const [criterion, origin] = [html("p", { class: "rule" }), html("p", { class: "rule" })];
-  const fold = html("details", {}, why, criterion, origin);
-  const measured = html("b");
-  const where = html("span");
-  const expected = html("b");
-  const band = html("span");
-  const figures = html("dl", {}, html("div", {}, html("dt", {}, "measured"), html("dd", {}, measured, " ", where)),
-    html("div", {}, html("dt", {}, "expected"), html("dd", {}, expected, " ", band)));
-  const root = html("section", { class: "trouble", "data-health": health, hidden: true },
-    html("h3", {}, healthIcon(health), html("b", {}, health), " ", range), fold, figures);
-  return {
-    root,
-    /** @param {Trouble} trouble @param {string} name of the tensor @param {Rules | null} rules */
-    show(trouble, name, rules) {
-      ({ tensor } = trouble);
-      const { rule, source } = rules?.health?.[health] ?? { rule: "", source: "" };
-      writeText(criterion, `Rule: ${rule} (${source}).`);
-      root.hidden = false;
-      writeText(range, layersText(trouble.layers));
-      write(range, "title", `Inspect layer ${trouble.layers[0]}`);
-      writeText(why, reason(trouble));
-      const { figure } = trouble;
-      figures.hidden = figure === null;
-      if (figure === null) return;
-      const { quantity } = figure;
-      const { label, isShare } = MEASURES[quantity];
-      writeText(measured, figureText(quantity, figure.measured));
-      writeText(where, `${label} ${isShare ? "in" : "of"} ${name}`);
-      writeText(expected, figure.expected === null ? "–" : expectedText(quantity, figure.expected));
-      writeText(band, figure.expected === null ? "theory does not say" : bandText(quantity, figure.expected.band));
-      const { rule: equation, source: author } = rules?.expected?.[quantity] ?? { rule: "", source: "" };
-      writeText(origin, `Expected: ${equation} (${author}).`);
-      write(figures, "title", origin.textContent ?? "");
-    },
-  };
-}
-
-/** @param {Trouble} trouble @returns {string} the reason by the rule, in this net */
-function reason({ health, figure, ratio }) {
-  if (health === "non-finite") return "NaN or ±Inf among the numbers";
-  if (health === "dead") return "dead units pass no gradient";
-  if (health === "saturated") return "its flat ends pass no gradient";
-  const times = ratio === null ? "" : `${significant(ratio)} × `;
-  return figure?.quantity === "gradient_std" ? `gradient ${times}the last layer's` : `activation ${times}the input`;
 }
 
 /** @param {Spec} change @returns {string} ×1.41, or lecun_normal ×1.59 */

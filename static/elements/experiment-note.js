@@ -1,6 +1,7 @@
 /** <experiment-note>: the figures of the chapter's experiment that the spec describes: measured, printed, expected,
  * and the band over seeds.
- * Call `show(picture, presets)`: those with this spec. Event, bubbling: `prediction-start` {figure}. */
+ * Call `show(picture, presets, theory)`: those with this spec; the theory of this picture, or of an earlier one. Event,
+ * bubbling: `prediction-start` {figure}. */
 
 import { experiment } from "../core/lab/experiment.js";
 import { buttonOf, emit, html } from "../core/dom.js";
@@ -12,17 +13,22 @@ const HINT = "Drag the init scale: the same draw is rescaled, so that whatever m
 
 class ExperimentNote extends HTMLElement {
   #shown = "";
+  /** @type {{names: string, theory: Theory | null}} the presets of a theory: other seeds have the same bands */
+  #told = { names: "", theory: null };
 
   connectedCallback() {
     if (this.#shown === "") this.replaceChildren(html("span", { class: "hint" }, HINT));
   }
 
-  /** @param {Picture} picture @param {readonly Preset[]} presets */
-  show(picture, presets) {
-    const found = presets.map((preset) => experiment(picture, preset));
+  /** @param {Picture} picture @param {readonly Preset[]} presets @param {Theory | null} theory */
+  show(picture, presets, theory) {
+    const names = presets.map(({ name }) => name).join();
+    if (theory?.seq === picture.seq) this.#told = { names, theory };
+    const told = this.#told.names === names ? this.#told.theory : null;
+    const found = presets.map((preset) => experiment(picture, preset, told));
     const isSecret = picture.hidden !== null;
     const { program = "mlp" } = picture.spec ?? {};
-    const shown = JSON.stringify([presets.map(({ name }) => name), found, isSecret, program]);
+    const shown = JSON.stringify([names, found, isSecret, program]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     // A preset's note names the result.
@@ -59,11 +65,11 @@ function figures({ focus }, { figures: measured, printed, theory }) {
   const nodes = measured.map((figure, order) => {
     const of = order === 0 && !figure.isOfThePass ? `${focus} ` : "";
     const node = html("span", {}, `${of}${figure.name} `, html("b", {}, figure.measured));
-    const { isInside } = figure;
+    const { isIn } = figure;
     const beside = [figure.printed && `chapter ${figure.printed}`, figure.theory && `theory ${figure.theory}`,
-      figure.band && `band ${figure.band}${isInside === null ? "" : isInside ? " ✓" : " outside"}`].filter(Boolean);
+      figure.band && `band ${figure.band}${isIn === null ? "" : isIn ? " ✓\u00a0in" : " ✗\u00a0out"}`].filter(Boolean);
     if (beside.length > 0)
-      node.append(html("span", { class: isInside === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
+      node.append(html("span", { class: isIn === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
     return node;
   });
   const prose = [printed && `chapter: ${printed}`, theory && `theory: ${theory}`].flatMap((text) => text || []);

@@ -13,7 +13,7 @@ import { heading, Inspection, list, reachControls, sources, unique } from "../co
 import { formulas, gradientRules } from "../core/inspector/math.js";
 import { pathToLoss } from "../core/inspector/path.js";
 import { flopsText, sizeText } from "../core/inspector/op-facts.js";
-import { firstBad } from "../core/lab/faults.js";
+import { faultsOf, firstBad } from "../core/lab/faults.js";
 import { hue } from "../core/colours.js";
 import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
@@ -102,9 +102,12 @@ class InspectorPanel extends HTMLElement {
   /** A button that leads to the first bad tensor. @param {Inspection} inspection @returns {HTMLElement} */
   #firstBad({ graph, expectations }) {
     let target = -1;
-    const button = buttonOf({ class: "first-bad" }, () => emit(this, "box-open", { id: graph.tensorId[target] ?? "" }));
+    const button = buttonOf({ class: "first-bad", hidden: true },
+      () => emit(this, "box-open", { id: graph.tensorId[target] ?? "" }));
     expectations.push((picture, theory) => {
-      const bad = firstBad(graph, picture, theory);
+      const faults = faultsOf(picture, theory);
+      if (faults === null) return;
+      const bad = firstBad(graph, picture, faults);
       button.hidden = bad === null;
       target = bad?.tensor ?? -1;
       writeText(button, `First bad tensor: ${graph.topology.tensors[target]?.name ?? ""}, ${bad?.why ?? ""}`);

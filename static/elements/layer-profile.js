@@ -8,6 +8,7 @@
 import { cancel, later } from "../core/activity.js";
 import { CauseMarks, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
 import { buttonOf, emit, html, svg, write } from "../core/dom.js";
+import { isNonFinite } from "../core/lab/faults.js";
 import { firstNonFinite } from "../core/lab/non-finite.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
 import { decadesOf, figuresOf, FORMS, isOutside, pointsOf, USUAL_RATIO } from "../core/lab/profile-series.js";
@@ -211,7 +212,7 @@ class LayerProfile extends HTMLElement {
     this.#rule();
     for (const side of SIDES) this.#halves[side].draw(this.#axes[side], this.#points, this.#xs, this.#figures[side]);
 
-    const { inf, nan } = firstNonFinite(picture);
+    const { inf, nan } = isNonFinite(picture, this.#theory) ? firstNonFinite(picture) : { inf: null, nan: null };
     this.#causes = [inf, nan].filter((cause) => cause !== null);
     this.#mark();
     const { measured } = this.#figures.forward;

@@ -63,11 +63,12 @@ export function connectTakeaway(page, now) {
 }
 
 /** @param {OnScreen} on @returns {string} */
-function svgOf({ picture, graph, view, statistic, selection, paintwork }) {
+function svgOf({ picture, graph, view, statistic, selection, paintwork, theory }) {
   const { drawing } = view;
   if (picture === null || graph === null || drawing === null) throw new Error("nothing is drawn yet");
   const scheme = isDarkScheme() ? "dark" : "light";
-  return graphSvg({ graph, drawing, picture, statistic, paintwork, selection, scheme, viewBox: view.viewBox() });
+  return graphSvg({ graph, drawing, picture, theory, statistic, paintwork, selection, scheme,
+    viewBox: view.viewBox() });
 }
 
 /** @param {PageData} page @returns {PageData} for a file without the model */

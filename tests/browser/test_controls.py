@@ -161,10 +161,10 @@ def test_depth_and_width_have_steppers(explorer):
     expect(page.locator("#spec-dtype-note")).to_contain_text("65504")
 
 
-# The place of everything in the left panel but the lines of trouble, which come last and may grow. On a narrow screen
+# The place of everything in the left panel but the faults, which come last and may grow. On a narrow screen
 # the diagnosis is one line.
 PLACES = """() => [...document.querySelectorAll(`spec-controls :is(.field, .ticks > *, .unit, .more), run-status,
-        diagnosis-list, ${innerWidth < 900 ? ".tabs" : "diagnosis-list :is(.state, .preserve, .verdict)"}`)]
+        diagnosis-list, ${innerWidth < 900 ? ".tabs" : "diagnosis-list :is(.state, .preserve, .gradient)"}`)]
     .map((element) => {
         const { x, y } = element.getBoundingClientRect();
         return [element.localName.includes("-") ? element.localName : element.classList[0], x, y];

@@ -123,6 +123,22 @@ def test_the_faults_of_a_model_are_listed_and_lead_to_their_places(viewed):
     expect(check.locator("button")).to_have_text("Check again")
 
 
+def test_what_was_not_checked_is_not_called_healthy(explorer):
+    dump = explorer.open("/").dump()
+    said = {"message": "the backward of f was not checked: it took too long", "module": None, "op": None}
+    unchecked = {**said, "kind": "wrong_backward", "tensor": None, "source": None, "remedy": None}
+    dump["faults"] = [{**unchecked, "level": "unchecked", "layers": [], "rule": None}]
+    page = explorer.page
+    file = {"name": "f.json", "mimeType": "application/json", "buffer": json.dumps(dump).encode()}
+    page.set_input_files("dump-opener input[type=file]", file)
+    expect(page.locator("diagnosis-list .state")).to_have_text("1 check not made")
+    item = page.locator("diagnosis-list .fault.unchecked")
+    expect(item.locator(".kind")).to_have_text("wrong gradientnot checked")
+    expect(item.locator(".said")).to_have_text(said["message"])
+    expect(page.locator("diagnosis-list.healthy")).to_have_count(0)
+    expect(page.locator("inspector-panel .first-bad")).to_be_hidden()
+
+
 def test_they_follow_the_slider(viewed):
     torch.manual_seed(0)
     model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())])
@@ -138,19 +154,24 @@ def test_they_follow_the_slider(viewed):
     expect(page.locator("graph-view .box.selected, graph-view .box[aria-selected=true]").first).to_be_visible()
 
 
-def test_what_one_layer_loses_the_next_may_have(viewed):
-    """A branch whose last weights are zero, as residual blocks are begun, and a layer after it."""
+def test_what_starts_at_zero_is_a_note_on_a_healthy_net(viewed):
+    """A branch whose last weights are zero, as LoRA and residual blocks are begun: its first layer has no gradient."""
     torch.manual_seed(0)
     model = Parts(
-        lambda net, x: net.head((hidden := net.embed(x)) + net.branch(hidden)),
+        lambda net, x: net.head((hidden := net.embed(x)) + net.up(net.down(hidden))),
         embed=nn.Linear(8, 8),
-        branch=nn.Linear(8, 8),
+        down=nn.Linear(8, 2, bias=False),
+        up=nn.Linear(2, 8, bias=False),
         head=nn.Linear(8, 4),
     )
-    for parameter in model.branch.parameters():
-        nn.init.zeros_(parameter)
+    nn.init.zeros_(model.up.weight)
     page = viewed(model, torch.randn(16, 8), loss=lambda out: out.square().mean())
-    expect(page.locator("diagnosis-list .verdict")).to_have_text("All zero first in layer 2.")
+    state = page.locator("diagnosis-list .state")
+    expect(state).to_have_text(re.compile("^healthy.*, 1 note$"))
+    note = page.locator("diagnosis-list .fault.note")
+    expect(note).to_have_count(1)
+    expect(note.locator(".kind")).to_have_text("starts at zeronote")
+    expect(page.locator("inspector-panel .first-bad")).to_be_hidden()
 
 
 def test_a_model_without_parameters_has_no_layers_and_nothing_to_scale(viewed):

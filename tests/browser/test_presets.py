@@ -1,7 +1,5 @@
 """The chapter's experiments: one click each, and what was printed stands beside what is measured."""
 
-import re
-
 import pytest
 from figures import percent, significant, statistic
 from playwright.sync_api import expect
@@ -26,58 +24,46 @@ def chosen(explorer):
     return choose
 
 
-# Preset, statistics of its tensor with what the chapter printed of each, words of its theory.
+# Preset, layer and part that its tensor is, statistics with what the chapter printed of each.
 NUMBERS = [
-    ("randn", {"std": "10.0544"}, "√100 = 10"),
-    pytest.param("scaled-relu", {"mean": "0.3758", "std": "0.6150"}, "0.5838", marks=pytest.mark.long),
-    ("kaiming-relu", {"mean": "0.5720", "std": "0.8259"}, "0.8256"),
-    ("deep-relu", {"mean": None, "std": None}, "2.46e-8"),
+    ("randn", (1, "preactivation"), {"std": "10.0544"}),
+    pytest.param("scaled-relu", (1, "activation"), {"mean": "0.3758", "std": "0.6150"}, marks=pytest.mark.long),
+    ("kaiming-relu", (1, "activation"), {"mean": "0.5720", "std": "0.8259"}),
+    ("deep-relu", (50, "activation"), {"std": None}),
 ]
 
 
-@pytest.mark.parametrize(("name", "printed", "theory"), NUMBERS)
-def test_the_note_shows_what_was_printed_beside_what_is_measured(explorer, chosen, name, printed, theory):
+@pytest.mark.parametrize(("name", "place", "printed"), NUMBERS)
+def test_the_note_shows_what_was_printed_beside_what_is_measured(explorer, chosen, profile_of, name, place, printed):
     preset = PRESET_BY_NAME[name]
-    note = chosen(name).inner_text()
-    dump = explorer.dump()
+    note = chosen(name)
+    index, part = place
+    layer = profile_of(f"preset={name}")["layers"][index - 1]
     for column, chapter in printed.items():
-        value = statistic(dump, preset.focus, column)
-        figure = re.search(rf"{preset.focus} [^|]*?{column} {re.escape(significant(value))}( \([^)]*\))", note, re.S)
-        assert figure, (column, note)
-        if chapter is not None:
-            assert f"chapter {chapter}" in figure[1]
-        if column in preset.band:
-            low, high = preset.band[column]
-            assert f"band {significant(low)}–{significant(high)} ✓" in figure[1]
-    assert theory in note
+        value = layer[part][column]
+        assert value == statistic(explorer.dump(), preset.focus, column)
+        figure = layer["expected"][f"{part}_{column}"]
+        low, high = figure["band"]
+        expected = f"theory {significant(figure['value'])}, band {significant(low)}–{significant(high)}"
+        mark = "✓ in" if low <= value <= high else "✗ out"
+        before = "" if chapter is None else f"chapter {chapter}, "
+        expect(note).to_contain_text(f"{column} {significant(value)} ({before}{expected} {mark})")
     if name == "deep-relu":
-        assert "chapter: entries of about 1e-8" in note
+        expect(note).to_contain_text("chapter: entries of about 1e-8")
 
 
 def test_where_numbers_end_is_told_with_its_band(explorer, profile_of, chosen):
-    note = chosen("deep-exploding").inner_text()
+    note = chosen("deep-exploding")
     profile = profile_of("preset=deep-exploding")
-    assert f"first Inf at layer {profile['first_inf_layer']} (band 37–39 ✓)" in note
-    assert f"first NaN at {profile['first_nan_layer']} (band 38–40 ✓)" in note
+    expect(note).to_contain_text(f"first Inf at layer {profile['first_inf_layer']} (band 37–39 ✓ in)")
+    expect(note).to_contain_text(f"first NaN at {profile['first_nan_layer']} (band 38–40 ✓ in)")
     dump = explorer.dump()
     share = statistic(dump, "out", "nan") / statistic(dump, "out", "n")
-    assert f"NaN {percent(share)} (chapter nan)" in note
-    note = chosen("deep-vanishing").inner_text()
-    assert f"out zeros {percent(statistic(explorer.dump(), 'out', 'zero_fraction'))} (band 100 % ✓)" in note
-    assert "std 0 (chapter 0, band 0 ✓)" in note
-
-
-def test_a_figure_outside_its_band_says_so(explorer, module):
-    dump = explorer.dump_of("")
-    preset = {"name": "p", "focus": "l2", "statistic": "std", "theory": "", "printed": "0.5", "band": {"std": [0, 0.5]}}
-    answer = module(
-        "lab/experiment.js",
-        """(m, { dump, preset }) => import("/static/core/picture.js").then(
-            ({ pictureOfDump }) => m.experiment(pictureOfDump(dump, 1, "key"), preset))""",
-        {"dump": dump, "preset": preset},
-    )
-    (figure,) = answer["figures"]
-    assert (figure["isInside"], figure["band"], figure["printed"]) == (False, "0–0.500", "0.5")
+    expect(note).to_contain_text(f"NaN {percent(share)} (chapter nan)")
+    note = chosen("deep-vanishing")
+    zeros = percent(statistic(explorer.dump(), "out", "zero_fraction"))
+    expect(note).to_contain_text(f"out zeros {zeros} (band 100 % ✓ in)")
+    expect(note).to_contain_text("std 0 (chapter 0, band 0 ✓ in)")
 
 
 def test_the_menu_lists_all_and_is_walked_by_keyboard(explorer):

@@ -329,12 +329,12 @@ def test_an_input_that_is_not_finite_is_named_itself():
     x[3, 1] = torch.nan
     (fault,) = only(faults_of(Two(), x), "first_nonfinite")
     assert fault.op is None
-    assert fault.message == "input is the first that is not finite: 1.6 % NaN. It came in like that, as input"
+    assert fault.message == "input is the first that is not finite: 1.56 % NaN. It came in like that, as input"
     for infinite in (torch.inf, -torch.inf):
         x[3, 1] = infinite
         (fault,) = only(faults_of(Two(), x), "first_nonfinite")
         assert fault.op is None
-        assert fault.message.startswith("input is the first that is not finite: 1.6 % Inf")
+        assert fault.message.startswith("input is the first that is not finite: 1.56 % Inf")
 
 
 def test_a_mask_of_infinity_is_no_fault_unless_it_leaves_nothing():

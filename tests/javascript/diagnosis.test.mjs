@@ -1,10 +1,14 @@
-/** Whether the layers are healthy, what theory expects of them, and the remedy. */
+/** Whether a pass is healthy, what theory expects of its layers, and the remedy. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { bandText, diagnose, expectedText, figuresOf, hasChange, layersText } from "../../static/core/lab/diagnosis.js";
-import { near } from "./tools.mjs";
+import { buildGraph } from "../../static/core/graph/graph.js";
+import { bandText, CAUSES_FIRST, diagnose, expectedText, figuresOf, gradientLine, hasChange,
+  layersText } from "../../static/core/lab/diagnosis.js";
+import { experiment } from "../../static/core/lab/experiment.js";
+import { faultsOf, faultWord, firstBad, headline, judged } from "../../static/core/lab/faults.js";
+import { dumpOf, hiding, made, pageData, pictureOf as pictureOfDump, profileOf } from "./tools.mjs";
 
 const COLUMNS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 const LAYERS = [
@@ -33,43 +37,120 @@ function theoryOf(...layers) {
   })) };
 }
 
-test("figures are counted and troubles named with the one that shows it most", () => {
+test("figures in their bands and unhealthy layers are counted", () => {
   const picture = pictureOf({
-    x: { norm: 2, n: 4 },
     l1: { std: 1 },
-    l2: { std: 0.01, mean: 0.2, norm: 0.004, dead_fraction: 0.4, n: 16 },
-    "l2.g": { std: 3, norm: 6 },
-    out: { std: 2e-4, mean: 0, norm: 2e-4, n: 4 },
-    "out.g": { std: 1, norm: 2 },
+    l2: { std: 0.01, dead_fraction: 0.4 },
+    out: { std: 2e-4 },
   });
   const preactivation_std = [1, 0.9, 1.1];
   const theory = theoryOf(
     ["vanishing", { preactivation_std, activation_std: [0.8, 0.7, 0.9], dead_fraction: [0.3, 0.2, 0.4] }],
-    ["vanishing", { preactivation_std }],
+    [null, { preactivation_std }],
   );
-  const { layers, figures, within, troubles: [trouble, ...others] } = diagnose(picture, theory);
   // In: std of l1, and the dead units, at the edge. Out: std of l2 and of out.
-  assert.deepEqual([layers, figures, within, others.length], [2, 4, 2, 0]);
-  assert.deepEqual([trouble.health, trouble.layers, trouble.tensor], ["vanishing", [1, 2], "l2"]);
-  // RMS 1e-3 of l2, 1e-4 of out, both against 1 of x; gradients do not vanish.
-  near(trouble.ratio, 1e-4);
-  const { tensor, quantity, measured } = trouble.figure;
-  assert.deepEqual([tensor, quantity, measured], ["out", "activation_std", 2e-4]);
+  assert.deepEqual(diagnose(picture, theory), { layers: 2, unhealthy: 1, figures: 4, within: 2 });
 });
 
-test("the gradient is named where it is what explodes", () => {
-  const plain = { std: 1, norm: 2 };
-  const picture = pictureOf({ x: { norm: 2 }, l2: plain, "l2.g": { std: 99, norm: 200 }, out: plain, "out.g": plain });
-  const [trouble] = diagnose(picture, theoryOf(["exploding", { gradient_std: [90, 80, 100] }], [null, {}])).troubles;
-  assert.deepEqual([trouble.layers, trouble.ratio, trouble.tensor], [[1], 100, "l2.g"]);
-  assert.deepEqual(trouble.figure.expected.band, [80, 100]);
+const fault = (level, more = {}) => ({ kind: "vanishing", level, tensor: null, layers: [], ...more });
+
+test("the header says healthy only of a pass without faults whose checks were all made", () => {
+  const found = { layers: 50, unhealthy: 0, figures: 9, within: 8 };
+  const [wrong, note, unchecked] = ["fault", "note", "unchecked"].map((level) => fault(level));
+  for (const [faults, change, isHealthy, text] of [
+    [[], {}, true, "8 of 9 in band"],
+    [[], { figures: 0 }, true, "no theory of it"],
+    [[note], {}, true, "8 of 9 in band, 1 note"],
+    [[unchecked, note, note], {}, false, "1 check not made, 8 of 9 in band, 2 notes"],
+    [[unchecked, unchecked], {}, false, "2 checks not made, 8 of 9 in band"],
+    [[wrong], {}, false, "1 fault"],
+    [[wrong, wrong, unchecked, note], { unhealthy: 7 }, false,
+      "2 faults, 7 of 50 layers unhealthy, 1 check not made, 1 note"],
+  ]) assert.deepEqual(headline(faults, { ...found, ...change }), { isHealthy, text });
+  assert.deepEqual(headline([], ""), { isHealthy: false, text: "" });
+  assert.deepEqual(headline([wrong], "No layers."), { isHealthy: false, text: "1 fault, No layers." });
 });
 
-test("troubles come worst first and without numbers where there are none", () => {
-  const picture = pictureOf({ x: { norm: 2 }, l2: { dead_fraction: 1 }, out: {} });
-  const { troubles } = diagnose(picture, theoryOf(["dead", {}], ["non-finite", {}]));
-  assert.deepEqual(troubles.map(({ health, figure }) => [health, figure?.measured ?? null]),
-    [["non-finite", null], ["dead", 1]]);
+test("header, list and layers say what the server says", async () => {
+  for (const query of ["", "scale=7", "preset=deep-vanishing", "preset=deep-exploding", "activation=tanh&scale=9"]) {
+    const [dump, theory] = await Promise.all([dumpOf(query), profileOf(query)]);
+    const picture = pictureOfDump(dump);
+    const { isHealthy, text } = headline(faultsOf(picture, theory), judged(picture, theory));
+    const unhealthy = new Set(dump.faults.flatMap(({ layers }) => layers));
+    assert.deepEqual(theory.layers.flatMap(({ health, index }) => health === null ? [] : [index]),
+      [...unhealthy].sort((a, b) => a - b));
+    assert.deepEqual([isHealthy, theory.layers.every(({ health }) => health === null)],
+      [dump.faults.length === 0, dump.faults.length === 0]);
+    const said = /^(\d+) faults?, (\d+) of (\d+) layers unhealthy$/.exec(text)?.slice(1).map(Number);
+    assert.deepEqual(said, isHealthy ? undefined : [dump.faults.length, unhealthy.size, dump.layers.length]);
+    const bad = firstBad(buildGraph(picture.topology), picture, dump.faults);
+    assert.equal(dump.tensors[bad?.tensor]?.id, dump.faults[0]?.tensor);
+  }
+});
+
+test("the first bad tensor is that of the first fault", async () => {
+  const dump = await dumpOf("preset=deep-exploding");
+  const picture = pictureOfDump(dump);
+  const graph = buildGraph(picture.topology);
+  const [first] = dump.faults;
+  // As the server's message writes it.
+  const { why } = firstBad(graph, picture, dump.faults);
+  assert.ok(/^[\d.]+ % Inf$/.test(why) && first.message.includes(why), why);
+  const { id } = dump.tensors.find(({ name }) => name === "out");
+  assert.deepEqual(firstBad(graph, picture, [{ ...first, tensor: id }]), { tensor: graph.tensorIndex.get(id),
+    why: "all NaN" });
+  // One without a tensor, and one that is no fault, are passed over.
+  const faults = [fault("fault"), fault("note", { tensor: first.tensor }),
+    fault("fault", { kind: "dead", tensor: id, layers: [2, 3] })];
+  assert.deepEqual(firstBad(graph, picture, faults),
+    { tensor: graph.tensorIndex.get(id), why: "dead in layers 2–3" });
+  assert.equal(firstBad(graph, picture, faults.slice(0, 2)), null);
+});
+
+test("nothing gives a figure away that waits for a guess", async () => {
+  const [dump, theory] = await Promise.all([dumpOf("scale=7"), profileOf("scale=7")]);
+  const picture = hiding(pictureOfDump(dump), "l2");
+  assert.deepEqual(headline(faultsOf(picture, theory), judged(picture, theory)),
+    { isHealthy: false, text: "Judged once the guess is made." });
+  assert.equal(gradientLine(picture), "");
+});
+
+test("the gradient's way back is one figure, where it is a number", async () => {
+  const { layers } = await profileOf("preset=deep-kaiming");
+  const text = gradientLine(pictureOfDump(await dumpOf("preset=deep-kaiming")));
+  const [, said] = /^Gradient std, layer 1 over 50: ×(.+)$/.exec(text);
+  const ratio = layers[0].gradient.std / layers.at(-1).gradient.std;
+  assert.ok(Math.abs(Number(said) / ratio - 1) < 5e-3, text);
+  assert.equal(gradientLine(pictureOfDump(await dumpOf("preset=deep-exploding"))), "");
+});
+
+test("an experiment's band is the inspector's", async () => {
+  const { presets } = JSON.parse(await pageData(""));
+  const preset = presets.find(({ name }) => name === "randn");
+  // In the second draw std is 10.33: one in twenty lies outside.
+  for (const [seed, isIn] of [[1, true], [13, false]]) {
+    const query = `${preset.query}&seed=${seed}`;
+    const [dump, theory] = await Promise.all([dumpOf(query), profileOf(query)]);
+    const picture = pictureOfDump(dump);
+    const [figure, ...others] = experiment(picture, preset, theory).figures;
+    const { value, band } = theory.layers[0].expected.preactivation_std;
+    const { std } = theory.layers[0].preactivation;
+    assert.deepEqual([others, figure.theory, figure.band],
+      [[], expectedText("preactivation_std", { value, band }), bandText("preactivation_std", band)]);
+    assert.deepEqual([figure.isIn, band[0] <= std && std <= band[1]], [isIn, isIn]);
+  }
+  // Without theory there is no band; what theory does not know has its own.
+  const [own, exploding] = await Promise.all([dumpOf("preset=randn"), dumpOf("preset=deep-exploding")]);
+  assert.deepEqual(experiment(pictureOfDump(own), preset, null).figures.map(({ band, isIn }) => [band, isIn]),
+    [[null, null]]);
+  const deep = presets.find(({ name }) => name === "deep-exploding");
+  const { figures: [inf] } = experiment(pictureOfDump(exploding), deep, null);
+  assert.deepEqual([inf.measured, inf.band, inf.isIn], ["38", "37–39", true]);
+});
+
+test("words and the order of causes are the server's", () => {
+  assert.deepEqual(Object.fromEntries(Object.keys(made.words).map((kind) => [kind, faultWord(kind)])), made.words);
+  assert.deepEqual(CAUSES_FIRST, made.causes);
 });
 
 test("a tensor that is two things has each figure once", () => {

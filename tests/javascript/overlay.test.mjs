@@ -5,14 +5,14 @@ import { test } from "node:test";
 
 import { buildGraph, find } from "../../static/core/graph/graph.js";
 import { NON_FINITE, paintwork, rangeOf, shadesOf, whyNot } from "../../static/core/lab/overlay.js";
-import { columnsOf, contrast, dumpOf, hiding, isRising, pictureOf, schemeColours } from "./tools.mjs";
+import { columnsOf, contrast, dumpOf, hiding, isRising, made, pictureOf, profileOf, schemeColours } from "./tools.mjs";
 
-function painter(dump) {
+function painter(dump, theory = null) {
   const original = pictureOf(dump);
   const graph = buildGraph(original.topology);
   return (kind, asked, { range = null, scheme = "light", hidden = null, edges = "" } = {}) => {
     const picture = hidden === null ? original : hiding(original, hidden);
-    const paint = paintwork({ kind, edges, graph, picture, theory: null, range, scheme });
+    const paint = paintwork({ kind, edges, graph, picture, theory, range, scheme });
     const items = asked.map((id) => find(graph, id));
     return { legend: paint.legend, range: rangeOf(paint), why: whyNot(kind, graph),
       fills: items.map((item) => paint.fill(item.kind, item.index, item.half)),
@@ -68,7 +68,27 @@ test("what is not finite has a colour beside the ramp, and absent times a reason
   const health = paint("health", ["l1", "out", "loss/forward"]);
   const [colour] = health.legend.words.find(([, title]) => title === "non-finite");
   assert.deepEqual([health.fills, health.range], [[null, colour, colour], null]);
+  // A mask of -Inf that a softmax absorbs is no fault.
+  for (const [at, fills] of [[null], [null, colour]].entries()) {
+    const ids = made.masked[at].tensors.map(({ id }) => id);
+    const masked = painter(made.masked[at]);
+    assert.ok(masked("std", ids).fills.includes(NON_FINITE.light));
+    assert.deepEqual(new Set(masked("health", ids).fills), new Set(fills));
+  }
   const timeless = painter({ ...dump, timing: {} })("time", ["l1", "out", "l1.g"]);
   assert.match(timeless.why, /does not say/);
   assert.deepEqual([timeless.fills, timeless.legend], [[null, null, null], null]);
+});
+
+test("a tensor has the verdict on its layer, a box the first cause in it", async () => {
+  const [dump, theory] = await Promise.all([dumpOf("scale=7"), profileOf("scale=7")]);
+  const paint = painter(dump, theory);
+  const { legend, fills } = paint("health", ["l1", "l2", "l2.g", "w1", "out", "layers.1/forward"]);
+  const of = (word) => legend.words.find(([, title]) => title === word)[0];
+  assert.deepEqual(theory.layers.map(({ health }) => health), ["exploding", null]);
+  const exploding = of("exploding");
+  assert.deepEqual(fills, [exploding, exploding, exploding, null, null, exploding]);
+  const layers = theory.layers.map((layer, at) => ({ ...layer, health: ["vanishing", "dead"][at] }));
+  const [whole] = painter(dump, { ...theory, layers })("health", ["model/forward"]).fills;
+  assert.equal(whole, of("dead"));
 });

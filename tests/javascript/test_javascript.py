@@ -23,6 +23,8 @@ from training_dumps import read, write_dumps
 
 from chainrule import ModelSpec, trace_model
 from chainrule.build import build_model
+from chainrule.diagnose.faults import with_faults
+from chainrule.diagnose.verdicts import HEALTH_OF
 from chainrule.dump.opened import MAX_BYTES
 from chainrule.dump.wire import dump_json, dump_topology, dump_trace
 from chainrule.errors import SpecError
@@ -30,6 +32,7 @@ from chainrule.run import trace_spec
 from chainrule.spec.programs import PROGRAMS
 from chainrule.spec.values import widths_text
 from chainrule.trace.graph import Role
+from chainrule.trace.report import WORDS
 
 FILES = sorted(Path(__file__).parent.glob("*.test.mjs"))
 
@@ -64,6 +67,9 @@ def made(folder):
         "training": training(folder),
         "dumps": dumps(),
         "residual": recorded(residual(), torch.randn(2, 4), loss=torch.sum),
+        "words": WORDS,
+        "causes": list(dict.fromkeys(HEALTH_OF.values())),
+        "masked": [masked(diagonal) for diagonal in (1, 0)],
     }
 
 
@@ -147,6 +153,13 @@ def tied():
 
 def residual():
     return Parts(lambda model, x: x + torch.tanh(model.inner(x)), inner=nn.Linear(4, 4))
+
+
+def masked(diagonal):
+    """The dump of attention with a causal mask of -Inf, which a softmax absorbs if it leaves the diagonal open."""
+    mask = torch.full((6, 6), -torch.inf).triu(diagonal)
+    model = Parts(lambda model, x: torch.softmax(model.keys(x) @ x.T + mask, -1) @ x, keys=nn.Linear(8, 8))
+    return json.loads(dump_trace(with_faults(trace_model(model, torch.randn(6, 8), loss=torch.sum))))
 
 
 def attention():

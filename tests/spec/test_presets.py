@@ -1,8 +1,8 @@
-import statistics
 from functools import cache
 
 import pytest
 
+from chainrule.diagnose.profile import expectations
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.presets import PRESET_BY_NAME, PRESETS
@@ -17,15 +17,37 @@ def test_a_preset_is_well_formed(preset):
     assert ModelSpec.from_query(spec.query()) == spec
     changed = {name for name in ModelSpec.model_fields if getattr(spec, name) != getattr(default, name)}
     assert changed == set(preset.spec)
-    assert preset.statistic in {*preset.band, "nan"}
+    assert preset.statistic in {*bands_of_theory(preset), *preset.band, "nan"}
+
+
+@EVERY
+def test_a_figure_has_one_band(preset):
+    assert bands_of_theory(preset).keys().isdisjoint(preset.band)
 
 
 @cache
+def traced(name, seed):
+    return trace_spec(ModelSpec.parse({**PRESET_BY_NAME[name].spec, "seed": seed}))
+
+
+def bands_of_theory(preset):
+    """Statistic of the focus → the band that the inspector shows for it."""
+    trace = traced(preset.name, 42)
+    focus = trace.tensor_by_name[preset.focus].id
+    found = {}
+    for layer, expected in zip(trace.layers, expectations(ModelSpec.parse(preset.spec)), strict=True):
+        for part in ("preactivation", "activation"):
+            if getattr(layer, part) == focus:
+                found |= {
+                    name: expected[f"{part}_{name}"].band for name in ("mean", "std") if f"{part}_{name}" in expected
+                }
+    return found
+
+
 def measure(name, seed):
     """The figures that a band may bound: statistics of the focus, and the layers of the first overflow."""
-    preset = PRESET_BY_NAME[name]
-    trace = trace_spec(ModelSpec.parse({**preset.spec, "seed": seed}))
-    row = trace.statistics[trace.tensor_by_name[preset.focus].id]
+    trace = traced(name, seed)
+    row = trace.statistics[trace.tensor_by_name[PRESET_BY_NAME[name].focus].id]
     layers = [trace.statistics[layer.preactivation] for layer in trace.layers]
     return {
         "mean": row.mean,
@@ -37,8 +59,8 @@ def measure(name, seed):
 
 
 @pytest.mark.smoke
-@EVERY
-def test_the_preset_s_seed_is_in_the_band(preset):
+@pytest.mark.parametrize("preset", [each for each in PRESETS if each.band], ids=lambda preset: preset.name)
+def test_the_preset_s_seed_is_in_its_own_band(preset):
     measured = measure(preset.name, 42)
     for name, (low, high) in preset.band.items():
         assert low <= measured[name] <= high, (name, measured)
@@ -46,9 +68,8 @@ def test_the_preset_s_seed_is_in_the_band(preset):
 
 @pytest.mark.long
 @EVERY
-def test_twenty_seeds_are_about_the_band(preset):
+def test_nineteen_of_twenty_seeds_are_in_the_band(preset):
     measured = [measure(preset.name, seed) for seed in SEEDS]
-    for name, (low, high) in preset.band.items():
+    for name, (low, high) in {**bands_of_theory(preset), **preset.band}.items():
         values = [figures[name] for figures in measured]
-        assert low <= statistics.median(values) <= high, (name, values)
-        assert sum(low <= value <= high for value in values) >= 0.8 * len(values), (name, values)
+        assert sum(low <= value <= high for value in values) >= 19, (name, values)

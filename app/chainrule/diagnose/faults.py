@@ -337,4 +337,4 @@ def _names_infinity(attributes: Mapping[str, Any]) -> bool:
 
 
 def _share(count: float, n: float) -> str:
-    return "all" if count == n else f"{100 * count / n:.2g} %" if count / n >= 1e-4 else f"{count:.0f} of {n:.0f}"
+    return "all" if count == n else f"{figure(100 * count / n)} %" if count / n >= 1e-4 else f"{count:.0f} of {n:.0f}"

@@ -48,12 +48,12 @@ DEVIATIONS = 4.0
 HEALTH_OF: Mapping[FaultKind, Health] = {
     "first_nonfinite": "non-finite",
     "exploding": "exploding",
-    "vanishing": "vanishing",
-    "gradient_drop": "vanishing",
     "dead": "dead",
     "saturated": "saturated",
+    "vanishing": "vanishing",
+    "gradient_drop": "vanishing",
 }
-"""The word for a layer of a fault. The first of several faults counts."""
+"""The word for a layer of a fault, in the order of `layer_faults`. The first of several faults counts."""
 
 
 def layer_faults(passes: Passes) -> list[Fault]:

@@ -58,8 +58,10 @@ export function readDump(text) {
   const dump = /** @type {Dump} */ (/** @type {unknown} */ ({ faults: [], ...value }));
   checkParts(/** @type {Record<string, unknown>} */ (/** @type {unknown} */ (dump)));
   checkStatistics(dump);
+  // Added since the first dumps were written.
+  const faults = dump.faults.map((fault) => ({ ...{ level: "fault", layers: [], rule: null }, ...fault }));
   // A file may be called like a method of objects, such as toString.
-  return { ...dump, sources: Object.assign(Object.create(null), dump.sources ?? {}) };
+  return { ...dump, faults, sources: Object.assign(Object.create(null), dump.sources ?? {}) };
 }
 
 /** @param {unknown} value @returns {value is Record<string, unknown>} */

@@ -1,7 +1,7 @@
-/** Measured figures against theory, layer by layer, and the unhealthy layers. No DOM. */
+/** Measured figures against theory, layer by layer. No DOM. */
 
 import { percent, significant, valueAt } from "../format.js";
-import { inputOf } from "./profile-series.js";
+import { nonFinite } from "../picture.js";
 
 /** @typedef {"preactivation" | "activation" | "gradient"} LayerPart */
 
@@ -18,8 +18,9 @@ export const MEASURES = {
 
 const QUANTITIES = /** @type {Quantity[]} */ (Object.keys(MEASURES));
 
-/** Worst first: what comes later in a net that overflows is a consequence. @type {readonly Health[]} */
-export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "saturated"];
+/** In the order in which the server lists their faults: of several words for one box the first counts.
+ * @type {readonly Health[]} */
+export const CAUSES_FIRST = ["non-finite", "exploding", "dead", "saturated", "vanishing"];
 
 /** Theory's figures of one tensor; none if no layer owns it.
  * @param {Picture} picture @param {Theory} theory @param {string} tensor */
@@ -50,7 +51,7 @@ function figureOf(picture, theory, layer, quantity) {
   return { layer, quantity, tensor, measured, expected: theory.layers[layer.index - 1]?.expected[quantity] ?? null };
 }
 
-/** @param {DiagnosedFigure} figure
+/** @param {{measured: number | null, expected: Pick<Expected, "band"> | null}} figure
  * @returns {boolean | null} whether it lies in its band; null where there is nothing to compare */
 export function isWithin({ measured, expected }) {
   if (measured === null || expected === null) return null;
@@ -58,69 +59,30 @@ export function isWithin({ measured, expected }) {
   return low <= measured && measured <= high;
 }
 
-/** How many figures lie in their bands, of how many that have one, and what is wrong, worst first.
+/** How many layers are unhealthy, and how many figures lie in their bands, of how many that have one.
  * @param {Picture} picture @param {Theory} theory of this picture */
 export function diagnose(picture, theory) {
   const { layers } = picture.topology;
-  let [within, figures] = [0, 0];
-  for (const layer of layers) {
-    for (const quantity of QUANTITIES) {
+  const unhealthy = theory.layers.filter(({ health }) => health !== null).length;
+  const verdicts = layers.flatMap((layer) =>
+    QUANTITIES.flatMap((quantity) => {
       const figure = figureOf(picture, theory, layer, quantity);
-      const verdict = figure === null ? null : isWithin(figure);
-      if (verdict !== null) figures += 1;
-      if (verdict === true) within += 1;
-    }
-  }
-  const troubles = WORST_FIRST.flatMap((health) => {
-    const affected = layers.filter(({ index }) => theory.layers[index - 1]?.health === health);
-    return affected.length === 0 ? [] : [trouble(picture, theory, health, affected)];
-  });
-  return { layers: layers.length, within, figures, troubles };
-}
-
-/** layers: rising; figure: the one it shows in most; ratio: for vanishing and exploding its RMS over that of where the
- * signal came from; tensor: of the first layer
- * @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected */
-function trouble(picture, theory, health, affected) {
-  const [first] = affected;
-  const layers = affected.map(({ index }) => index);
-  const whole = { health, layers, figure: null, ratio: null,
-    tensor: first?.activation ?? first?.preactivation ?? null };
-  if (health === "non-finite") return whole;
-  if (health === "dead" || health === "saturated") {
-    const quantity = health === "dead" ? "dead_fraction" : "saturation";
-    const all = affected.flatMap((layer) => figureOf(picture, theory, layer, quantity) ?? []);
-    const [figure = null] = all.sort((a, b) => (b.measured ?? 0) - (a.measured ?? 0));
-    return { ...whole, figure };
-  }
-  // The rules speak of root mean squares: activations against the input's, gradients against the last layer's.
-  const source = rms(picture,
-    (picture.topology.tensors.find(({ name }) => name === "x") ?? inputOf(picture.topology.tensors))?.id ?? null);
-  const end = picture.topology.layers.reduceRight(
-    (/** @type {number | null} */ found, { gradient }) => found ?? rms(picture, gradient),
-    null,
-  );
-  const direction = health === "vanishing" ? -1 : 1;
-  /** @type {[Quantity, number | null][]} */
-  const references = [["activation_std", source], ["gradient_std", end]];
-  const all = affected.flatMap((layer) =>
-    references.flatMap(([quantity, reference]) => {
-      const size = rms(picture, layer[MEASURES[quantity].part]);
-      return size === null || !reference ? [] : [{ layer, quantity, ratio: size / reference }];
+      return (figure === null ? null : isWithin(figure)) ?? [];
     })
   );
-  const [worst] = all.sort((a, b) => direction * (b.ratio - a.ratio));
-  if (worst === undefined) return whole;
-  const figure = figureOf(picture, theory, worst.layer, worst.quantity);
-  const tensor = worst.quantity === "gradient_std" ? (first?.gradient ?? whole.tensor) : whole.tensor;
-  return { ...whole, figure, ratio: worst.ratio, tensor };
+  return { layers: layers.length, unhealthy, figures: verdicts.length, within: verdicts.filter(Boolean).length };
 }
 
-/** @param {Picture} picture @param {string | null} tensor @returns {number | null} */
-function rms(picture, tensor) {
-  const row = tensor === null ? undefined : picture.rows.get(tensor);
-  const norm = valueAt(picture.floats.norm, row);
-  return norm === null || row === undefined ? null : norm / Math.sqrt(picture.integers.n[row]);
+/** How the gradient fares on its way back. @param {Picture} picture @returns {string} "" where that is no number */
+export function gradientLine(picture) {
+  const { layers } = picture.topology;
+  const [to, from] = [layers[0], layers.at(-1)].map((layer) => {
+    const row = picture.rows.get(layer?.gradient ?? "");
+    return row === undefined || nonFinite(picture, row) !== null ? null : valueAt(picture.floats.std, row);
+  });
+  // A figure may be what is to be guessed.
+  if (layers.length < 2 || picture.hidden !== null || to === null || !from) return "";
+  return `Gradient std, layer 1 over ${layers.length}: ×${significant(to / from)}`;
 }
 
 /** @param {readonly number[]} indices rising @returns {string} layer 3, or layers 2, 5–9 */

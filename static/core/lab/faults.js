@@ -1,10 +1,9 @@
 /** Faults of a pass in words and as icons, and their places in the graph. */
 
-import { percent } from "../format.js";
-import { inputsOf, outputsOf, readersOf } from "../graph/wiring.js";
 import { HEALTH_SHAPES, iconOf } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
+import { whyNoLayers } from "./profile-text.js";
 
 /** Word and icon (in a square of 16) of each kind. @type {Record<FaultKind, {word: string, shape: string}>} */
 const KINDS = {
@@ -60,9 +59,11 @@ export function faultsOf(picture, theory) {
   return theory === null || theory.seq !== picture.seq ? null : (theory.faults ?? []);
 }
 
-/** Whether it is no fault: most likely on purpose, or unchecked. @param {Fault} fault @returns {boolean} */
-export function isNote({ level }) {
-  return level === "note" || level === "unchecked";
+/** Whether numbers that are not finite are a fault of the pass: a mask of −Inf is none.
+ * @param {Picture} picture @param {Theory | null} theory of that picture, or of one shortly before */
+export function isNonFinite(picture, theory) {
+  const faults = picture.hidden !== null ? [] : (picture.faults ?? theory?.faults ?? []);
+  return faults.some(({ kind }) => kind === "first_nonfinite");
 }
 
 /** @param {Fault} fault @param {Topology} topology
@@ -76,60 +77,49 @@ export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
   return `${found.path || "model"}/forward`;
 }
 
-/** @param {readonly Fault[]} faults @returns {string} 2 faults, 1 note; empty without any */
-export function faultsText(faults) {
-  const notes = faults.filter(isNote).length;
-  const parts = /** @type {const} */ ([["fault", faults.length - notes], ["note", notes]]);
-  return parts.flatMap(([word, count]) => count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`]).join(", ");
+/** The layers and figures of a picture, or in words why there are none to judge.
+ * @param {Picture} picture @param {Theory | null} theory of this picture @returns {Diagnosis | string} */
+export function judged(picture, theory) {
+  if (picture.hidden !== null) return "Judged once the guess is made.";
+  if (picture.topology.layers.length === 0) return whyNoLayers(picture.spec);
+  return theory === null ? "" : diagnose(picture, theory);
 }
 
-/** The first tensor in order of execution that is not finite, else a tensor of the worst layer.
- * @param {Graph} graph @param {Picture} picture @param {Theory | null} theory of that picture, or of one shortly before
- * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess */
-export function firstBad(graph, picture, theory) {
-  if (picture.hidden !== null) return null;
-  const { tensorIndex } = graph;
-  const told = faultsOf(picture, theory)?.find(({ kind }) => kind === "first_nonfinite")?.tensor ?? null;
-  const first = (told === null ? undefined : tensorIndex.get(told)) ?? firstNonFinite(graph, picture);
-  const bad = first === -1 ? null : nonFinite(picture, rowOf(graph, picture, first));
-  if (bad !== null)
-    return { tensor: first, why: bad.share === 1 ? `all ${bad.word}` : `${percent(bad.share)} ${bad.word}` };
-  if (theory === null) return null;
-  const [worst] = diagnose(picture, theory).troubles.filter(({ health }) => health !== "non-finite");
-  const tensor = tensorIndex.get(worst?.tensor ?? "");
-  return worst === undefined || tensor === undefined ? null
-    : { tensor, why: `${worst.health} in ${layersText(worst.layers)}` };
-}
-
-/** The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
- * or is a mask itself, is made. @param {Graph} graph @param {Picture} picture @returns {number} -1: none */
-function firstNonFinite(graph, picture) {
-  const { nan, posinf, neginf } = picture.integers;
-  if (![nan, posinf, neginf].some((counts) => counts.some((n) => n > 0))) return -1;
-  const { arrays, topology } = graph;
-  const isBad = (/** @type {number} */ tensor) => nonFinite(picture, rowOf(graph, picture, tensor)) !== null;
-  /** @type {Set<number>} */
-  const masks = new Set();
-  for (let op = arrays.ops - 1; op >= 0; op -= 1) {
-    if (arrays.opHalf[op] !== 0) continue;
-    for (const tensor of [...outputsOf(arrays, op), ...inputsOf(arrays, op)]) {
-      const row = rowOf(graph, picture, tensor);
-      if (masks.has(tensor) || neginf[row] === 0 || nan[row] + posinf[row] > 0
-        || topology.tensors[tensor]?.role === "loss") continue;
-      const made = [...readersOf(arrays, tensor)].filter((reader) => arrays.opHalf[reader] === 0).flatMap(
-        (reader) => [...outputsOf(arrays, reader)]
-      );
-      if (made.length > 0 && made.every((each) => masks.has(each) || !isBad(each))) masks.add(tensor);
-    }
+/** The verdict on a pass in one line. @param {readonly Fault[]} faults @param {Diagnosis | string} found by `judged` */
+export function headline(faults, found) {
+  const [wrong, notes, unchecked] = ["fault", "note", "unchecked"].map((level) =>
+    faults.filter((fault) => fault.level === level).length
+  );
+  const isHealthy = typeof found !== "string" && wrong + unchecked === 0;
+  let figures = found;
+  if (typeof figures !== "string") {
+    if (wrong > 0)
+      figures = figures.unhealthy === 0 ? "" : `${figures.unhealthy} of ${counted(figures.layers, "layer")} unhealthy`;
+    else figures = figures.figures === 0 ? "no theory of it" : `${figures.within} of ${figures.figures} in band`;
   }
-  for (let op = 0; op < arrays.ops; op += 1) {
-    for (const tensor of [...inputsOf(arrays, op), ...outputsOf(arrays, op)])
-      if (isBad(tensor) && !masks.has(tensor)) return tensor;
-  }
-  return -1;
+  const checks = counted(unchecked, "check", " not made");
+  const parts = [counted(wrong, "fault"), ...(wrong > 0 ? [figures, checks] : [checks, figures]),
+    counted(notes, "note")];
+  return { isHealthy, text: parts.filter((part) => part !== "").join(", ") };
 }
 
-/** @param {Graph} graph @param {Picture} picture @param {number} tensor @returns {number} -1: it has no statistics */
-function rowOf({ topology }, picture, tensor) {
-  return picture.rows.get(topology.tensors[tensor]?.id ?? "") ?? -1;
+/** @param {number} count @param {string} noun @param {string} [after] @returns {string} 2 faults; "" for none */
+function counted(count, noun, after = "") {
+  return count === 0 ? "" : `${count} ${noun}${count === 1 ? "" : "s"}${after}`;
+}
+
+/** The tensor of the first fault that has one. @param {Graph} graph @param {Picture} picture
+ * @param {readonly Fault[]} faults of that picture @returns {{tensor: number, why: string} | null} null: there is none */
+export function firstBad({ tensorIndex }, picture, faults) {
+  for (const { kind, level, tensor: id, layers } of faults) {
+    const tensor = tensorIndex.get(id ?? "");
+    if (level !== "fault" || tensor === undefined) continue;
+    const bad = kind === "first_nonfinite" ? nonFinite(picture, picture.rows.get(id ?? "") ?? -1) : null;
+    // As the message writes it.
+    if (bad !== null)
+      return { tensor,
+        why: bad.share === 1 ? `all ${bad.word}` : `${Number((100 * bad.share).toPrecision(3))} % ${bad.word}` };
+    return { tensor, why: `${faultWord(kind)}${layers.length === 0 ? "" : ` in ${layersText(layers)}`}` };
+  }
+  return null;
 }

@@ -1,13 +1,14 @@
 /** The value behind an overlay for every op, tensor and group. NaN: no value; Infinity: the tensor is not finite. */
 
-import { WORST_FIRST } from "./diagnosis.js";
+import { CAUSES_FIRST } from "./diagnosis.js";
 import { differences } from "./dump-run.js";
+import { isNonFinite } from "./faults.js";
 import { itemSize } from "../graph/steps.js";
 import { gradientsOf, outputsOf } from "../graph/wiring.js";
 import { memo } from "../memo.js";
 
 /** @typedef {{of: (kind: Item["kind"], index: number, half: Phase) => number, range: () => [number, number],
- * hasInfinite: boolean}} OverlayValues of: for health a place in WORST_FIRST; range: of positive ones over decades */
+ * hasInfinite: boolean}} OverlayValues of: for health a place in CAUSES_FIRST; range: of positive ones over decades */
 
 /** @typedef {ReturnType<typeof build>} Plan */
 const planOf = memo(build);
@@ -168,33 +169,23 @@ function rangeOf(columns) {
   return low <= 0 && least < Infinity && high > 10 * least ? [least, high] : [low, high];
 }
 
-/** Above this share of saturated units a tensor counts as saturated where theory does not say. */
-const SATURATED = 0.5;
-
-/** The health of each tensor as a position in WORST_FIRST: by its own numbers, else by its layer's verdict.
+/** The health of each tensor as a position in CAUSES_FIRST: its layer's verdict, or that its own numbers are not finite.
  * @param {Graph} graph @param {Plan} plan @param {Picture} picture @param {Theory | null} theory
  * @param {Float64Array} into NaN: nothing is wrong */
 function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {
-  const { nan, posinf, neginf } = picture.integers;
-  const hidden = picture.hidden?.rows;
-  if (hidden === undefined) {
-    for (const { health, index } of theory?.layers ?? []) {
-      const layer = topology.layers[index - 1];
-      // Non-finite is what a tensor's own numbers are, not its neighbour's.
-      if (health === null || health === "non-finite" || layer === undefined) continue;
-      for (const id of [layer.preactivation, layer.activation, layer.gradient]) {
-        const tensor = tensorIndex.get(id ?? "");
-        if (tensor !== undefined) into[tensor] = WORST_FIRST.indexOf(health);
-      }
+  if (picture.hidden !== null) return;
+  for (const { health, index } of theory?.layers ?? []) {
+    const layer = topology.layers[index - 1];
+    // Non-finite is what a tensor's own numbers are, not its neighbour's.
+    if (health === null || health === "non-finite" || layer === undefined) continue;
+    for (const id of [layer.preactivation, layer.activation, layer.gradient]) {
+      const tensor = tensorIndex.get(id ?? "");
+      if (tensor !== undefined) into[tensor] = CAUSES_FIRST.indexOf(health);
     }
   }
+  if (!isNonFinite(picture, theory)) return;
+  const { nan, posinf, neginf } = picture.integers;
   plan.rows.forEach((row, tensor) => {
-    if (row < 0 || hidden?.has(row)) return;
-    const isBad = nan[row] + posinf[row] + neginf[row] > 0;
-    if (isBad) into[tensor] = WORST_FIRST.indexOf("non-finite");
-    else if (Number.isNaN(into[tensor]) && picture.floats.dead_fraction[row] >= 1)
-      into[tensor] = WORST_FIRST.indexOf("dead");
-    else if (Number.isNaN(into[tensor]) && theory === null && picture.floats.saturation[row] > SATURATED)
-      into[tensor] = WORST_FIRST.indexOf("saturated");
+    if (row >= 0 && nan[row] + posinf[row] + neginf[row] > 0) into[tensor] = CAUSES_FIRST.indexOf("non-finite");
   });
 }

@@ -1,5 +1,6 @@
 /** Overlays colour the boxes of a graph by one figure, with a legend. No DOM. */
 
+import { CAUSES_FIRST } from "./diagnosis.js";
 import { overlayValues } from "./overlay-values.js";
 import { hex, oklch } from "../colours.js";
 
@@ -21,7 +22,8 @@ export const OVERLAYS = [
   { name: "difference", title: "Difference to A", unit: "", scale: "auto",
     says:
       "how far a tensor is from its partner in A: the largest relative difference of std, least and greatest value; of an op or a closed box the largest in it" },
-  { name: "health", title: "Health", unit: "", scale: "words", says: "what is wrong; of a closed box the worst in it" },
+  { name: "health", title: "Health", unit: "", scale: "words",
+    says: "what is wrong; of a closed box the first cause in it" },
 ];
 
 /** Why an overlay cannot be had of a graph. @param {OverlayKind} kind @param {Graph} graph
@@ -69,21 +71,15 @@ const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
 /** The colour of tensors with NaN or Inf, which have no place on the ramp. */
 export const NON_FINITE = { light: hex(oklch(0.83, 0.1, 320)), dark: hex(oklch(0.44, 0.13, 320)) };
 
-/** Worst first, as a closed box has the worst of what it holds.
- * @type {readonly {word: string, hue: number, chroma: number}[]} */
-const HEALTH = [
-  { word: "non-finite", hue: 320, chroma: 0.1 },
-  { word: "exploding", hue: 55, chroma: 0.12 },
-  { word: "vanishing", hue: 235, chroma: 0.09 },
-  { word: "dead", hue: 0, chroma: 0 },
-  { word: "saturated", hue: 105, chroma: 0.12 },
-];
+/** Hue and chroma. @type {Record<Health, [number, number]>} */
+const HEALTH = { "non-finite": [320, 0.1], exploding: [55, 0.12], dead: [0, 0], saturated: [105, 0.12],
+  vanishing: [235, 0.09] };
 
 /** Colours differ in lightness too, not in hue alone.
- * @param {"light" | "dark"} scheme @returns {string[]} by position in HEALTH */
+ * @param {"light" | "dark"} scheme @returns {string[]} by position in CAUSES_FIRST */
 function healthColours(scheme) {
-  return HEALTH.map(({ hue, chroma }, order) =>
-    hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, chroma, hue))
+  return CAUSES_FIRST.map((health, order) =>
+    hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, HEALTH[health][1], HEALTH[health][0]))
   );
 }
 
@@ -108,7 +104,7 @@ export function paintwork({ kind, edges, graph, picture, theory, reference = nul
     const colours = HEALTH_COLOURS[scheme];
     /** @type {Legend} */
     const legend = { title, unit, low: 0, high: 0, isLog: false, stops: [],
-      words: HEALTH.map(({ word }, order) => [colours[order] ?? "", word]) };
+      words: CAUSES_FIRST.map((word, order) => [colours[order] ?? "", word]) };
     return { fill: (what, index, half) => colours[values.of(what, index, half)] ?? null, width, legend };
   }
 

@@ -13,7 +13,7 @@ import { barsSvg, escaped, LEGEND_HEIGHT, legendSvg, num, SCHEMES, stripSvg, tag
 /** @typedef {object} Shown
  * @property {Graph} graph @property {Drawing} drawing
  * @property {Picture | null} [picture] null: only the structure, without figures, histograms and durations
- * @property {Statistic} [statistic] the figure in a tensor's box @property {Paintwork | null} [paintwork]
+ * @property {Theory | null} [theory] of the picture @property {Statistic} [statistic] the figure in a tensor's box @property {Paintwork | null} [paintwork]
  * @property {string} [selection] id of the selected item @property {"light" | "dark"} [scheme]
  * @property {Region | null} [viewBox] the part of the drawing that is shown; null: all */
 
@@ -38,6 +38,7 @@ export function graphSvg(shown) {
   /** @type {Scene} */
   const scene = {
     picture: null,
+    theory: null,
     statistic: "std",
     paintwork: null,
     selection: "",
@@ -50,6 +51,7 @@ export function graphSvg(shown) {
     selected: item === null ? -1 : index.boxOf(item),
     isVertical: isVertical(drawing),
   };
+  if (scene.picture !== null) scene.facts.judge(scene.picture, scene.theory);
   const { colours } = scene;
   const type = graph.topology.modules[0]?.type ?? "";
   const view = scene.viewBox ?? { x: 0, y: 0, width: drawing.width, height: drawing.height };

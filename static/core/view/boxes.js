@@ -163,11 +163,11 @@ export class BoxLayer {
 
   /** Writes the figures and colours of the picture. @param {Sight} sight */
   write(sight) {
-    const { picture, drawing, facts } = sight;
-    const isWell = facts.isHealthy && allFinite(picture);
+    const { drawing, facts } = sight;
     for (const parts of this.#parts.values()) {
       writeFigure(sight, parts);
-      if (drawing.kind[parts.box] !== TENSOR) writeAilment(parts, isWell ? null : ailmentLook(sight, parts.box));
+      if (drawing.kind[parts.box] !== TENSOR)
+        writeAilment(parts, facts.isHealthy ? null : ailmentLook(sight, parts.box));
     }
     this.fill(sight);
   }
@@ -249,11 +249,4 @@ function countSiblings({ boxes, frame }) {
     place[box] = count[around] = count[around] + 1;
   }
   return { place, count };
-}
-
-/** @param {Picture} picture @returns {boolean} */
-function allFinite({ integers }) {
-  for (const column of [integers.nan, integers.posinf, integers.neginf])
-    for (const found of column) if (found > 0) return false;
-  return true;
 }

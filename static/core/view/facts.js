@@ -1,7 +1,8 @@
 /** Sums over closed groups, and the rows of tensors in a picture: computed once per graph, on demand. No DOM. */
 
 import { gradientsOf } from "../graph/wiring.js";
-import { WORST_FIRST } from "../lab/diagnosis.js";
+import { CAUSES_FIRST } from "../lab/diagnosis.js";
+import { isNonFinite } from "../lab/faults.js";
 import { memo } from "../memo.js";
 import { nonFinite } from "../picture.js";
 
@@ -16,8 +17,11 @@ export class GraphFacts {
   #parameters = new Map();
   /** Twice the group, plus 1 for the backward half → µs. @type {Map<number, number>} */
   #times = new Map();
-  /** Tensor → the verdict on its layer, except non-finite, which the picture shows. @type {Map<number, Health>} */
+  /** Tensor → the verdict on its layer, except non-finite, which is what a tensor's own numbers are.
+   * @type {Map<number, Health>} */
   #verdicts = new Map();
+  /** Whether tensors that are not finite are a fault: masks of −Inf are none. */
+  #isNonFinite = false;
 
   /** @param {Graph} graph */
   constructor(graph) {
@@ -59,28 +63,32 @@ export class GraphFacts {
     return known;
   }
 
-  /** Takes the verdicts of a theory. @param {Theory | null} theory @returns {boolean} whether a verdict changed */
-  judge(theory) {
+  /** Takes the verdicts on a picture. @param {Picture} picture @param {Theory | null} theory of it, or of one shortly
+   * before @returns {boolean} whether a verdict changed */
+  judge(picture, theory) {
     const { topology, tensorIndex } = this.graph;
     /** @type {Map<number, Health>} */
     const verdicts = new Map();
-    for (const { health, index } of theory?.layers ?? []) {
+    // A verdict would give away what is to be guessed.
+    for (const { health, index } of (picture.hidden === null ? theory : null)?.layers ?? []) {
       const layer = topology.layers[index - 1];
       if (health === null || health === "non-finite" || layer === undefined) continue;
       const tensor = tensorIndex.get(layer.activation ?? layer.preactivation ?? "");
       if (tensor !== undefined) verdicts.set(tensor, health);
     }
-    const isNews = verdicts.size !== this.#verdicts.size
+    const isBad = isNonFinite(picture, theory);
+    const isNews = isBad !== this.#isNonFinite || verdicts.size !== this.#verdicts.size
       || [...verdicts].some(([tensor, health]) => this.#verdicts.get(tensor) !== health);
     this.#verdicts = verdicts;
+    this.#isNonFinite = isBad;
     return isNews;
   }
 
   get isHealthy() {
-    return this.#verdicts.size === 0;
+    return this.#verdicts.size === 0 && !this.#isNonFinite;
   }
 
-  /** The worst problem in a group. @param {Picture} picture @param {number} group @param {Phase} half
+  /** What is wrong in a group, the cause before what follows from it. @param {Picture} picture @param {number} group @param {Phase} half
    * @returns {Ailment | null} */
   ailment(picture, group, half) {
     let tensors = 0;
@@ -90,7 +98,7 @@ export class GraphFacts {
     this.#eachTensor(group, (tensor) => {
       const verdict = this.#verdicts.get(tensor);
       if (verdict !== undefined) verdicts.push(verdict);
-      const own = half === "backward" ? this.gradients[tensor] : tensor;
+      const own = !this.#isNonFinite ? -1 : half === "backward" ? this.gradients[tensor] : tensor;
       const row = own < 0 ? -1 : this.rows[own];
       const bad = row < 0 ? null : nonFinite(picture, row);
       if (bad === null) return;
@@ -98,9 +106,9 @@ export class GraphFacts {
       isNan ||= bad.word === "NaN";
     });
     if (tensors > 0) return { word: isNan ? "NaN" : "Inf", health: "non-finite", tensors };
-    const worst = WORST_FIRST.find((health) => verdicts.includes(health));
-    return worst === undefined ? null
-      : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
+    const first = CAUSES_FIRST.find((health) => verdicts.includes(health));
+    return first === undefined ? null
+      : { word: first, health: first, tensors: verdicts.filter((verdict) => verdict === first).length };
   }
 
   /** The result of each repetition of a fold. @param {number} group @param {Phase} half backward: the gradients of the

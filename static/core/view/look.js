@@ -141,7 +141,7 @@ export function figureLook(picture, statistic, { tensor, text, rect }) {
   return { words, size: 11, isWarning };
 }
 
-/** The worst problem of the tensors in a closed group. @param {BoxScene} scene @param {number} box
+/** What is wrong with the tensors in a closed group. @param {BoxScene} scene @param {number} box
  * @returns {Ailment | null} */
 export function ailmentLook({ drawing, facts, picture }, box) {
   if (picture === null || drawing.kind[box] !== GROUP) return null;

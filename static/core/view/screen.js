@@ -78,6 +78,7 @@ export class GraphScreen {
     if (sight !== null && graph === sight.graph) {
       this.#next = null;
       sight.picture = picture;
+      sight.facts.judge(picture, this.#theory);
       this.stage.write(sight);
       this.aside.settle(sight, this.stage);
       return;
@@ -101,7 +102,7 @@ export class GraphScreen {
   set theory(theory) {
     this.#theory = theory;
     const sight = this.#sight;
-    if (sight === null || !sight.facts.judge(theory)) return;
+    if (sight === null || !sight.facts.judge(sight.picture, theory)) return;
     // Histograms do not depend on the theory.
     this.stage.boxes.write(sight);
     this.aside.settle(sight, this.stage);
@@ -260,7 +261,7 @@ export class GraphScreen {
     const { graph, picture } = of;
     const isNew = before?.graph !== graph;
     const facts = isNew || before === null ? new GraphFacts(graph) : before.facts;
-    if (isNew) facts.judge(this.#theory);
+    if (isNew) facts.judge(picture, this.#theory);
     const index = new DrawingIndex(graph.arrays, drawing);
     /** @type {Sight} */
     const sight = { graph, drawing, index, facts, picture, statistic: this.#statistic, paintwork: this.#paintwork,
