@@ -5,7 +5,8 @@
 Healthy models: those of `healthy_models`, recorded at initialization and after some steps of AdamW on one batch; an
 alarm is a fault, frozen parameters left out, or an unhealthy layer. Faulty models: those of `faulty_models`, one step
 each; a cause is found if a fault of the right kind points at the marked line, and found first if no other fault stands
-before it. Prints two tables and writes bench/results/bench-verdicts.json; with --only, bench-partial.json.
+before it. Prints two tables and writes bench/results/bench-verdicts.json, and the README's tables as bench-verdicts.md
+beside it; with --only, bench-partial.json alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import chainrule
 import faulty_models
 import healthy_models
 from chainrule.diagnose.profile import theory
+from chainrule.trace.report import WORDS
 from table import Section, number, render
 
 # Shared with the tests.
@@ -107,6 +109,28 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     name = "bench-partial.json" if asked.only else "bench-verdicts.json"
     (RESULTS / name).write_text(json.dumps({"healthy": good, "faulty": bad}, indent=1))
+    if not asked.only:
+        (RESULTS / "bench-verdicts.md").write_text(markdown(good, bad))
+
+
+def markdown(good: dict[str, Any], bad: dict[str, Any]) -> str:
+    """The two tables as the README has them: healthy models by library, and each fault with its finding."""
+    families: dict[str, list[str]] = {}
+    for name in good:
+        library, _, rest = name.partition(" ")
+        known = library in ("torchvision", "timm", "transformers")
+        families.setdefault(library if known else "nets of papers and tutorials", []).append(rest if known else name)
+    rows = ["| models that train | layers | alarms at initialization | after 30 steps |", "|---|---|---|---|"]
+    for family, names in families.items():
+        found = [good.get(f"{family} {name}") or good[name] for name in names]
+        layers = [each["layers"] for each in found]
+        alarms = [sum(sum(each[when].values()) for each in found) for when in ("alarms", "alarms_after")]
+        rows.append(f"| {family}: {' · '.join(names)} | {min(layers)}–{max(layers)} | {alarms[0]} | {alarms[1]} |")
+    rows += ["", "| one fault in a net | finding at its line | place in the list |", "|---|---|---|"]
+    for name, each in bad.items():
+        kind = "–" if each["place"] is None else WORDS[each["faults"][each["place"] - 1]]
+        rows.append(f"| {name.replace('_', ' ')} | {kind} | {each['place'] or '–'} |")
+    return "\n".join(rows) + "\n"
 
 
 def sections(good: dict[str, Any], bad: dict[str, Any]) -> list[Section]:

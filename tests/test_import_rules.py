@@ -24,7 +24,7 @@ PYTHON = {
     "spec": "errors settings",
     "trace": "errors stats stopping",
     "build": "errors foundations stopping spec trace",
-    "diagnose": "stats theory stopping spec trace build",
+    "diagnose": "foundations stats theory stopping spec trace build",
     "dump": "errors stats theory trace diagnose",
     "run": "errors stats spec trace build diagnose dump",
     "user_model": "errors stats memory stopping spec trace build diagnose run",

@@ -99,7 +99,8 @@ def explore(
         str,
         typer.Argument(
             metavar="FILE.py:FACTORY",
-            help="A function without arguments that returns (model, inputs) or (model, inputs, loss_fn).",
+            help="A function without arguments that returns (model, inputs), (model, inputs, loss_fn) or "
+            "(model, inputs, loss_fn, optimizer).",
         ),
     ],
     watch: Annotated[
@@ -114,7 +115,8 @@ def explore(
 
     The file is run, as `python FILE.py` would, and one forward and backward pass on a copy of what the factory returns:
     by this command alone, and for this machine alone. The inputs are a tensor, a tuple of the arguments, or a dict of
-    them by name; loss_fn(output) is a scalar. Without it the output is, or it has one as its `loss`.
+    them by name; loss_fn(output) is a scalar. Without it the output is, or it has one as its `loss`. The optimizer is
+    looked at and never run: it says which parameters a step would change.
     """
     settings = _settings(host="127.0.0.1", port=port)
     settings = _settings(

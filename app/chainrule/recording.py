@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from chainrule import trace as tracing
 from chainrule.diagnose.evidence import Evidence, names_of, optimizers_of
 from chainrule.diagnose.faults import with_faults
+from chainrule.diagnose.function_calls import FunctionCalls
 from chainrule.run import environment
 from chainrule.trace import Trace
 
@@ -51,7 +52,8 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
     ) -> None:
         self._optimizers = optimizers_of(optimizer)
         self._evidence = Evidence()
-        super().__init__(model, witness=self._evidence, **options)
+        self._calls = FunctionCalls()
+        super().__init__(model, witness=self._evidence, on_function=self._calls.begin, **options)
 
     def _begin(self, frames: Sequence[FrameType]) -> Self:
         self._evidence.begins(self._model, self._optimizers)
@@ -71,6 +73,7 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
         """The finished trace, with its faults and where it was made."""
         recorded = super().trace
         if self._complete is None:
+            self._evidence.functions = self._calls.faults(self._model)
             self._complete = with_faults(dataclasses.replace(recorded, environment=self._environment), self._evidence)
         return self._complete
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from command import command
 from lambda_modules import Parts
 from playwright.sync_api import Page, expect
+from source_lines import line_of
 from torch import nn
 
 from chainrule.diagnose.faults import evidence_of, find_faults
@@ -83,11 +85,15 @@ def test_the_faults_of_a_model_are_listed_and_lead_to_their_places(viewed):
     model, x = faulty()
     page = viewed(model, x, loss=torch.sum)
     faults = page.locator("diagnosis-list .fault")
-    expect(faults).to_have_count(3)
-    expect(page.locator("diagnosis-list .state")).to_contain_text("3 faults")
+    expect(faults).to_have_count(4)
+    expect(page.locator("diagnosis-list .state")).to_contain_text("4 faults")
     kinds = [fault.get_attribute("data-kind") for fault in faults.all()]
-    assert kinds == ["detach", "no_gradient", "no_gradient"]
-    cut = faults.nth(0)
+    assert kinds == ["wrong_backward", "detach", "no_gradient", "no_gradient"]
+    wrong = faults.nth(0)
+    expect(wrong.locator("b")).to_have_text("wrong gradient")
+    line = line_of(Path(__file__), "Wrong.apply(")
+    expect(wrong.locator(".place")).to_have_text(f"test_diagnosis_faults.py:{line}")
+    cut = faults.nth(1)
     expect(cut.locator("b")).to_have_text("cut")
     expect(cut.locator(".place")).to_have_text(re.compile(r"test_diagnosis_faults\.py:\d+"))
     expect(cut.locator(".mend")).to_contain_text("Leave it out")
@@ -100,7 +106,7 @@ def test_the_faults_of_a_model_are_listed_and_lead_to_their_places(viewed):
     )
     expect(spare.locator("button")).to_have_count(0)
 
-    # A right op has no gradient check, a wrong Function is found out by it.
+    # A right op has no gradient check, that of a wrong Function shows its Jacobian.
     open_box(page, "head/forward")
     expect(page.locator("inspector-panel h2")).to_be_visible()
     check = page.locator("inspector-panel .gradcheck")

@@ -527,6 +527,16 @@ def test_sharded_parameters_have_their_gradient():
         distributed.destroy_process_group()
 
 
+def test_memory_that_is_overwritten_before_it_is_read_may_hold_anything():
+    memory = torch.full((N, 8), math.nan)
+    model = Parts(lambda self, x: self.out(memory.copy_(x)), out=nn.Linear(8, 4))
+    assert found("first_nonfinite", model) == []
+    memory.fill_(math.nan)
+    with chainrule.record(model) as recording:
+        model.out(memory).sum().backward()
+    assert recording.trace.faults[0].message.startswith("input is the first that is not finite: all NaN")
+
+
 # ------------------------------------------------------------------------------------------------------ of a factory
 
 

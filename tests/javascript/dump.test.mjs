@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { checkSize, MAX_BYTES, readDump } from "../../static/core/dump/dump.js";
 import { DumpShelf } from "../../static/core/dump/sources.js";
 import { StepReader } from "../../static/core/dump/step-figures.js";
+import { matchedRun, runOfDump } from "../../static/core/lab/dump-run.js";
 import { carried, matchGraphs } from "../../static/core/lab/match.js";
 import { renderSvg } from "../../static/core/takeaway/headless.js";
 import { made, near, pictureOf } from "./tools.mjs";
@@ -119,6 +120,23 @@ test("the first of repeated calls is matched with the first", () => {
     assert.equal(names.get(name), name);
   assert.deepEqual([names.get("tanh_2"), names.get("tanh_2.g")], [undefined, undefined]);
   assert.deepEqual(onlyB.tensors.map((at) => b.tensors[at].name), ["lin.linear_2", "tanh_2"]);
+});
+
+test("layers that share a weight are matched by their modules", () => {
+  const { dumps, outputs } = made.tied;
+  for (const [one, other] of [[0, 1], [1, 0], [2, 0], [0, 2]]) {
+    const [a, b] = [dumps[one], dumps[other]].map((dump, index) =>
+      ({ index, name: `${index}`, dump, picture: pictureOf(dump) })
+    );
+    const { layers } = matchedRun(runOfDump(a), b, b.picture).profile;
+    assert.deepEqual(layers.map(({ name }) => name), ["wte", "head"]);
+    near(layers.map(({ activation }) => activation.std), outputs[one]);
+  }
+  // A third call of a layer is none of the first two.
+  const [two, three] = made.repeated.map((dump) => ({ index: 0, name: "", dump, picture: pictureOf(dump) }));
+  const { layers } = matchedRun(runOfDump(two), three, three.picture).profile;
+  assert.deepEqual(layers.map(({ name, activation }) => [name, activation !== null]),
+    [["lin", true], ["lin (2)", true], ["lin (3)", false]]);
 });
 
 test("graphs are matched by what things are", () => {

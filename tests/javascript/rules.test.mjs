@@ -77,4 +77,12 @@ test("several ops are one function only where they compute it", () => {
     { x: [3, 4], t: [3, 4], y },
   );
   assert.deepEqual([error(2, []), error(3, []), error(2, [3])], ["Mean squared error", null, null]);
+  const squeezed = (out, used, target) => title(
+    [["view", ["out"], "x"], ["sub", ["x", "t"], "d"], ["pow", ["d"], "s", { exponent: 2 }], ["mean", ["s"], "y"]],
+    { out, x: used, t: target, y: [] },
+  );
+  assert.equal(squeezed([3, 4], [3, 4], [3, 4]), "Mean squared error");
+  assert.equal(squeezed([3, 1], [3], [3]), "Mean squared error of one output");
+  // Other shapes have no name of their own, and a difference that is broadcast is of every pair.
+  assert.deepEqual([squeezed([3, 4], [12], [12]), squeezed([3, 1], [3, 1], [3])], [null, null]);
 });

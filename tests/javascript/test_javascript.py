@@ -63,6 +63,7 @@ def made(folder):
         "edited": edited_models(),
         "steps": steps(),
         "repeated": [recorded(repeated(times), torch.randn(2, 3)) for times in (2, 3)],
+        "tied": tied(),
         "training": training(folder),
         "dumps": dumps(),
         "residual": recorded(residual(), torch.randn(2, 4), loss=torch.sum),
@@ -132,6 +133,22 @@ def repeated(times):
         return x.square().mean()
 
     return Parts(forward, lin=nn.Linear(3, 3))
+
+
+def tied():
+    """Dumps of two nets whose head has the weight of the embedding, and of one whose head has its own.
+
+    "outputs": for each net the std of its two layers' activations.
+    """
+    models = [
+        Parts(lambda model, x: model.head(torch.tanh(model.wte(x))), wte=nn.Embedding(9, 4), head=nn.Linear(4, 9))
+        for _ in range(3)
+    ]
+    for model in models[:2]:
+        model.head.weight = model.wte.weight
+    x = torch.arange(6)
+    outputs = [[each.std(correction=0).item() for each in (torch.tanh(model.wte(x)), model(x))] for model in models]
+    return {"outputs": outputs, "dumps": [recorded(model, x, loss=lambda out: out.square().mean()) for model in models]}
 
 
 def residual():

@@ -6,6 +6,8 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from lambda_modules import Parts, recorded
 from torch import nn
 
+from chainrule.foundations.layers import mse
+
 
 def layer_norm(x, w, b):
     return F.layer_norm(x, (4,), w, b, eps=1e-5)
@@ -145,6 +147,9 @@ RULE_TERMS = """(m, [dump, names]) => {
 }"""
 
 
+WORDS = {"sum": torch.sum, "log": torch.log, "squeeze": torch.squeeze, "unsqueeze": torch.unsqueeze}
+
+
 def value_of(text, values):
     """The value of a rule's expression, by torch."""
     for sign, python in {"−": "-", "·": "*", "²": "**2", "³": "**3", "ᵀ": ".mT", "^": "**", "⊗": "^"}.items():
@@ -155,7 +160,7 @@ def value_of(text, values):
             return self.unsqueeze(-1) * other
 
     known = {name: value.detach().as_subclass(Factor) for name, value in values.items()}
-    return eval(text, {"sum": torch.sum, "log": torch.log, "__builtins__": {}}, {**known, "True": True})
+    return eval(text, {**WORDS, "__builtins__": {}}, {**known, "True": True})
 
 
 OPERATIONS = {
@@ -230,3 +235,42 @@ def test_a_rule_says_what_the_call_was_given(module):
     assert terms["scaled_dot_product_attention/0"] == "dS @ getitem · 0.3"
     assert terms["batch_norm/0"].endswith("+ ε)")
     assert "mean" not in terms["batch_norm/0"]
+
+
+COMPOSITE_RULE = """(m, dump) => {
+    const tensors = new Map(dump.tensors.map((tensor) => [tensor.id, tensor]));
+    const ops = dump.ops.filter(({ phase, name }) => phase === "forward" && /squeeze|sub|pow|mean/.test(name));
+    const { rule, operands } = m.compositeRule(ops, false, (id) => tensors.get(id).shape);
+    return [rule.names[0], operands.map((id) => tensors.get(id))];
+}"""
+
+TERM_OF_NAME = """(m, [name, shapes]) => m.ruleTerm({ name, attributes: {} },
+    ["out", "targ"].map((text) => ({ text, binds: 6 })), 0, { text: "dy", binds: 5 }, { operands: shapes, output: [] },
+    "loss").text"""
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_rule_of_the_chapters_error_is_what_autograd_computes(module, outputs):
+    """One output, (batch, 1), is squeezed, and the rule says so: without that every row would meet every target."""
+    out = torch.randn(5, outputs, dtype=torch.float64, requires_grad=True)
+    targ = torch.randn((5, outputs) if outputs > 1 else (5,), dtype=torch.float64)
+    (exact,) = torch.autograd.grad(mse(out, targ), out)
+    dump = recorded(Parts(lambda _, x: x * 1), out, loss=lambda out: mse(out, targ))
+    name, operands = module("inspector/op-facts.js", COMPOSITE_RULE, dump)
+    assert [each["name"] for each in operands] == ["mul", "target"]
+    text = module("rules/formula.js", TERM_OF_NAME, [name, [each["shape"] for each in operands]])
+    assert ("squeeze" in text) == (outputs == 1)
+    written = value_of(text, {"out": out, "targ": targ, "dy": torch.ones((), dtype=torch.float64)})
+    assert written.shape == exact.shape, text
+    torch.testing.assert_close(torch.Tensor(written), exact)
+
+
+def test_the_nodes_of_another_root_than_the_loss_have_rules_too(module):
+    def residual(net, x):
+        u = torch.tanh(net.l(x))
+        (slope,) = torch.autograd.grad(u.sum(), x, create_graph=True)
+        return (slope + u).square().sum()
+
+    dump = recorded(Parts(residual, l=nn.Linear(1, 1)), torch.randn(5, 1, requires_grad=True))
+    (text,) = module("rules/formula.js", FORMULAS, [dump, ["l.linear.g 2"]])
+    assert text == "(1 − tanh(l.linear)²) · tanh.g 2"

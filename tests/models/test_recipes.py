@@ -204,6 +204,6 @@ def test_a_report_in_a_training():
     assert_same(parameters_of(net), parameters_of(bare))
     net = Cut()
     before = parameters_of(net)
-    with pytest.raises(SystemExit, match=r"^Cut: 2 faults, .*\n\nFAULT  cut \(test_recipes.py:"):
+    with pytest.raises(SystemExit, match=r"^Cut: 1 fault, .*\n\nFAULT  cut \(test_recipes.py:"):
         train(net, batches, F.mse_loss, torch.optim.SGD(net.parameters(), lr=0.1))
     assert_same(parameters_of(net), before)

@@ -1,5 +1,6 @@
 """The compiled kernel agrees with PyTorch, refuses other tensors, and changes nothing else."""
 
+import ctypes
 import hashlib
 import logging
 import math
@@ -12,7 +13,17 @@ import pytest
 import torch
 from agreement import layouts
 
-from chainrule.stats import BINS, COLUMNS, dead_fraction, kernel_name, native, saturation, summarize, unsupported
+from chainrule.stats import (
+    BINS,
+    COLUMNS,
+    StatisticsSlab,
+    dead_fraction,
+    kernel_name,
+    native,
+    saturation,
+    summarize,
+    unsupported,
+)
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -319,6 +330,58 @@ def test_tensors_without_plain_values_are_not_read(compiled):
     for other in (None, 3, np.ones(3), "tensor"):
         assert not compiled.is_readable(other)
         assert not compiled.summarize(other, *rows())
+
+
+@pytest.fixture
+def lent(compiled):
+    """Counts the tensors that PyTorch is asked to lend, one element each; where it cannot, it takes milliseconds."""
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+        ("PyCapsule_New", ctypes.pythonapi)
+    )
+    name = b"dlpack_exchange_api"
+    real = torch.Tensor.__dlpack_c_exchange_api__
+    # The version, five pointers of which the last one is the function that lends, and the current stream's.
+    table = (ctypes.c_void_p * 7).from_buffer_copy(ctypes.string_at(pointer(real, name), 7 * 8))
+    borrow = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    calls = []
+    lend = borrow(table[5])
+
+    @borrow
+    def counted(tensor, into):
+        calls.append(1)
+        return lend(tensor, into)
+
+    table[5] = ctypes.cast(counted, ctypes.c_void_p).value
+    compiled.bind(capsule(ctypes.addressof(table), name, None), torch.empty(0), torch.Tensor, torch.nn.Parameter)
+    yield calls
+    compiled.bind(real, torch.empty(0), torch.Tensor, torch.nn.Parameter)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:The PyTorch API of nested tensors")
+def test_tensors_without_memory_are_known_before_pytorch_is_asked(compiled, lent):
+    def refused(tensor):
+        assert not compiled.summarize(tensor, *rows())
+        assert StatisticsSlab().take_at_once(tensor) == -1
+        assert unsupported(tensor).startswith("no statistics: ")
+        return None if tensor.is_nested else tensor.sum()
+
+    for tensor in (
+        torch.eye(3).to_sparse(),
+        torch.eye(3).to_sparse_csr(),
+        torch.zeros(2, 2, device="meta"),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    ):
+        refused(tensor)
+    for transform in (torch.vmap, torch.func.grad):
+        transform(refused)(torch.randn(3, 4))
+    assert not lent
+    # Also inside of a transform, tensors from outside of it have memory.
+    plain = torch.randn(3)
+    torch.vmap(lambda each: each + float(StatisticsSlab().take_at_once(plain)))(torch.ones(2))
+    assert len(lent) == 1
 
 
 def test_a_negated_view_is_read_with_its_sign(compiled):

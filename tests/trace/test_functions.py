@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.autograd.function import Function
-from trace_rules import assert_gradient, assert_twins, assert_well_formed, names_in
+from trace_rules import assert_gradient, assert_statistics, assert_twins, assert_well_formed, names_in
 
 from chainrule.trace import record, trace_model
 
@@ -260,3 +261,46 @@ def test_a_finished_backward_is_not_at_fault_for_a_later_error():
         step()
     assert recording.trace.error.op is None
     assert "SumBackward0" in names_in(recording.trace, "backward")
+
+
+class Hand(Function):
+    """2x; its backward multiplies too."""
+
+    @staticmethod
+    def forward(_ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(_ctx, gradient):
+        return gradient * 2
+
+
+@pytest.mark.parametrize("first", ["function", "layer", "two functions"])
+def test_a_sum_gives_each_operand_a_gradient_of_its_own(first):
+    """AddBackward0 hands one tensor object to both: the backward of a Function reads the gradient of its own output."""
+    layer, x = nn.Linear(3, 3), torch.randn(4, 3, requires_grad=True)
+    sums = {
+        "function": lambda: Hand.apply(x) + layer(x),
+        "layer": lambda: layer(x) + Hand.apply(x),
+        "two functions": lambda: Hand.apply(layer(x)) + Hand.apply(x),
+    }
+    made = sums[first]()
+    (expected,) = torch.autograd.grad(made.square().sum(), made)
+    with record(layer) as recording:
+        sums[first]().square().sum().backward()
+    trace = recording.trace
+    assert_well_formed(trace)
+    assert_twins(trace)
+    ops = {op.id: op for op in trace.ops}
+    reads = [op for op in trace.ops if op.phase == "backward" and op.twin is not None and op.name == "mul"]
+    assert len(reads) == 1 + (first == "two functions")
+    for op in reads:
+        (gradient,) = op.inputs
+        assert trace.tensor_by_id[gradient].gradient_of == ops[op.twin].outputs[0]
+        assert_statistics(trace, gradient, expected)
+    (add,) = [op for op in trace.ops if op.name == "add"]
+    (back,) = [op for op in trace.ops if op.twin == add.id]
+    assert [trace.tensor_by_id[each].gradient_of for each in back.outputs] == list(add.inputs)
+    # Each is read by the backward of its own operand's op.
+    readers = [ops[reader].twin for each in back.outputs for reader in trace.tensor_by_id[each].consumers]
+    assert readers == [trace.tensor_by_id[each].producer for each in add.inputs]

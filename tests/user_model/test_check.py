@@ -82,7 +82,7 @@ def _net(write):
     ("factory", "status", "says"),
     [
         ("healthy", 0, "net.py:healthy: no fault in 16 checks, 3 checks not made · loss "),
-        ("cut", 1, "net.py:cut: 2 faults, 3 checks not made · loss "),
+        ("cut", 1, "net.py:cut: 1 fault, 3 checks not made · loss "),
         ("wrong_shape", 1, "net.py:wrong_shape: the pass broke off, 1 fault, 10 checks not made · no loss · "),
         ("refuses", 1, "net.py:refuses: the pass broke off, 1 fault, 10 checks not made · no loss · "),
     ],
@@ -124,7 +124,7 @@ def test_standard_output_has_the_report_alone(folder):
     done = in_a_process("check", "net.py:cut", "--format", "json", folder=folder)
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
-    assert [finding["kind"] for finding in report["findings"]] == ["detach", "no_gradient"]
+    assert [finding["kind"] for finding in report["findings"]] == ["detach"]
     assert report["model"] == "net.py:cut"
     for printed in ("the file runs", "a process prints", "forward runs", "past any redirection"):
         assert printed in done.stderr

@@ -44,6 +44,18 @@ def test_inputs_are_a_tensor_a_tuple_or_a_dict():
     assert make_subject((torch.compile(NET, backend="eager"), X), "make").model is NET
 
 
+def test_an_optimizer_comes_last_and_its_copy_holds_the_copied_parameters():
+    optimizer = torch.optim.SGD(NET.parameters(), 0.1)
+    assert make_subject((NET, X, None, optimizer), "make").optimizers == (optimizer,)
+    subject = make_subject((NET, X, torch.sum, [optimizer]), "make")
+    copied = copied_subject(subject)
+    (held,) = copied.optimizers[0].param_groups
+    assert [each is own for each, own in zip(held["params"], copied.model.parameters(), strict=True)] == [True, True]
+    assert [each is own for each, own in zip(optimizer.param_groups[0]["params"], NET.parameters(), strict=True)] == [
+        True
+    ] * 2
+
+
 WANTED = "wanted is (model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
 
 

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from torch._C import DisableTorchFunction
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from chainrule.diagnose.passes import Passes
-from chainrule.trace.graph import Trace
+from chainrule.trace.graph import Fault, Trace
 from chainrule.trace.journal import address, out_of_sight, version_of
 
 _WATCHED_AT_ONCE = 64
@@ -41,14 +40,19 @@ class KnownParameter:
 
 def evidence_of(model: object) -> Evidence:
     """Evidence with the parameters of a model; without any if it is no nn.Module."""
-    return Evidence(_known_parameters(model) if isinstance(model, nn.Module) else ())
+    return Evidence(_known(_paths(model)) if isinstance(model, nn.Module) else ())
 
 
-def _known_parameters(model: nn.Module) -> list[KnownParameter]:
+def _paths(model: nn.Module) -> dict[nn.Parameter, list[str]]:
+    """The parameters of a model, each with its paths."""
     paths: dict[nn.Parameter, list[str]] = {}
     for path, parameter in model.named_parameters(remove_duplicate=False):
         paths.setdefault(parameter, []).append(path)
-    return [
+    return paths
+
+
+def _known(paths: Mapping[nn.Parameter, Sequence[str]]) -> tuple[KnownParameter, ...]:
+    return tuple(
         KnownParameter(
             first,
             () if isinstance(parameter, nn.parameter.UninitializedParameter) else tuple(parameter.shape),
@@ -57,7 +61,7 @@ def _known_parameters(model: nn.Module) -> list[KnownParameter]:
         )
         for parameter, (first, *aliases) in paths.items()
         if parameter.is_floating_point() or parameter.is_complex()
-    ]
+    )
 
 
 def optimizers_of(optimizer: object) -> tuple[Optimizer, ...]:
@@ -104,6 +108,7 @@ class Evidence:
             where `torch.no_grad()` cut the graph follows from the tensors that ops saved, and not all ops save one.
         without_grad: ids of the tensors that were recorded while gradients were off.
         unregistered: ids of parameters that the model uses and that are neither registered in it nor optimized.
+        functions: what is wrong with the custom Functions that the model calls, see `function_calls`.
         received: paths of parameters to which a backward pass gave a gradient, whichever thread computed it.
         optimized: paths of parameters that an optimizer holds; None if no optimizer is known.
         leftover: paths of parameters whose gradient was not 0 before the pass, which added to it.
@@ -113,11 +118,14 @@ class Evidence:
         came_in: the path of a dropout → id of the tensor that it was first called with.
     """
 
+    follows: tuple[type[nn.Module], ...] = (_DropoutNd,)
+
     def __init__(self, parameters: Iterable[KnownParameter] = ()) -> None:
         self.parameters = tuple(parameters)
         self.carrying: set[str] | None = None
         self.without_grad: set[str] = set()
         self.unregistered: tuple[str, ...] = ()
+        self.functions: tuple[Fault, ...] = ()
         self.received: set[str] = set()
         self.optimized: frozenset[str] | None = None
         self.leftover: set[str] = set()
@@ -150,9 +158,9 @@ class Evidence:
             self._model, self._optimizers = model, tuple(optimizers)
             self._own = dict(model.named_parameters())
             self._registered = {id(each) for each in self._own.values()}
-            self._modules = {id(each) for each in model.modules()}
             self._marks = self._first_marks = self._marked()
-            starts = {path: address(each) for path, each in self._own.items() if not is_lazy(each)}
+            with DisableTorchFunction():
+                starts = {path: address(each) for path, each in self._own.items() if type(each) is nn.Parameter}
             times = Counter(starts.values())
             self.on_one_memory = frozenset(path for path, start in starts.items() if start and times[start] > 1)
             if clears and self._optimizers:
@@ -190,16 +198,16 @@ class Evidence:
             return
         held = self._held()
         # Only now have lazy parameters their shapes, and a layer has registered what its first run makes.
-        self.parameters = tuple(_known_parameters(model))
-        parameters = dict(model.named_parameters())
+        paths = _paths(model)
+        self.parameters = _known(paths)
         with DisableTorchFunction():
-            for path, parameter in parameters.items():
+            for parameter, (path, *_) in paths.items():
                 mark, gradient = self._marks.get(path), parameter.grad
                 if gradient is not None and (mark is None or mark[0]() is not gradient):
                     self.received.add(path)  # assigned by hand, or of a parameter that is new
         if self._optimizers:
-            self.optimized = frozenset(path for path, each in parameters.items() if id(each) in held)
-        known = {id(each) for each in parameters.values()} | held
+            self.optimized = frozenset(path for each, (path, *_) in paths.items() if id(each) in held)
+        known = {id(each) for each in paths} | held
         self.unregistered = tuple(identifier for key, (identifier, _) in self._strangers.items() if key not in known)
         self._forget()
 
@@ -224,7 +232,7 @@ class Evidence:
             self._look_again()
         if tensor.requires_grad:
             self.carrying.add(identifier)
-            if tensor.is_leaf and self._modules and id(tensor) not in self._registered and self._is_stranger(tensor):
+            if tensor.is_leaf and id(tensor) not in self._registered and self._is_stranger(tensor):
                 self._strangers[id(tensor)] = identifier, tensor
         elif not torch.is_grad_enabled():
             self.without_grad.add(identifier)
@@ -246,8 +254,12 @@ class Evidence:
         A discriminator or a loss is called outside of the model. While a module runs, another parameter may stand in
         for its own, as with torch.func.functional_call or FSDP2.
         """
+        if self._model is None or not isinstance(tensor, nn.Parameter):
+            return False
+        if not self._modules:
+            self._modules = {id(each) for each in self._model.modules()}
         inside = False
-        for frame, _ in walk_stack(None) if isinstance(tensor, nn.Parameter) else ():
+        for frame, _ in walk_stack(None):
             code = frame.f_code
             module = frame.f_locals.get("self") if code.co_argcount and code.co_varnames[0] == "self" else None
             if isinstance(module, nn.Module) and id(module) in self._modules:
@@ -256,10 +268,9 @@ class Evidence:
                     return False
         return inside
 
-    def module_begins(self, path: str, module: nn.Module, given: str | None) -> None:
-        """A module runs for the first time, with the tensor of this id as its first argument."""
-        if given is not None and isinstance(module, _DropoutNd):
-            self.came_in.setdefault(path, given)
+    def module_begins(self, path: str, given: str) -> None:
+        """A dropout runs for the first time, and is given the tensor with this id."""
+        self.came_in[path] = given
 
     def passes(self, trace: Trace) -> Passes:
         """The trace as a graph; a repetition of a recording reuses its lookups."""

@@ -3,6 +3,7 @@
     failed           the op that raised, and its message
     in_place         an op that overwrites what another keeps for its backward
     first_nonfinite  the first tensor with NaN or ±Inf, and only that: the later ones follow from it
+    wrong_backward   a custom Function whose backward is not the derivative of its forward (`backward_check`)
     unregistered     parameters that the model uses but does not register: layers in a plain list
     detach           an op at which the graph is cut, so that parameters before it get no gradient
     no_gradient      parameters that got none: unused, detached, frozen, or without a path (`no_gradient`)
@@ -43,6 +44,9 @@ WEIGHS_OR_BENDS = ops.LINEAR | ops.ACTIVATIONS
 MADE_UNINITIALIZED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"))
 """Ops whose output is uninitialized memory."""
 
+WRITTEN_IN_PART = frozenset("all_gather_copy_in all_gather_single all_gather_into_tensor split_with_sizes_copy".split())
+"""Ops of sharded training that move numbers into such memory, or begin to: some of it may be written later."""
+
 
 def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> tuple[Fault, ...]:
     """The faults of a recorded pass, the most urgent first; empty if it is healthy.
@@ -57,6 +61,7 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
         *_failed(passes),
         *_written_behind_autograd(passes),
         *_first_nonfinite(passes),
+        *(evidence.functions if evidence is not None else ()),
         *(_unregistered(passes, evidence.unregistered) if evidence is not None else ()),
         *(passes.once(without_gradient, evidence, goes_back) if evidence is not None else ()),
         *training_faults(passes, evidence or Evidence()),
@@ -284,9 +289,15 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
     for identifier, row in bad.items():
         tensor = passes.tensors[identifier]
         op = passes.maker(identifier)
-        # Uninitialized, or a view of such memory, or written to in part.
-        is_view = op is not None and (op.name in ops.VIEWS or op.name.endswith("_") or op.name == "getitem")
-        if op is not None and (op.name in MADE_UNINITIALIZED or (is_view and not unwritten.isdisjoint(op.inputs))):
+        if op is None:
+            readers = list(map(passes.op, tensor.consumers))
+            overwritten = all(each.name == "copy_" and each.inputs[0] == identifier for each in readers)
+            is_unwritten = bool(readers) and overwritten
+        else:
+            # Uninitialized, or a view of such memory, or written to in part.
+            is_view = op.name in ops.VIEWS | WRITTEN_IN_PART or op.name.endswith("_") or op.name == "getitem"
+            is_unwritten = op.name in MADE_UNINITIALIZED or (is_view and not unwritten.isdisjoint(op.inputs))
+        if is_unwritten:
             unwritten.add(identifier)
         elif counts["nan"][row] or tensor.role == "gradient":
             pass

@@ -45,7 +45,7 @@ class Why:
 
 
 def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False) -> tuple[Fault, ...]:
-    """One fault per op that cuts parameters off, and one per part of the model without a gradient, with the reason.
+    """One fault per op that cuts parameters off, and one per part of the model without a gradient for another reason.
 
     Empty for a pass that broke off, and for one without a backward pass unless it was meant to have one: `goes_back`.
     """
@@ -63,10 +63,10 @@ def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False
         why = Why(FROZEN) if not parameter.requires_grad else search.why(ids)
         whys.setdefault(why, []).append(parameter)
     whys = _by_block(passes, whys)
-    faults = [_cut_fault(passes, why, lost) for why, lost in whys.items() if why.cut]
+    found = [_cut_fault(passes, why, lost, evidence) for why, lost in whys.items() if why.cut]
     for why, lost in whys.items():
-        faults += _lost_faults(passes, why, lost, evidence)
-    return tuple(faults)
+        found += [] if why.cut else _lost_faults(passes, why, lost, evidence)
+    return tuple(found)
 
 
 def _by_block(passes: Passes, whys: Mapping[Why, list[KnownParameter]]) -> dict[Why, list[KnownParameter]]:
@@ -159,14 +159,14 @@ class _Search:
         return Why(f"no path: {op.name} has no derivative", op.id)
 
 
-def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter]) -> Fault:
+def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter], evidence: Evidence) -> Fault:
     op = passes.op(why.op or "")
-    verb = "get" if len(lost) > 1 else "gets"
+    who, verb = named(parts_of(lost, evidence.parameters), lost), "get" if len(lost) > 1 else "gets"
     if why.reason == NO_GRAD:
-        message = f"from {op.name} on gradients were off, as under torch.no_grad(): {parameters(len(lost))} {verb} none"
+        message = f"from {op.name} on gradients were off, as under torch.no_grad(): {who} {verb} none"
         out = "Take it out of that block"
     else:
-        message = f"{op.name} cuts the graph: {parameters(len(lost))} before it {verb} no gradient through it"
+        message = f"{op.name} cuts the graph: {who} {verb} no gradient through it"
         out = "Leave it out"
     remedy = f"{out}, if what comes before is to learn; else freeze that with requires_grad_(False)."
     return passes.fault("detach", message, op, next(iter(op.outputs), None), remedy)

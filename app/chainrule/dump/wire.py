@@ -95,7 +95,7 @@ class OpDump(_Part):
 
 
 class TensorDump(_Part):
-    """One value. `gradient_of` is the tensor for which this is the gradient of the loss."""
+    """One value. `gradient_of` is the tensor for which this is the gradient of the loss; see `trace.graph.Tensor`."""
 
     id: str
     name: str

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from chainrule import stopping
 from chainrule.dump.json_values import json_number
 from chainrule.errors import CheckError
 from chainrule.foundations.gradient_check import (
@@ -72,7 +73,8 @@ class Target:
         return called
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call it on copies, which it may modify in place."""
+        """Call it on copies, which it may modify in place. Raises ChainruleError if this work is to stop."""
+        stopping.check()
         return self.called(*clones(arguments))
 
     def place(self, method: str = "forward") -> str:

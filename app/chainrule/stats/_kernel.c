@@ -711,6 +711,28 @@ static PyTypeObject *tensor_types[MAX_TYPES];
 static PyCFunction is_neg, storage_offset, untyped_storage, nbytes;
 static PyTypeObject *storage_type;
 
+/* What tells a tensor without memory of its own: its layout, attributes that are false of any other, and a wrapper of
+ * torch.func. Asked first, since PyTorch takes milliseconds to raise that it cannot lend one. */
+enum { PROPERTIES = 2 };
+static PyObject *properties[PROPERTIES], *layout_name, *strided, *has_wrappers, *is_wrapper;
+
+static bool is_false(PyObject *answer) {
+    if (answer == NULL) PyErr_Clear();
+    Py_XDECREF(answer); /* True or False, which stay */
+    return answer == Py_False;
+}
+
+static bool has_memory(PyObject *tensor) {
+    PyObject *layout = PyObject_GetAttr(tensor, layout_name);
+    if (layout == NULL) PyErr_Clear();
+    Py_XDECREF(layout); /* one of a few, which stay */
+    if (layout != strided) return false;
+    for (int i = 0; i < PROPERTIES; i++)
+        if (!is_false(PyObject_GetAttr(tensor, properties[i]))) return false;
+    return is_false(PyObject_CallNoArgs(has_wrappers)) ||
+           is_false(PyObject_CallFunctionObjArgs(is_wrapper, tensor, NULL));
+}
+
 /* Whether a tensor's values are the opposite of those in memory, as the imaginary part's of a conjugate are. */
 static bool is_negated(PyObject *tensor) {
     PyObject *answer = is_neg(tensor, NULL);
@@ -769,7 +791,7 @@ static enum kind kind_of(uint8_t code, uint8_t bits) {
 static enum kind borrow(PyObject *object, struct dl_tensor *tensor) {
     int i = 0;
     while (i < MAX_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
-    if (i == MAX_TYPES) return NO_KIND;
+    if (i == MAX_TYPES || !has_memory(object)) return NO_KIND;
     if (exchange->borrow(object, tensor) != 0) {
         PyErr_Clear();
         return NO_KIND;
@@ -992,6 +1014,15 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     nbytes = function_of(storage, "nbytes");
     Py_DECREF(storage);
     if (nbytes == NULL) return NULL;
+    PyObject *c = PyImport_ImportModule("torch._C"), *functorch = PyImport_ImportModule("torch._C._functorch");
+    if (c == NULL || functorch == NULL ||
+        !(has_wrappers = PyObject_GetAttrString(c, "_are_functorch_transforms_active")) ||
+        !(is_wrapper = PyObject_GetAttrString(functorch, "is_functorch_wrapped_tensor")) ||
+        !(properties[0] = PyUnicode_InternFromString("is_meta")) ||
+        !(properties[1] = PyUnicode_InternFromString("is_nested")) ||
+        !(layout_name = PyUnicode_InternFromString("layout")) ||
+        !(strided = PyObject_GetAttr(arguments[1], layout_name)))
+        return NULL;
     exchange = offered;
     for (Py_ssize_t i = 2; i < given; i++) {
         Py_INCREF(arguments[i]); /* never given back: a type that is known by its address must not go away */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from chainrule.trace import ops
 from chainrule.trace.flops import backward_flops, flops
@@ -18,6 +18,7 @@ def assemble(
     *,
     outputs: Mapping[str, str],
     model_folder: str | None,
+    loss_row: int,
     loss: float | None,
     failure: Failure | None,
     milliseconds: float,
@@ -27,7 +28,10 @@ def assemble(
     _find_preactivations(journal)
     _find_twins(journal)
     _find_kept_by_hand(journal)
-    _name_tensors(journal)
+    of_other_passes = _of_other_passes(journal, loss_row)
+    _name_tensors(journal, of_other_passes)
+    for row in of_other_passes:
+        journal.tensors[row].gradient_of = NO_ROW
     modules, module_ids = _modules(journal)
 
     op_ids = [f"n{row}" for row in range(len(journal.ops))]
@@ -110,13 +114,35 @@ def _name_outputs(journal: Journal, outputs: Mapping[str, str]) -> None:
         journal.tensors[row].name = outputs[path]
 
 
-def _name_tensors(journal: Journal) -> None:
+def _of_other_passes(journal: Journal, loss_row: int) -> frozenset[int]:
+    """The gradients of tensors that have another one: that of the loss, else of the last backward pass that has one.
+
+    A pass that only made values, as du/dt in a physics-informed net, comes last, and gives parameters no gradient.
+    """
+    if len(journal.passes) == 1 and journal.passes[0].reaches_parameters:
+        return frozenset()
+    tensors = journal.tensors
+    found: list[tuple[int, int, int]] = []  # (gradient, its tensor, its pass), the passes in ascending order of rank
+    passes = sorted(
+        journal.passes, key=lambda each: (each.root == loss_row != NO_ROW, each.reaches_parameters, each.first)
+    )
+    for rank, each in enumerate(passes):
+        for row in range(each.first, each.end):
+            of = tensors[row].gradient_of
+            if of != NO_ROW:
+                is_lost = tensors[of].role == "parameter" and not each.reaches_parameters
+                found.append((row, of, NO_ROW if is_lost else rank))
+    best = {of: rank for _, of, rank in found if rank != NO_ROW}
+    return frozenset(row for row, of, rank in found if best.get(of) != rank)
+
+
+def _name_tensors(journal: Journal, of_other_passes: Collection[int]) -> None:
     """A gradient is named after its tensor (`l1.g`), another op output after its module and op (`layers.0.add`)."""
     used: dict[str, int] = {}
     gradients = []
-    for tensor in journal.tensors:
+    for row, tensor in enumerate(journal.tensors):
         if tensor.gradient_of != NO_ROW or tensor.share_of != NO_ROW:
-            gradients.append(tensor)
+            gradients.append((tensor.gradient_of == NO_ROW, row))
         elif not tensor.name:
             name = tensor.role
             if tensor.producer != NO_ROW:
@@ -125,13 +151,18 @@ def _name_tensors(journal: Journal) -> None:
                 name = f"{path}.{op.name}" if path else op.name
             count = used[name] = used.get(name, -1) + 1
             tensor.name = f"{name}_{count}" if count else name
-    for tensor in sorted(gradients, key=lambda each: each.gradient_of == NO_ROW):  # shares can be of gradients
-        is_share = tensor.gradient_of == NO_ROW
+    unnumbered: set[str] = set()
+    for is_share, row in sorted(gradients):  # shares can be of gradients
+        tensor = journal.tensors[row]
         of = tensor.share_of if is_share else tensor.gradient_of
         base = journal.tensors[of].name + (".g share" if is_share else ".g")
-        # Two passes make two gradients of one tensor, if the first was dropped.
-        count = used[base] = used.get(base, 0) + 1
-        tensor.name = f"{base} {count}" if is_share or count > 1 else base
+        if is_share or row in of_other_passes or base in unnumbered:
+            # Two passes make two gradients of one tensor, and a tensor changed in place has the name of the one before.
+            count = used[base] = used.get(base, 0 if is_share else 1) + 1
+            tensor.name = f"{base} {count}"
+        else:
+            unnumbered.add(base)
+            tensor.name = base
 
 
 def _find_preactivations(journal: Journal) -> None:

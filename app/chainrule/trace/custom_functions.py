@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
@@ -20,6 +22,20 @@ from chainrule.errors import TraceError
 
 Watcher = Callable[[type, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Of (function, run, args, kwargs): returns `run(*args, **kwargs)`, where `run` is the `apply` of a custom Function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A call of a custom Function that has returned: its last op, its module's path, and the line that calls it."""
+
+    op: str | None
+    module: str
+    line: tuple[CodeType, int] | None
+    seconds: float
+
+
+OnFunction = Callable[[type, Sequence[Any]], Callable[[Applied], None] | None]
+"""Of (function, arguments), called before each call of a custom Function; what it returns is called after it."""
 
 _lock = threading.Lock()
 _watchers: dict[int, Watcher] = {}
@@ -49,6 +65,22 @@ def unwatch(thread: int) -> None:
         if not _watchers:
             del _SingleLevelFunction.apply  # type: ignore[attr-defined]
             _while_watched.close()
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """Inside, a recording of this thread, if there is one, does not see what it calls."""
+    thread = threading.get_ident()
+    watcher = _watchers.get(thread)
+    if watcher is None:
+        yield
+        return
+    _watchers[thread] = lambda _, run, args, kwargs: run(*args, **kwargs)
+    try:
+        with torch._C.DisableTorchFunction():
+            yield
+    finally:
+        _watchers[thread] = watcher
 
 
 def _observed_apply(cls: type, *args: Any, **kwargs: Any) -> Any:

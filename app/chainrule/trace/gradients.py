@@ -26,6 +26,10 @@ Node = Any
 """An autograd node. torch.autograd.graph.Node declares its attribute `metadata` as a method."""
 
 
+_Share = tuple[int, weakref.ref[torch.Tensor]]
+"""A gradient that has arrived at a node: its row and the tensor."""
+
+
 @dataclass(eq=False, slots=True)
 class NodeRow:
     """A recorded autograd node, and the hook that it calls; kept in the node's metadata.
@@ -44,7 +48,7 @@ class NodeRow:
     uses: int = 0
     first_inner_op: int = NO_ROW
     tensors: dict[int, int] = field(default_factory=dict)
-    shares: dict[int, list[tuple[int, weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
+    shares: dict[int, list[_Share]] = field(default_factory=dict)
     targets: Sequence[NodeRow | None] = ()
     numbers: Sequence[int] = ()
     arrived: dict[int, int] | None = None
@@ -88,6 +92,7 @@ class GradientFlow:
         self._handles: list[RemovableHandle] = []
         self.mark = 0.0  # when the engine started, or the last node had run
         self._leaves: dict[int, _Leaf] = {}
+        self._first_row = 0  # of the tensors of this pass
         # Custom Functions whose backward has begun and not ended, the innermost last.
         self.inside: list[NodeRow] = []
 
@@ -224,14 +229,14 @@ class GradientFlow:
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
         """`autograd.grad` returned the gradient of an edge, whose node it did not run."""
         row = self.node_row(edge.node)
-        if row is not None and gradient is not None and edge.output_nr in row.shares:
+        if row is not None and gradient is not None and self._of_this_pass(row.shares.get(edge.output_nr, ())):
             self._arrive(row, edge.output_nr, gradient)
 
-    def pass_ended(self, first_row: int) -> None:
-        """A pass, from tensor row `first_row` on, is over: record its sums with earlier gradients in `.grad`."""
+    def pass_ended(self) -> None:
+        """A pass that adds to `.grad` is over: record its sums with the gradients that were there."""
         journal = self._journal
         made: dict[int, int] = {}
-        for row in range(first_row, len(journal.tensors)):
+        for row in range(self._first_row, len(journal.tensors)):
             made[journal.tensors[row].gradient_of] = row
         for leaf in self._leaves.values():
             tensor = leaf.tensor()
@@ -254,9 +259,10 @@ class GradientFlow:
                 journal.ops[op].outputs.append(gradient)
             leaf.gradient, leaf.state = gradient, state
 
-    def pass_begins(self) -> None:
-        """Forget gradients that were removed from `.grad` or changed since the last pass."""
-        for leaf in self._leaves.values():
+    def pass_begins(self, collects: bool) -> None:
+        """A pass begins; if it `collects`, forget gradients in `.grad` that were removed or changed since the last."""
+        self._first_row = len(self._journal.tensors)
+        for leaf in self._leaves.values() if collects else ():
             tensor = leaf.tensor()
             if leaf.state is not None and (tensor is None or _state(tensor.grad) != leaf.state):
                 leaf.gradient, leaf.state = NO_ROW, None
@@ -273,6 +279,8 @@ class GradientFlow:
                     for number, gradient in enumerate(grad_outputs):
                         if gradient is not None:
                             arrived[number] = self._arrive(row, number, gradient)
+                            # The engine may have given another node the same object: here it is this node's own.
+                            self._journal.remember(gradient, arrived[number])
                     row.arrived = arrived
                     row.first_inner_op = NO_ROW
                 self.inside.append(row)
@@ -381,17 +389,21 @@ class GradientFlow:
     def _arrive(self, row: NodeRow, number: int, gradient: torch.Tensor) -> int:
         """The gradient of a node's `number`-th output is complete: return its row."""
         journal = self._journal
-        shares = row.shares.pop(number, None)
-        if shares is not None and len(shares) == 1 and shares[0][1]() is gradient:
+        shares: Sequence[_Share] = row.shares.pop(number, ())
+        if shares and shares[0][0] < self._first_row:
+            shares = self._of_this_pass(shares)
+        if len(shares) == 1 and shares[0][1]() is gradient:
             gradient_row = shares[0][0]
         else:
-            gradient_row = self._add_arrived(row, shares or [], gradient)
+            gradient_row = self._add_arrived(row, shares, gradient)
         journal.tensors[gradient_row].gradient_of = row.tensors.get(number, NO_ROW)
         return gradient_row
 
-    def _add_arrived(
-        self, row: NodeRow, shares: Sequence[tuple[int, weakref.ref[torch.Tensor]]], gradient: torch.Tensor
-    ) -> int:
+    def _of_this_pass(self, shares: Sequence[_Share]) -> Sequence[_Share]:
+        """The shares of a gradient without those that an earlier pass made and nothing read."""
+        return [share for share in shares if share[0] >= self._first_row]
+
+    def _add_arrived(self, row: NodeRow, shares: Sequence[_Share], gradient: torch.Tensor) -> int:
         """Record a gradient that no node made: a sum of shares, or a share changed by a hook or the engine."""
         journal = self._journal
         producer = NO_ROW

@@ -81,7 +81,11 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One value. `gradient_of`: the tensor whose gradient of the loss this is; `note`: why it has no statistics."""
+    """One value. `gradient_of`: the tensor whose gradient of the loss this is; `note`: why it has no statistics.
+
+    A tensor that the loss's backward does not reach has the gradient of the last backward that does. The gradients of
+    other roots, as du/dt in a physics-informed net, are of no tensor; they are named `u.g 2`.
+    """
 
     id: str
     name: str
@@ -177,7 +181,11 @@ class Fault:
 class Trace:
     """One recorded forward and backward pass.
 
-    `loss` may be Inf or NaN. `sources`: file, as an op's source names it → the lines of ops, with a few around them.
+    `loss`: of several backward passes, the last root with one element whose backward reaches parameters: adds to the
+    `.grad` of leaves, or gives the gradients of parameters. Passes that add up in `.grad` have their sum as a
+    parameter's gradient. It may be Inf or NaN.
+
+    `sources`: file, as an op's source names it → the lines of ops, with a few around them.
     """
 
     modules: Sequence[Module]

@@ -92,6 +92,21 @@ class TensorRow:
 
 
 @dataclass(slots=True)
+class PassRow:
+    """One outermost call of autograd, which made the tensor rows from `first` up to `end`.
+
+    `root`: the row of its root, NO_ROW for several or one that is not known; `value`: of a root with one element.
+    `reaches_parameters`: it adds to `.grad`, or `autograd.grad` was asked for parameters.
+    """
+
+    root: int
+    value: float | None
+    reaches_parameters: bool
+    first: int
+    end: int = NO_ROW
+
+
+@dataclass(slots=True)
 class ModuleRow:
     """One place in the hierarchy of modules."""
 
@@ -106,6 +121,7 @@ class Journal:
     ops: list[OpRow] = field(default_factory=list)
     tensors: list[TensorRow] = field(default_factory=list)
     modules: list[ModuleRow] = field(default_factory=list)
+    passes: list[PassRow] = field(default_factory=list)
     saved: dict[tuple[int, int], None] = field(default_factory=dict)  # (tensor, the op that keeps it)
     slab: StatisticsSlab = field(default_factory=StatisticsSlab)
     on_tensor: Callable[[str, torch.Tensor], None] | None = None

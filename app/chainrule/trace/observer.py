@@ -39,7 +39,7 @@ from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
 from chainrule.trace.gradients import GradientFlow
 from chainrule.trace.graph import Phase
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight, version_of
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, PassRow, address, out_of_sight, version_of
 from chainrule.trace.nested import nested_tensors
 from chainrule.trace.owners import Owners
 from chainrule.trace.scope import current_scopes
@@ -49,13 +49,19 @@ _MAX_CALLERS = 64
 
 
 class Witness(Protocol):
-    """Looks on while a pass is recorded; it must keep no tensor, and change nothing."""
+    """Looks on while a pass is recorded; it must keep no tensor, and change nothing.
+
+    Attributes:
+        follows: the kinds of modules of which it wants to know the first call.
+    """
+
+    follows: tuple[type[nn.Module], ...]
 
     def watch(self, identifier: str, tensor: torch.Tensor) -> None:
         """A value is recorded under this id."""
 
-    def module_begins(self, path: str, module: nn.Module, given: str | None) -> None:
-        """A module runs for the first time; `given` is the id of its first argument, if that is a known tensor."""
+    def module_begins(self, path: str, given: str) -> None:
+        """A module that it follows runs for the first time; `given` is the id of its argument, if that is recorded."""
 
     def backward_begins(self) -> None:
         """An outermost backward pass that adds to `.grad` is about to begin."""
@@ -78,6 +84,7 @@ class Observer(TorchFunctionMode):
         self.root = self.journal.module("", self.owners.root_type)
         self.loss_row = NO_ROW
         self.loss: float | None = None
+        self._has_loss = False  # it was set by `set_loss`
         self._failure: tuple[int, BaseException] | None = None
         self._activations_seen: set[int] = set()
         self._stop = current_stop()
@@ -87,10 +94,11 @@ class Observer(TorchFunctionMode):
         self._running = False
         self._handles: list[RemovableHandle] = []
         # Each module with the number of open scopes, which shows later whether one was entered inside of it.
-        self._stack: list[tuple[int, int]] = []
+        self._stack: list[tuple[int, int, nn.Module | None]] = []
         self._module_rows: dict[int, int] = {}
         self._function_calls: dict[str, int] = {}
         self.function_paths: set[str] = set()  # of the modules that are calls of custom Functions
+        self.on_function: custom_functions.OnFunction | None = None
         self._backward_depth = 0
         self._creates_graph = False
         self._outer_frames: frozenset[int] = frozenset()
@@ -124,6 +132,12 @@ class Observer(TorchFunctionMode):
         self._gradients.finish()
         self._attributes.finish()
         self.owners.release()
+        scalars = [each for each in self.journal.passes if each.value is not None]
+        if not self._has_loss and scalars:
+            last = next((each for each in reversed(scalars) if each.reaches_parameters), scalars[-1])
+            self.loss_row, self.loss = last.root, last.value
+        if self.loss_row != NO_ROW:
+            self.journal.tensors[self.loss_row].role = "loss"
 
     def _module_begins(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
@@ -137,11 +151,11 @@ class Observer(TorchFunctionMode):
                 # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
                 self.owners.name_inputs(args, keywords)
-            if self.witness is not None:
+            if self.witness is not None and isinstance(module, self.witness.follows) and args:
                 with DisableTorchFunction():
-                    given = self.journal.find(args[0]) if args and isinstance(args[0], torch.Tensor) else NO_ROW
-                self.witness.module_begins(path, module, None if given == NO_ROW else f"t{given}")
-        self._stack.append((row, len(current_scopes.get())))
+                    given = self.journal.find(args[0]) if isinstance(args[0], torch.Tensor) else NO_ROW
+                self.witness.module_begins(path, f"t{given}")
+        self._stack.append((row, len(current_scopes.get()), module))
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 (torch's signature)
         if threading.get_ident() == self._thread and self._stack:
@@ -150,7 +164,7 @@ class Observer(TorchFunctionMode):
     def _current_module(self, frame: FrameType | None) -> int:
         """The running module: the innermost nn.Module, custom Function or scope, else the owner of a method."""
         scopes = current_scopes.get()
-        row, scopes_then = self._stack[-1] if self._stack else (NO_ROW, 0)
+        row, scopes_then, _ = self._stack[-1] if self._stack else (NO_ROW, 0, None)
         if len(scopes) > scopes_then:
             return self.journal.module(*scopes[-1])
         if row != NO_ROW:
@@ -269,7 +283,7 @@ class Observer(TorchFunctionMode):
             same = known.tensors[tensor.output_nr]
             self.journal.remember(tensor, same)
             return same
-        described = self.owners.describe(tensor)
+        described = self.owners.describe(tensor) or self._put_into_a_module(tensor)
         if described is not None:
             name, role = described
         elif tensor.requires_grad:
@@ -281,6 +295,15 @@ class Observer(TorchFunctionMode):
         if node is not None:
             self._gradients.mark_outside(node, tensor.output_nr, row)
         return row
+
+    def _put_into_a_module(self, tensor: torch.Tensor) -> tuple[str, str] | None:
+        """Name and role of a parameter that a running module got after the start: a lazy one, or a gathered one."""
+        for row, _, module in reversed(self._stack) if isinstance(tensor, nn.Parameter) else ():
+            for name, parameter in module._parameters.items() if module is not None else ():
+                if parameter is tensor:
+                    path = self.journal.modules[row].path
+                    return f"{path}.{name}" if path else name, "parameter"
+        return None
 
     def _record_op(
         self,
@@ -443,8 +466,12 @@ class Observer(TorchFunctionMode):
             input_rows = [self._input_row(tensor) for tensor in inputs]
             if journal.plan is not None:
                 journal.plan.end(args, kwargs, ())
+            has_returned = None
+            if self.on_function is not None:
+                with out_of_sight():
+                    has_returned = self.on_function(function, (*args, *kwargs.values()))
         first_op = len(journal.ops)
-        self._stack.append((module, len(current_scopes.get())))
+        self._stack.append((module, len(current_scopes.get()), None))
         began = perf_counter()
         try:
             output = run(*args, **kwargs)
@@ -454,10 +481,10 @@ class Observer(TorchFunctionMode):
         results = nested_tensors((output,))
         with DisableTorchFunction():
             op = len(journal.ops) - 1 if len(journal.ops) > first_op else NO_ROW
+            source = (frame.f_code, frame.f_lineno) if frame is not None else None
             unseen = [tensor for tensor in results if (row := journal.find(tensor)) == NO_ROW or row in input_rows]
             if unseen:
                 # Not made by a torch op: numpy, an extension, or an input handed through.
-                source = (frame.f_code, frame.f_lineno) if frame is not None else None
                 made = OpRow(function.__name__, "forward", module, {}, input_rows, [], NO_ROW, source, microseconds)
                 op = journal.add_op(made)
                 for tensor in unseen:
@@ -465,23 +492,23 @@ class Observer(TorchFunctionMode):
                     journal.ops[op].outputs.append(row)
                     journal.remember(tensor, row)
             self._gradients.own(op, module, results, [journal.find(tensor) for tensor in results], inputs, input_rows)
+            if has_returned is not None:
+                last = None if op == NO_ROW else f"n{op}"
+                path = journal.modules[module].path
+                has_returned(custom_functions.Applied(last, path, source, microseconds / 1e6))
         return output
 
     def _run_backward(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the engine with the mode on, so that ops inside a custom Function's backward are seen."""
         call = BackwardCall.parse(func, args, kwargs)
         outermost = self._backward_depth == 0
-        if call is not None and outermost and len(call.roots) == 1 and self.loss_row == NO_ROW:
-            with DisableTorchFunction():
-                self.set_loss(call.roots[0])
         created_graph = self._creates_graph
         self._creates_graph = call.create_graph if call is not None else False
         collects = outermost and func is not torch.autograd.grad
-        first_row = len(self.journal.tensors)
-        if collects:
+        if outermost:
             with DisableTorchFunction():
-                self._gradients.pass_begins()
-                if self.witness is not None:
+                self._pass_begins(call, collects)
+                if collects and self.witness is not None:
                     self.witness.backward_begins()
         self._backward_depth += 1
         depth = len(self._gradients.inside)
@@ -513,20 +540,32 @@ class Observer(TorchFunctionMode):
         finally:
             self._backward_depth -= 1
             self._creates_graph = created_graph
-            if collects:
+            if outermost:
                 with DisableTorchFunction():
-                    self._gradients.pass_ended(first_row)
-                    if self.witness is not None:
-                        self.witness.backward_ended()
+                    if collects:
+                        self._gradients.pass_ended()
+                        if self.witness is not None:
+                            self.witness.backward_ended()
+                    self.journal.passes[-1].end = len(self.journal.tensors)
+
+    def _pass_begins(self, call: BackwardCall | None, collects: bool) -> None:
+        """Note an outermost call of autograd; a `call` that could not be read counts as one that reaches parameters."""
+        journal = self.journal
+        root, value = NO_ROW, None
+        if call is not None and len(call.roots) == 1:
+            root, value = journal.find(call.roots[0]), _scalar(call.roots[0])
+        asked = () if call is None or call.inputs is None else call.inputs
+        rows = [journal.find(tensor) for tensor in asked]
+        reaches = (
+            collects or call is None or any(row != NO_ROW and journal.tensors[row].role == "parameter" for row in rows)
+        )
+        journal.passes.append(PassRow(root, value, reaches, len(journal.tensors)))
+        self._gradients.pass_begins(collects)
 
     def set_loss(self, loss: torch.Tensor) -> None:
-        """Set the tensor that is the loss, and its value if it has one element."""
-        self.loss_row = self.journal.find(loss)
-        if self.loss_row != NO_ROW:
-            self.journal.tensors[self.loss_row].role = "loss"
-        if address(loss) is not None and loss.numel() == 1 and not loss.is_complex():
-            with out_of_sight():
-                self.loss = float(loss.detach())
+        """Set the tensor that is the loss, and its value if it has one element; no call of autograd changes it."""
+        self._has_loss = True
+        self.loss_row, self.loss = self.journal.find(loss), _scalar(loss)
 
 
 def _leave(mode: TorchFunctionMode) -> None:
@@ -539,6 +578,14 @@ def _leave(mode: TorchFunctionMode) -> None:
         above.append(top)
     for each in reversed(above):
         _push_on_torch_function_stack(each)
+
+
+def _scalar(tensor: torch.Tensor) -> float | None:
+    """The value of a real tensor with one element, else None."""
+    if address(tensor) is None or tensor.numel() != 1 or tensor.is_complex():
+        return None
+    with out_of_sight():
+        return float(tensor.detach())
 
 
 def _position(tensor: torch.Tensor, among: Sequence[torch.Tensor]) -> int:

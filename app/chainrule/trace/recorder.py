@@ -23,6 +23,7 @@ from chainrule.errors import TraceError, message_of
 from chainrule.stopping import current_stop
 from chainrule.trace import sources
 from chainrule.trace.assemble import assemble
+from chainrule.trace.custom_functions import OnFunction
 from chainrule.trace.graph import Failure, Trace
 from chainrule.trace.journal import Journal
 from chainrule.trace.layers import find_layers
@@ -50,6 +51,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         activations: modules that are activations written as several ops, `{"layers.1": "gelu"}`.
         on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
         witness: looks on; see `observer.Witness`.
+        on_function: called with a custom Function and its live arguments before each call; see `OnFunction`.
         plan: filled in for a repetition of the recording.
         find_layers: look for the model's layers at the end.
 
@@ -67,6 +69,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         outputs: Mapping[str, str] | None = None,
         activations: Mapping[str, str] | None = None,
         on_tensor: OnTensor | None = None,
+        on_function: OnFunction | None = None,
         witness: Witness | None = None,
         plan: Plan | None = None,
         find_layers: bool = True,
@@ -77,6 +80,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         if witness is not None:
             on_tensor = witness.watch if on_tensor is None else _both(witness.watch, on_tensor)
         self._observer = Observer(model, activations or {}, Journal(on_tensor=on_tensor, plan=plan), witness)
+        self._observer.on_function = on_function
         self._trace: Trace | None = None
         self._began = 0.0
         for name, tensor in (leaves or {}).items():
@@ -129,6 +133,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
             journal,
             outputs=self._outputs,
             model_folder=sources.model_folder(self._model),
+            loss_row=observer.loss_row,
             loss=observer.loss,
             failure=failure,
             milliseconds=(time.perf_counter() - self._began) * 1e3,

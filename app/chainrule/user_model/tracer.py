@@ -28,6 +28,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from chainrule.diagnose.evidence import Evidence, names_of
 from chainrule.diagnose.faults import with_faults, with_rule
+from chainrule.diagnose.function_calls import Findings, FunctionCalls
 from chainrule.errors import ChainruleError, MemoryLimitError, TraceError, message_of
 from chainrule.memory import out_of_memory
 from chainrule.run import NO_STATISTICS, TensorValues, environment, recorded_bytes, window_of
@@ -72,6 +73,7 @@ class Tracer:
         self._state: State | None = None
         self._recorded: _Recorded | None = None
         self._last: tuple[WhatIf, Trace] | None = None
+        self._findings = Findings()
 
     @property
     def kept_bytes(self) -> int:
@@ -166,6 +168,8 @@ class Tracer:
     ) -> Trace:
         evidence = Evidence()
         evidence.begins(self.subject.model, self.subject.optimizers, clears=True)
+        # Without a plan the numbers alone are wanted.
+        calls = None if plan is None else FunctionCalls(self._findings)
         began = time.perf_counter()
         failure: tuple[str | None, str] | None = None
         try:
@@ -175,7 +179,13 @@ class Tracer:
                 inputs = dict(named_tensors(run.args, run.kwargs))
                 roles = {name: "target" if name in TARGETS else "input" for name in inputs}
                 recording = record(
-                    run.subject.model, leaves=inputs, roles=roles, on_tensor=on_tensor, witness=evidence, plan=plan
+                    run.subject.model,
+                    leaves=inputs,
+                    roles=roles,
+                    on_tensor=on_tensor,
+                    on_function=None if calls is None else calls.begin,
+                    witness=evidence,
+                    plan=plan,
                 )
                 try:
                     with _modules_noted() as modules, recording:
@@ -190,6 +200,9 @@ class Tracer:
                     failure = self._failure(error)
                 route = modules, _with_gradients(run.subject.model)
                 evidence.ended()
+            if calls is not None:
+                with seeded(self.seed):  # no other thread's pass draws meanwhile
+                    evidence.functions = calls.faults(self.subject.model)
         except MemoryLimitError:
             self.forget()
             raise
@@ -298,7 +311,8 @@ class Tracer:
 def _judged(trace: Trace, evidence: Evidence) -> Trace:
     """The trace with its faults; a missing backward pass is one."""
     found = with_faults(trace, evidence, goes_back=True)
-    if found.faults or trace.error is not None or any(op.phase == "backward" for op in trace.ops):
+    others = any(fault.kind != "wrong_backward" for fault in found.faults)
+    if others or trace.error is not None or any(op.phase == "backward" for op in trace.ops):
         return found
     loss = next((tensor for tensor in trace.tensors if tensor.role == "loss"), None)
     fault = Fault(
@@ -309,7 +323,7 @@ def _judged(trace: Trace, evidence: Evidence) -> Trace:
         remedy="between the parameters and the loss the graph is cut: look for detach(), .data, .item(), "
         "torch.no_grad(), or an op without a derivative, such as argmax or a comparison",
     )
-    return dataclasses.replace(found, faults=(with_rule(fault),))
+    return dataclasses.replace(found, faults=(with_rule(fault), *found.faults))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -98,9 +98,15 @@ export function compositeRule(ops, isByHand, shapeOf) {
     (op.name === "pow" && op.attributes["exponent"] !== 2)
     || (op.name === "mean" && shapeOf(op.outputs[0] ?? "").length > 0) || (op.attributes["alpha"] ?? 1) !== 1
   );
-  const isStretched = name === "mse_loss" && shapeOf(first ?? "").join() !== shapeOf(second).join();
-  if (name !== undefined && !hasOwnSettings && !isStretched) {
-    const target = name === "mse_loss" ? second : working.find((op) => op.name === "gather")?.inputs[1];
+  if (name === "mse_loss" && !hasOwnSettings) {
+    const sizes = [before(first), first, second, before(second)].map((id) => shapeOf(id ?? "").join());
+    const [size, used, target, given] = sizes;
+    // Broadcast, or given in another shape than by a squeeze: the ops have a rule each.
+    const isOne = used === target && target === given && (size === used || size === `${used},1`);
+    return isOne ? applied(size === used ? name : "mse_of_column", [before(first), before(second)]) : null;
+  }
+  if (name !== undefined && !hasOwnSettings) {
+    const target = working.find((op) => op.name === "gather")?.inputs[1];
     return applied(name, [before(first), before(target)]);
   }
   return working.length !== 1 || ops.length === working.length ? null : ruleOfCall(head, shapeOf);

@@ -48,11 +48,11 @@ export function runOfDump({ index, name, dump, picture }) {
     dump: { index, name, dump, picture, shown: null, match: null } };
 }
 
-/** A layer's tensors, those that tell it from others first. */
+/** The tensors that tell a layer whose module the other run lacks, the surest first. */
 const LAYER_KEYS = /** @type {const} */ (["weight", "activation", "preactivation"]);
 
-/** Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
- * figures. @param {PinnedRun} run @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
+/** Puts A's layers into the places of those of B that they are matched with: those of one name, as several layers may
+ * share a weight, else those of one tensor. Where one has no partner there are no figures. @param {PinnedRun} run @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
  * @param {Picture} picture of B @returns {PinnedRun} the same one where it is no dump */
 export function matchedRun(run, shown, picture) {
   if (run.dump === undefined) return run;
@@ -61,9 +61,12 @@ export function matchedRun(run, shown, picture) {
   const places = new Map(picture.topology.tensors.map(({ id }, place) => [id, place]));
   const partner = (/** @type {string | null} */ id) =>
     a.topology.tensors[match.tensors[places.get(id ?? "") ?? -1] ?? -1]?.id ?? null;
+  const named = new Map(a.topology.layers.map((layer) => [layer.name, layer]));
+  const names = new Set(picture.topology.layers.map(({ name }) => name));
+  const unnamed = a.topology.layers.filter(({ name }) => !names.has(name));
   const layers = picture.topology.layers.map((layer, order) => {
     const key = LAYER_KEYS.find((each) => partner(layer[each]) !== null);
-    const there = key && a.topology.layers.find((other) => other[key] === partner(layer[key]));
+    const there = named.get(layer.name) ?? (key && unnamed.find((other) => other[key] === partner(layer[key])));
     return profileOf(a, there, { index: order + 1, name: (there ?? layer).name });
   });
   return { ...run, profile: { ...run.profile, layers },

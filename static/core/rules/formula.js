@@ -225,7 +225,10 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   const whole = ops.get(tensors.get(output)?.consumers[0] ?? "");
   const of = tensors.get(output)?.gradient_of
     ?? (whole?.name === "accumulate" ? tensors.get(whole.outputs[0] ?? "")?.gradient_of : null);
-  const position = of == null ? -1 : forward.inputs.indexOf(of);
+  // The gradient of another root than the loss is of no tensor: it is of the only input of its shape.
+  const shape = String(tensors.get(output)?.shape);
+  const alike = forward.inputs.filter((id) => String(tensors.get(id)?.shape) === shape);
+  const position = of == null && alike.length !== 1 ? -1 : forward.inputs.indexOf(of ?? alike[0] ?? "");
   if (position < 0) return null;
   const shapes = { operands: forward.inputs.map((id) => tensors.get(id)?.shape ?? []),
     output: tensors.get(made)?.shape ?? [] };

@@ -275,6 +275,27 @@ export const REDUCTION_RULES = [
     },
   },
   {
+    names: ["mse_of_column"],
+    title: "Mean squared error of one output",
+    operands: ["x", "t"],
+    forward: "mean((squeeze({x}, dim=−1) − {t})²)",
+    gradients: ["unsqueeze(2 · (squeeze({x}, dim=−1) − {t}) / {n} · {dy}, dim=−1)",
+      "−2 · (squeeze({x}, dim=−1) − {t}) / {n} · {dy}"],
+    symbols: (_, call) => ({ n: call === undefined ? "n" : String(sizeOf(call.operands[0] ?? [])) }),
+    derivation: ["{y} = mean of ({x}ᵢ − {t}ᵢ)² over the n rows of {x}, whose last axis is taken away first",
+      "without that, (n, 1) − (n) would be all n · n differences",
+      "of the square 2 · ({x}ᵢ − {t}ᵢ), of the mean 1/n; the gradient gets the axis back"],
+    source: CHAPTER,
+    kernel: {
+      value: ([x, t]) => filled([], () => sum(x.values.map((a, at) => (a - t.values[at]) ** 2)) / x.values.length),
+      vjp: ([x, t], dy) =>
+        [x, t].map(({ shape }, operand) =>
+          filled(shape, (at) => ((2 - 4 * operand) * (x.values[at] - t.values[at]) * dy.values[0]) / x.values.length)
+        ),
+      shapes: [[3, 1], [3]],
+    },
+  },
+  {
     names: ["cross_entropy"],
     title: "Cross entropy with the true class",
     operands: ["x", "t"],

@@ -1,0 +1,274 @@
+"""Signal and gradient of every layer, relative to what feeds its path and to where the path ends.
+
+A layer is compared with what feeds its path and with where its path ends, so that a branch beside a residual, a
+normalization, a layer scale or a weight that starts at zero alarms nobody:
+
+signal     RMS(activation) over the RMS of its source: what the first layer of the path reads, what an embedding gives,
+           or what the last normalization gives. It is lost only if no layer further on has it back: a residual branch
+           may be weak beside its trunk. It has exploded only if it stays so in all hidden layers further on.
+           Counter-example: comparing with x calls a net of LayerNorms on x·1e-4 exploding.
+gradient   that of the activation over that of the last layer on its path, divided by the trainable scales on the way
+           (LayerScale, ReZero), for their size is chosen. It is lost only if no layer that feeds this one has it. The
+           largest ratio of RMS, norm and RMS · n counts, since an average over positions or a wider layer makes an RMS
+           smaller and loses nothing. Below a normalization, which divides the gradient by the size of what it reads,
+           gradient times activation counts if that is more. Counter-example: by its RMS alone the first convolution
+           of any ResNet on images of 0 to 255 has lost its gradient.
+zero       a parameter that is 0 and gets a gradient, as LoRA's B or the last normalization of a branch, starts at 0 by
+           design: layers behind it have no gradient in this pass, and are not judged by it. Counter-example: in a net
+           whose weights are all 0 none of them gets a gradient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from chainrule.diagnose.passes import Passes
+from chainrule.diagnose.steps import Step
+from chainrule.trace.graph import Layer
+
+
+@dataclasses.dataclass(slots=True)
+class Signal:
+    """What has reached a tensor: the size of its source, the layers since the source, the gain of their weights.
+
+    `is_plain`: no normalization and no gate has set the size anew.
+    """
+
+    source: float
+    is_weighed: bool = False
+    layers: int = 0
+    gain: float = 1.0
+    is_plain: bool = True
+
+
+@dataclasses.dataclass(slots=True)
+class Ahead:
+    """What lies between a tensor and the loss.
+
+    `scale`: the product of the trainable scales on the best way; 0 if all ways lead through a parameter that starts at
+    0. `end`: the last layer on the way, and `hidden` the one before it; -1 for none. `most` and `least`: of the signals
+    of the layers ahead.
+    """
+
+    scale: float = 1.0
+    end: int = -1
+    hidden: int = -1
+    is_normalized: bool = False
+    most: float = 0.0
+    least: float = math.inf
+
+
+class Paths:
+    """Signal and gradient of every layer, relative to their references; NaN where there is none.
+
+    Attributes, all but `zeros` by the layer's place:
+        signals: what has reached the tensor with this id.
+        signal: RMS(activation) over that of its source.
+        aheads: what lies between it and the loss.
+        least, most: the ratios of its gradient to that of the last layer on its path.
+        zeros: the parameters that start at 0 by design.
+    """
+
+    def __init__(self, passes: Passes) -> None:
+        self.passes = passes
+        self.layers: Sequence[Layer] = passes.trace.layers
+        table = passes.trace.statistics
+        n, norm = table.column("n"), table.column("norm")
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rms = norm / np.sqrt(n)
+        bad = sum(table.column(name) for name in ("nan", "posinf", "neginf"))
+        finite = (bad == 0) & (n > 0)
+        rows = zip(table.tensors, rms.tolist(), finite.tolist(), n.tolist(), strict=True)
+        # Tensors whose elements are all finite: RMS and count.
+        self._size: dict[str, tuple[float, int]] = {
+            tensor: (size, int(count)) for tensor, size, is_finite, count in rows if is_finite and size == size
+        }
+        self._steps = passes.steps
+        self._of_activation = {each.activation: place for place, each in enumerate(self.layers)}
+        self._of_parameter = {
+            tensor.gradient_of: tensor.id for tensor in passes.tensors.values() if tensor.gradient_of is not None
+        }
+        self.zeros: dict[str, None] = {}  # parameters that start at 0 by design
+        count = len(self.layers)
+        self.signals = self._follow_signals()
+        self.signal = [self._relative_signal(place) for place in range(count)]
+        found = self._look_ahead()
+        self.aheads = [found.get(place, Ahead()) for place in range(count)]
+        self.least, self.most = self._relative_gradients()
+
+    def rms(self, tensor: str | None) -> float:
+        """The root mean square of a tensor; 0 for one without statistics, or not all finite."""
+        return self._size.get(tensor or "", (0.0, 0))[0]
+
+    def _follow_signals(self) -> dict[str, Signal]:
+        found: dict[str, Signal] = {
+            tensor.id: Signal(self.rms(tensor.id) if "float" in tensor.dtype else 0.0)
+            for tensor in self.passes.tensors.values()
+            if tensor.role in ("input", "target")
+        }
+        for step in self._steps:
+            reached = [found[each] for each in step.reads if each in found]
+            # A mask or a position that no layer has weighed adds nothing to the source.
+            reached = [each for each in reached if each.is_weighed] or reached
+            signal = Signal(
+                max((each.source for each in reached), default=0.0),
+                any(each.is_weighed for each in reached),
+                max((each.layers for each in reached), default=0),
+                max((each.gain for each in reached), default=1.0),
+                all(each.is_plain for each in reached),
+            )
+            if step.does in ("weighs", "gates"):
+                signal.source = signal.source if reached else self.rms(step.reads[0])
+                signal.is_weighed = True
+                signal.layers += 1
+                signal.gain *= self._gain(step)
+            signal.is_plain = signal.is_plain and step.does not in ("normalizes", "gates")
+            for output in step.gives:
+                if step.does == "normalizes":
+                    found[output] = Signal(self.rms(output), signal.is_weighed, is_plain=False)
+                elif step.does == "embeds" or not signal.is_weighed:
+                    found[output] = dataclasses.replace(signal, source=self.rms(output))
+                else:
+                    found[output] = signal
+        return found
+
+    def _gain(self, step: Step) -> float:
+        """By how much the weights of a linear op multiply the RMS of independent inputs; 1 for other ops."""
+        if step.does != "weighs" or step.weight is None or not step.gives or step.weight not in self._size:
+            return 1.0
+        size, n = self._size[step.weight]
+        # Of a convolution the channels stand before the dimensions of space.
+        units = self.passes.tensors[step.gives[0]].shape[1 - len(self.passes.tensors[step.weight].shape) :][:1]
+        return size * math.sqrt(n / units[0]) if units and units[0] else 1.0
+
+    def _relative_signal(self, place: int) -> float:
+        activation = self.layers[place].activation
+        signal = self.signals.get(activation or "")
+        if signal is None or not signal.source or activation not in self._size:
+            return math.nan
+        weight = self.layers[place].weight
+        starts_at_zero = weight in self._size and self.rms(weight) == 0 and self._gets_gradient(weight)
+        return math.nan if starts_at_zero else self.rms(activation) / signal.source
+
+    def _gets_gradient(self, parameter: str | None) -> bool:
+        return self.rms(self._of_parameter.get(parameter or "")) > 0
+
+    def _look_ahead(self) -> dict[int, Ahead]:
+        """What lies ahead of every layer."""
+        found: dict[str, Ahead] = {}
+        of_layer: dict[int, Ahead] = {}
+        for step in reversed(self._steps):
+            for output in step.gives:
+                place = self._of_activation.get(output)
+                if place is not None:
+                    ahead = of_layer[place] = found.get(output) or Ahead()
+                    signal = self.signal[place]
+                    behind = dataclasses.replace(ahead)
+                    if ahead.end < 0:
+                        behind.end = place
+                    elif ahead.hidden < 0:
+                        behind.hidden = place
+                    if signal == signal:
+                        behind.most = max(ahead.most, signal)
+                        # The size of an answer is the target's, not the net's.
+                        behind.least = min(ahead.least, signal) if ahead.end >= 0 else ahead.least
+                    found[output] = behind
+            aheads = [found[each] for each in step.gives if each in found]
+            if step.does == "cuts" or not (aheads or self._ends(step)):
+                continue
+            ahead = aheads[0] if len(aheads) == 1 else self._together(aheads)
+            factor = self._factor(step, ahead.scale)
+            if factor != 1 or (step.does == "normalizes" and not ahead.is_normalized):
+                ahead = dataclasses.replace(
+                    ahead, scale=ahead.scale * factor, is_normalized=ahead.is_normalized or step.does == "normalizes"
+                )
+            for read in step.reads:
+                if step.does != "joins" or self._sends_back(step, read):
+                    found[read] = self._together([found[read], ahead]) if read in found else ahead
+        return of_layer
+
+    def _sends_back(self, step: Step, read: str) -> bool:
+        """Whether a step's gradient for an input is not 0: what is joined may be left out again."""
+        shape = self.passes.tensors[read].shape
+        sent = [each for each in self.passes.sent_back.get(step.op, ()) if self.passes.tensors[each].shape == shape]
+        return not sent or any(self.rms(each) > 0 for each in sent)
+
+    def _ends(self, step: Step) -> bool:
+        """Whether the path ends here: in the loss, or in another tensor that a backward pass began with."""
+        return any(each in self.passes.reached or self.passes.tensors[each].role == "loss" for each in step.gives)
+
+    def _together(self, aheads: Sequence[Ahead]) -> Ahead:
+        if not aheads:
+            return Ahead()
+        main = max(aheads, key=lambda each: self._gradient(each.end)[0] if each.end >= 0 else -1.0)
+        return Ahead(
+            max(each.scale for each in aheads),
+            main.end,
+            max(each.hidden for each in aheads),
+            any(each.is_normalized for each in aheads),
+            max(each.most for each in aheads),
+            min(each.least for each in aheads),
+        )
+
+    def _factor(self, step: Step, ahead: float) -> float:
+        """By how much a step multiplies the gradient on purpose: its trainable scale, 0 for what starts at 0."""
+        if step.weight is None or step.weight not in self._size or step.does not in ("normalizes", "weighs", "scales"):
+            return 1.0
+        size = self.rms(step.weight)
+        if size == 0:
+            if self._gets_gradient(step.weight) or ahead == 0:
+                self.zeros[step.weight] = None
+                return 0.0
+            return 1.0
+        return 1.0 if step.does == "weighs" else min(1.0, size)
+
+    def _gradient(self, place: int) -> tuple[float, float, float]:
+        """RMS, norm and RMS · n of a layer's gradient; NaN if it has none, or one that is not finite."""
+        size, n = self._size.get(self.layers[place].gradient or "", (math.nan, 0))
+        return size, size * math.sqrt(n), size * n
+
+    def _relative_gradients(self) -> tuple[list[float], list[float]]:
+        """For every layer the least and the most ratio of its gradient to that of the last layer on its path.
+
+        NaN for layers without a gradient, and for those behind a parameter that starts at 0.
+        """
+        least, most = [], []
+        for place, layer in enumerate(self.layers):
+            ahead = self.aheads[place]
+            end = ahead.end if ahead.end >= 0 else place
+            own, last = self._gradient(place), self._gradient(end)
+            if not last[0] > 0 or own[0] != own[0] or (ahead.scale == 0 and own[0] == 0):
+                least.append(math.nan)
+                most.append(math.nan)
+                continue
+            ratios = [one / other for one, other in zip(own, last, strict=True)]
+            if ahead.is_normalized:
+                signal, answer = self.rms(layer.activation), self.rms(self.layers[end].activation)
+                if signal > 0 and answer > 0:
+                    ratios += [ratio * signal / answer for ratio in ratios]
+            least.append(min(ratios))
+            most.append(max(ratios) / (ahead.scale or 1.0))
+        return least, most
+
+    def upstream(self, values: Sequence[float], choose: Callable[..., float]) -> list[float]:
+        """For every layer the largest (or smallest) value among it and the layers that feed it; NaN counts as none."""
+        found: dict[str, float] = {}
+        chosen = list(values)
+        for step in self._steps:
+            behind = [found[each] for each in step.reads if each in found]
+            value = choose(behind) if behind else math.nan
+            for output in step.gives:
+                place = self._of_activation.get(output)
+                if place is not None:
+                    own = [each for each in (value, values[place]) if each == each]
+                    chosen[place] = choose(own) if own else math.nan
+                    if own and values[place] == values[place]:
+                        found[output] = chosen[place]
+                        continue
+                if value == value:
+                    found[output] = value
+        return chosen
