@@ -450,7 +450,7 @@ def test_a_weight_that_is_not_finite_on_arrival_is_found_where_it_is_read():
     model.second.weight.data[1, 2] = math.nan
     (fault,) = found("first_nonfinite", model)
     assert (fault.name, fault.text) == ("linear", "return self.second(hidden)")
-    assert fault.message == "second.weight is not finite already when it arrives: 3.1 % NaN"
+    assert fault.message == "second.weight is not finite already when it arrives: 3.12 % NaN"
 
 
 def listed():
