@@ -312,7 +312,7 @@ def policy(output):
 @pytest.mark.parametrize(
     ("loss", "name"),
     [(squared, "sub"), (reversed_squared, "sub"), (by_function, "mse_loss")],
-    ids=lambda each: str(each),
+    ids=["squared", "reversed", "function"],
 )
 def test_a_column_beside_a_row_in_the_loss_is_found(loss, name):
     (fault,) = found("broadcast", one_output(), loss=loss)
