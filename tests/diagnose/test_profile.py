@@ -335,7 +335,10 @@ def test_a_user_s_layer_may_be_sick():
     [
         ({"widths": "100x21"}, {None}),
         ({"activation": "tanh", "init": "lecun_normal", "scale": 5 / 3, "widths": "100x11"}, {None}),
-        ({"activation": "tanh", "init": "standard_normal", "widths": "100x4", "last_activation": True}, {"saturated"}),
+        (
+            {"activation": "tanh", "init": "standard_normal", "widths": "100x4", "last_activation": True},
+            {"saturated", None},
+        ),
         ({"init": "zeros", "last_activation": True}, {"vanishing"}),
         ({"init": "zeros", "activation": "linear"}, {"vanishing"}),
         ({"init": "standard_normal", "widths": "100,400,400", "activation": "linear"}, {None, "exploding"}),

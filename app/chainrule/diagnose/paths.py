@@ -11,8 +11,9 @@ gradient   that of the activation over that of the last layer on its path, divid
            (LayerScale, ReZero), for their size is chosen. It is lost only if no layer that feeds this one has it. The
            largest ratio of RMS, norm and RMS · n counts, since an average over positions or a wider layer makes an RMS
            smaller and loses nothing. Below a normalization, which divides the gradient by the size of what it reads,
-           gradient times activation counts if that is more. Counter-example: by its RMS alone the first convolution
-           of any ResNet on images of 0 to 255 has lost its gradient.
+           gradient times activation counts if that is more. Gradients of two backward passes are not compared, as of a
+           gradient penalty or of two losses. Counter-example: by its RMS alone the first convolution of any ResNet on
+           images of 0 to 255 has lost its gradient.
 zero       a parameter that is 0 and gets a gradient, as LoRA's B or the last normalization of a branch, starts at 0 by
            design: layers behind it have no gradient in this pass, and are not judged by it. Counter-example: in a net
            whose weights are all 0 none of them gets a gradient.
@@ -95,9 +96,13 @@ class Paths:
         self.zeros: dict[str, None] = {}  # parameters that start at 0 by design
         count = len(self.layers)
         self.signals = self._follow_signals()
+        self.signal = [math.nan] * count
+        if any(step.weight in self._size and self.rms(step.weight) == 0 for step in self._steps):
+            self._look_ahead()  # for what starts at 0
         self.signal = [self._relative_signal(place) for place in range(count)]
         found = self._look_ahead()
         self.aheads = [found.get(place, Ahead()) for place in range(count)]
+        self._pass_of = self._passes_of_gradients()
         self.least, self.most = self._relative_gradients()
 
     def rms(self, tensor: str | None) -> float:
@@ -150,9 +155,7 @@ class Paths:
         signal = self.signals.get(activation or "")
         if signal is None or not signal.source or activation not in self._size:
             return math.nan
-        weight = self.layers[place].weight
-        starts_at_zero = weight in self._size and self.rms(weight) == 0 and self._gets_gradient(weight)
-        return math.nan if starts_at_zero else self.rms(activation) / signal.source
+        return math.nan if self.layers[place].weight in self.zeros else self.rms(activation) / signal.source
 
     def _gets_gradient(self, tensor: str | None) -> bool:
         return self.rms(self._gradient_of.get(tensor or "")) > 0
@@ -189,6 +192,7 @@ class Paths:
             for read in step.reads:
                 if step.does != "joins" or self._sends_back(step, read):
                     found[read] = self._together([found[read], ahead]) if read in found else ahead
+        self._ahead_of = found
         return of_layer
 
     def _sends_back(self, step: Step, read: str) -> bool:
@@ -243,7 +247,8 @@ class Paths:
             ahead = self.aheads[place]
             end = ahead.end if ahead.end >= 0 else place
             own, last = self._gradient(place), self._gradient(end)
-            if not last[0] > 0 or own[0] != own[0] or (ahead.scale == 0 and own[0] == 0):
+            of_one_pass = self._pass_of.get(layer.gradient) == self._pass_of.get(self.layers[end].gradient)
+            if not of_one_pass or not last[0] > 0 or own[0] != own[0] or (ahead.scale == 0 and own[0] == 0):
                 least.append(math.nan)
                 most.append(math.nan)
                 continue
@@ -255,6 +260,25 @@ class Paths:
             least.append(min(ratios))
             most.append(max(ratios) / (ahead.scale or 1.0))
         return least, most
+
+    def is_zero(self, tensor: str) -> bool:
+        """Whether all of a tensor is known to be 0."""
+        return tensor in self._size and self.rms(tensor) == 0
+
+    def has_layer_ahead(self, tensor: str) -> bool:
+        """Whether a layer reads a tensor, or what is computed of it."""
+        place = self._of_activation.get(tensor)
+        ahead = self._ahead_of.get(tensor, Ahead()) if place is None else self.aheads[place]
+        return ahead.end >= 0
+
+    def _passes_of_gradients(self) -> dict[str | None, int]:
+        """The number of the backward pass that each gradient is of: a pass begins with one that no op made."""
+        count, found = 0, dict[str | None, int]()
+        for tensor in self.passes.tensors.values():
+            if tensor.role == "gradient":
+                count += tensor.producer is None
+                found[tensor.id] = count
+        return found
 
     def upstream(self, values: Sequence[float], choose: Callable[..., float]) -> list[float]:
         """For every layer the largest (or smallest) value among it and the layers that feed it; NaN counts as none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 
 from chainrule.diagnose.passes import Passes
 from chainrule.diagnose.paths import Paths
-from chainrule.trace.graph import Fault, FaultKind, Op
+from chainrule.trace.graph import Fault, FaultKind
 
 Health = Literal["non-finite", "dead", "saturated", "vanishing", "exploding"]
 
@@ -28,7 +28,7 @@ VANISHING = 1e-3
 EXPLODING = 70.0
 """A signal or a gradient above this multiple of its reference has exploded."""
 
-GAIN = 3.0
+GAIN = 5.0
 """Without a normalization each layer may multiply the signal by this at most, or divide it by WEAKENING."""
 
 WEAKENING = 10.0
@@ -44,6 +44,9 @@ SELECTIVE = 0.05
 
 DEVIATIONS = 4.0
 """A share of dead units may exceed the expected one by so many standard deviations of a binomial count."""
+
+BY_CHANCE = 1e-3
+"""All units of a layer are dead by chance if that is more probable than this."""
 
 HEALTH_OF: Mapping[FaultKind, Health] = {
     "first_nonfinite": "non-finite",
@@ -62,7 +65,7 @@ def layer_faults(passes: Passes) -> list[Fault]:
     return [
         *_exploding(paths),
         *_dead(passes),
-        *_saturated(passes),
+        *_saturated(paths),
         *_vanishing(paths),
         *_gradient_lost(paths),
         *_starts_at_zero(paths),
@@ -101,12 +104,12 @@ def _exploding(paths: Paths) -> list[Fault]:
         signal, ahead = paths.signals.get(layer.activation or ""), paths.aheads[place]
         if signal is None or paths.signal[place] != paths.signal[place] or ahead.end < 0:
             continue
-        limit = min(EXPLODING, GAIN**signal.layers) if signal.is_plain else EXPLODING
+        limit = min(EXPLODING, GAIN ** min(signal.layers, 3)) if signal.is_plain else EXPLODING
         # A bias can be large beside a small input: the weights must multiply too.
         if min(paths.signal[place], ahead.least) > limit and signal.gain > limit:
             signals.append(place)
     smallest = paths.upstream(paths.least, min)
-    gradients = [place for place, least in enumerate(smallest) if least > EXPLODING * _by_the_answer(paths, place)]
+    gradients = [place for place, least in enumerate(smallest) if least > _most_of_a_gradient(paths, place)]
     if signals:
         worst = max(signals, key=paths.signal.__getitem__)
         message = f"the signal grows{_per_layer(paths, worst)}: the RMS of {paths.layers[worst].name} is "
@@ -124,11 +127,15 @@ def _exploding(paths: Paths) -> list[Fault]:
     return [_fault(paths, "exploding", gradients[-1], message, remedy, gradients, gradient=True)]
 
 
-def _by_the_answer(paths: Paths, place: int) -> float:
-    """By how much the last layer alone multiplies the gradient: the size of an answer is the target's."""
-    hidden = paths.aheads[place].hidden
-    factor = paths.least[hidden] if hidden >= 0 else math.inf
-    return max(1.0, factor) if factor == factor else 1.0
+def _most_of_a_gradient(paths: Paths, place: int) -> float:
+    """How large a gradient may be: by what the last layer multiplies it, since the size of an answer is the target's.
+
+    A normalization makes steps as small as its gradient is large (S. Arora et al. 2019, Theoretical Analysis of Auto
+    Rate-Tuning by Batch Normalization), so below one it may be as much larger as it may be smaller.
+    """
+    ahead = paths.aheads[place]
+    factor = paths.least[ahead.hidden] if ahead.hidden >= 0 else math.inf
+    return (1 / VANISHING if ahead.is_normalized else EXPLODING) * (max(1.0, factor) if factor == factor else 1.0)
 
 
 def _vanishing(paths: Paths) -> list[Fault]:
@@ -138,7 +145,7 @@ def _vanishing(paths: Paths) -> list[Fault]:
         signal, ahead = paths.signals.get(layer.activation or ""), paths.aheads[place]
         if signal is None or paths.signal[place] != paths.signal[place]:
             continue
-        weak = WEAKENING**-signal.layers
+        weak = WEAKENING ** -min(signal.layers, 3)
         # A sparse activation is small, and its weights are not.
         limit = max(VANISHING, weak) if signal.is_plain and signal.gain < weak else VANISHING
         if max(paths.signal[place], ahead.most) < limit:
@@ -166,11 +173,22 @@ def _per_layer(paths: Paths, place: int) -> str:
 
 
 def _gradient_lost(paths: Paths) -> list[Fault]:
-    """A gradient that is lost: at one place, if it falls by DROP there, else gradually."""
+    """A gradient that is lost: at one place, if it falls by DROP there, else gradually.
+
+    Calls of one weight, such as the steps of a recurrent cell, have lost it only together: their gradients add up.
+    """
     kept = paths.upstream(paths.most, max)
-    lost = [place for place, share in enumerate(paths.most) if share == share and kept[place] < VANISHING]
+    of_weight: dict[str, float] = {}
+    for place, layer in enumerate(paths.layers):
+        if layer.weight is not None and kept[place] == kept[place]:
+            of_weight[layer.weight] = max(kept[place], of_weight.get(layer.weight, 0.0))
+    lost = [
+        place
+        for place, share in enumerate(paths.most)
+        if share == share and of_weight.get(paths.layers[place].weight or "", kept[place]) < VANISHING
+    ]
     if not lost:
-        return []
+        return _none_at_all(paths)
     ways = [place for place in range(lost[0], len(paths.layers)) if paths.most[place] == paths.most[place]]
     so_far = np.maximum.accumulate([kept[place] for place in ways])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -194,6 +212,29 @@ def _gradient_lost(paths: Paths) -> list[Fault]:
         "A larger scale of the weights (the one that keeps the variance), a normalization, or residual connections."
     )
     return [_fault(paths, "gradient_drop", at, message, remedy, lost, gradient=True)]
+
+
+def _none_at_all(paths: Paths) -> list[Fault]:
+    """All gradients are 0, and the loss is not: an op on the way to it has a derivative of 0, such as round.
+
+    A loss of 0 has nothing to send back: a triplet loss whose margins are kept.
+    """
+    trace = paths.passes.trace
+    gradients = [each.gradient for each in paths.layers if each.gradient is not None]
+    if not gradients or not trace.loss or any(not paths.is_zero(each) for each in gradients):
+        return []
+    for op in paths.passes.ops:
+        ends_here = (
+            op.outputs and all(map(paths.is_zero, op.outputs)) and any(paths.rms(each) > 0 for each in op.inputs)
+        )
+        if op.phase == "backward" and op.twin is not None and ends_here:
+            twin = paths.passes.op(op.twin)
+            message = f"no gradient goes back beyond {twin.name}: its derivative is 0 here, and so are all gradients"
+            remedy = "Use an op with a derivative, or a straight-through estimator."
+            fault = paths.passes.fault("gradient_drop", message, twin, op.outputs[0], remedy)
+            layers = tuple(each.index for each in paths.layers if each.gradient is not None)
+            return [dataclasses.replace(fault, layers=layers)]
+    return []
 
 
 def _is_normal(paths: Paths, place: int) -> bool:
@@ -221,7 +262,8 @@ def _drop(paths: Paths, earlier: int, later: int, fall: float, lost: Sequence[in
             remedy = f"{summary.dead_fraction:.0%} of the units of {names[1]} are dead: look at what comes in."
         elif summary.saturation is not None and summary.saturation > SATURATED:
             remedy = f"{summary.saturation:.0%} of {names[1]} is saturated: a smaller scale of its weight."
-    return _fault(paths, "gradient_drop", earlier, message, remedy, lost, gradient=True)
+    fault = _fault(paths, "gradient_drop", later, message, remedy, lost)
+    return dataclasses.replace(fault, tensor=paths.layers[earlier].gradient)
 
 
 def _starts_at_zero(paths: Paths) -> list[Fault]:
@@ -263,8 +305,9 @@ def _dead(passes: Passes) -> list[Fault]:
 
     In a deep relu net all inputs become alike, and half of the units are dead for all of them (`theory.dead_units`); a
     unit that answers to one input in twenty is dead in a small batch. So that share, and DEVIATIONS of a binomial
-    count, are healthy. Feature maps count channels as units, since a channel that is dead at one position is often dead
-    at all. A preactivation that is 0 everywhere says nothing: its layer starts at 0.
+    count, are healthy; and a few units may all be dead, as in a squeeze-and-excitation. Feature maps count channels as
+    units, since a channel that is dead at one position is often dead at all. A preactivation that is 0 everywhere says
+    nothing: its layer starts at 0.
     """
     table = passes.trace.statistics
     column = table.column("dead_fraction")
@@ -273,7 +316,8 @@ def _dead(passes: Passes) -> list[Fault]:
         tensor, share = passes.tensors[table.tensors[row]], float(column[row])
         expected = max(0.5, (1 - SELECTIVE) ** tensor.shape[0])
         units = max(1, min(tensor.shape[1:], default=1))
-        if share < 1 and share <= expected + DEVIATIONS * math.sqrt(expected * (1 - expected) / units):
+        limit = expected + DEVIATIONS * math.sqrt(expected * (1 - expected) / units)
+        if share <= limit if share < 1 else expected**units > BY_CHANCE:
             continue
         op = passes.maker(tensor.id)
         before = next(iter(op.inputs), "") if op is not None else ""
@@ -289,29 +333,18 @@ def _dead(passes: Passes) -> list[Fault]:
     return [_of_tensors(passes, "dead", message, remedy, [each for each, _ in found])]
 
 
-def _saturated(passes: Passes) -> list[Fault]:
-    """Activations with most values on a plateau, except one that the loss reads: an answer may be certain."""
-    table = passes.trace.statistics
-    column = table.column("saturation")
-    found = []
-    for row in np.flatnonzero(column > SATURATED):
-        # A loss is known by its name, or by its output of one element.
-        readers = passes.forward_readers(table.tensors[row])
-        if not any(map(_is_loss(passes), readers)):
-            found.append((table.tensors[row], float(column[row])))
+def _saturated(paths: Paths) -> list[Fault]:
+    """Activations with most values on a plateau, if a layer follows: an answer may be certain."""
+    passes = paths.passes
+    column = passes.trace.statistics.column("saturation")
+    rows = [(passes.trace.statistics.tensors[row], float(column[row])) for row in np.flatnonzero(column > SATURATED)]
+    found = [(tensor, share) for tensor, share in rows if paths.has_layer_ahead(tensor)]
     if not found:
         return []
     tensor, share = found[0]
     message = f"{share:.0%} of {passes.tensors[tensor].name} is saturated: its flat ends pass no gradient"
     remedy = "A smaller scale of the weights before it, or a normalization."
     return [_of_tensors(passes, "saturated", message, remedy, [each for each, _ in found])]
-
-
-def _is_loss(passes: Passes) -> Callable[[Op], bool]:
-    return lambda op: (
-        op.name.endswith(("_loss", "cross_entropy", "_loss_"))
-        or all(passes.tensors[each].shape == () for each in op.outputs)
-    )
 
 
 def _of_tensors(passes: Passes, kind: FaultKind, message: str, remedy: str, tensors: Sequence[str]) -> Fault:
