@@ -241,9 +241,11 @@ def test_arguments_are_those_of_the_call_whatever_becomes_of_them():
 
 def test_copies_are_dropped_after_the_check_and_made_only_once():
     calls = FunctionCalls()
-    argument = torch.ones(3, requires_grad=True)
+    argument = torch.ones(3, 1, 7, 2, requires_grad=True)  # of a shape that no other tensor has
     begun = calls.begin(WrongSine, (argument,))
-    kept = [weakref.ref(each) for each in gc.get_objects() if type(each) is torch.Tensor and each.shape == (3,)]
+    alive = [each for each in gc.get_objects() if type(each) is torch.Tensor and each.shape == argument.shape]
+    kept = [weakref.ref(each) for each in alive]
+    del alive
     begun(Applied("n0", "", None, 0.0))
     assert calls.begin(WrongSine, (argument + 1,)) is None
     assert len(kept) >= 2  # the argument, and its copy

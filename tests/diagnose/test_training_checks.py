@@ -312,7 +312,7 @@ def policy(output):
 @pytest.mark.parametrize(
     ("loss", "name"),
     [(squared, "sub"), (reversed_squared, "sub"), (by_function, "mse_loss")],
-    ids=lambda each: str(each),
+    ids=["squared", "reversed", "function"],
 )
 def test_a_column_beside_a_row_in_the_loss_is_found(loss, name):
     (fault,) = found("broadcast", one_output(), loss=loss)
@@ -450,7 +450,7 @@ def test_a_weight_that_is_not_finite_on_arrival_is_found_where_it_is_read():
     model.second.weight.data[1, 2] = math.nan
     (fault,) = found("first_nonfinite", model)
     assert (fault.name, fault.text) == ("linear", "return self.second(hidden)")
-    assert fault.message == "second.weight is not finite already when it arrives: 3.1 % NaN"
+    assert fault.message == "second.weight is not finite already when it arrives: 3.12 % NaN"
 
 
 def listed():

@@ -202,6 +202,17 @@ def test_a_last_normalization_that_starts_at_0_is_no_fault():
     assert unhealthy(trace) == {}
 
 
+def test_a_head_that_starts_at_0_keeps_the_gradient_of_what_is_joined():
+    def forward(self, x):
+        return self.head(torch.cat([self.left(x), self.right(x)], 1))
+
+    model = Parts(forward, left=nn.Linear(32, 32), right=nn.Linear(32, 32), head=nn.Linear(64, 4))
+    nn.init.zeros_(model.head.weight)
+    trace = traced(model, X, loss=lambda out: F.cross_entropy(out, torch.arange(64) % 4))
+    (note,) = trace.faults
+    assert (note.kind, note.level) == ("starts_at_zero", "note")
+
+
 def test_a_net_of_zeros_is_not_healthy():
     model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
     for parameter in model.parameters():
@@ -276,6 +287,24 @@ def test_a_mask_is_no_source():
     mask = torch.ones(4, 16)
     mask[:, 12:] = 0
     assert traced(Parts(forward, **{name: nn.Linear(32, 32) for name in names}), X.view(4, 16, 32), mask).faults == ()
+
+
+def test_two_masks_that_overflow_together_are_absorbed():
+    lowest = torch.finfo(torch.float32).min
+
+    def forward(self, x, mask):
+        scores = self.layer(x).masked_fill(torch.ones(32, 32).triu(1).bool(), lowest)
+        return self.last(torch.softmax(scores + mask * lowest, -1))
+
+    parts = {"layer": nn.Linear(32, 32), "last": nn.Linear(32, 4)}
+    mask = torch.zeros(32)
+    mask[20:] = 1
+    trace = traced(Parts(forward, **parts), X[:32], mask)
+    assert trace.statistics.column("neginf").sum() > 0
+    assert trace.faults == ()
+    # A product that overflows is none of them.
+    wrong = traced(Parts(lambda self, x: self.last(torch.softmax(self.layer(x) * lowest * 2, -1)), **parts), X)
+    assert kinds(wrong)[0] == "first_nonfinite"
 
 
 def test_a_gate_hides_how_it_multiplies():

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from chainrule.diagnose.evidence import Evidence, KnownParameter, evidence_of
 from chainrule.diagnose.no_gradient import parameters, without_gradient
@@ -280,8 +281,9 @@ def _overflow_remedy(op: Op, tensor: Tensor, largest: float) -> str | None:
 def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any]) -> frozenset[str]:
     """The non-finite tensors that are no fault: infinite by design, as a mask, or uninitialized memory.
 
-    Infinite by design are constants, tensors that an op has filled with an infinite number, and results of such
-    tensors, if they are harmless: their readers give finite results. An input counts only if it is harmless.
+    Infinite by design are constants, tensors that an op has filled with an infinite number, sums of two masks, and
+    results of such tensors, if they are harmless: their readers give finite results. An input counts only if it is
+    harmless.
     """
     purpose: set[str] = set()
     said: set[str] = set()
@@ -311,7 +313,7 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
             if _names_infinity(op.attributes):
                 purpose.add(identifier)
                 said.add(identifier)
-            elif made or (op.name == "log" and not counts["posinf"][row]):
+            elif made or (not counts["posinf"][row] and (op.name == "log" or _adds_masks(passes, op))):
                 purpose.add(identifier)
                 if any(each in said for each in made):
                     said.add(identifier)
@@ -326,6 +328,15 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
                 harmless.add(identifier)
     # A tensor filled with Inf is always excused; the op that turns it into NaN is at fault.
     return frozenset((purpose & harmless) | said | unwritten)
+
+
+def _adds_masks(passes: Passes, op: Op) -> bool:
+    """Whether an op adds to a mask that is filled with the smallest number of its dtype, in place of -Inf."""
+    table = passes.trace.statistics
+    added = [passes.tensors[each] for each in op.inputs if each in table and "float" in passes.tensors[each].dtype]
+    return op.name in ("add", "add_") and any(
+        (table[each.id].min or 0) <= torch.finfo(getattr(torch, each.dtype)).min / 2 for each in added
+    )
 
 
 def _names_infinity(attributes: Mapping[str, Any]) -> bool:

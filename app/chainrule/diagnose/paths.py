@@ -89,7 +89,7 @@ class Paths:
         }
         self._steps = passes.steps
         self._of_activation = {each.activation: place for place, each in enumerate(self.layers)}
-        self._of_parameter = {
+        self._gradient_of = {
             tensor.gradient_of: tensor.id for tensor in passes.tensors.values() if tensor.gradient_of is not None
         }
         self.zeros: dict[str, None] = {}  # parameters that start at 0 by design
@@ -154,8 +154,8 @@ class Paths:
         starts_at_zero = weight in self._size and self.rms(weight) == 0 and self._gets_gradient(weight)
         return math.nan if starts_at_zero else self.rms(activation) / signal.source
 
-    def _gets_gradient(self, parameter: str | None) -> bool:
-        return self.rms(self._of_parameter.get(parameter or "")) > 0
+    def _gets_gradient(self, tensor: str | None) -> bool:
+        return self.rms(self._gradient_of.get(tensor or "")) > 0
 
     def _look_ahead(self) -> dict[int, Ahead]:
         """What lies ahead of every layer."""
@@ -192,7 +192,9 @@ class Paths:
         return of_layer
 
     def _sends_back(self, step: Step, read: str) -> bool:
-        """Whether a step's gradient for an input is not 0: what is joined may be left out again."""
+        """Whether an input of a join gets a gradient: it is left out again if it gets 0 and the result does not."""
+        if not any(self._gets_gradient(each) for each in step.gives):
+            return True
         shape = self.passes.tensors[read].shape
         sent = [each for each in self.passes.sent_back.get(step.op, ()) if self.passes.tensors[each].shape == shape]
         return not sent or any(self.rms(each) > 0 for each in sent)
