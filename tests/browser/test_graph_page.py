@@ -115,12 +115,12 @@ def saved(explorer: Any, button: str, folder: Path) -> Path:
 
 
 def test_the_picture_can_be_taken_away(explorer: Any, tmp_path: Path) -> None:
-    explorer.open("/?widths=20,9,1#select=l1")
+    explorer.open("/?widths=20,9,1&scale=9#select=l1")
     svg = saved(explorer, "#save-svg", tmp_path)
     root = ElementTree.fromstring(svg.read_text())
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     written = {text.strip() for text in root.itertext()}
-    assert {"x", "l1", "l2", "Relu", "loss"} <= written
+    assert {"x", "l1", "l2", "Relu", "loss", "exploding"} <= written
     assert explorer.figure("l1") in written
     png = saved(explorer, "#save-png", tmp_path)
     assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

@@ -1,11 +1,16 @@
 """Saved pictures and pages, opened as files: every label inside its box, nothing loaded, nothing missing."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 from reference_models import MODELS, VIEWS
 
+from chainrule.diagnose.profile import theory
 from chainrule.export.html import to_html
 from chainrule.export.svg import to_svg
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
 
 CLIPPED = """() => [...document.querySelectorAll("#boxes > g, #frames > g")].flatMap((group) => {
     const box = group.querySelector("rect").getBBox();
@@ -55,4 +60,23 @@ def test_a_page_saved_as_one_file_opens_without_a_server(open_file):
     # Arrows come from the layout, which runs in the page itself here.
     assert page.locator("graph-view .edge").count() > 10
     assert [address for address in asked if not address.startswith(("file:", "data:", "blob:"))] == []
+    assert problems == []
+
+
+@pytest.mark.parametrize("scale", [1, 7])
+def test_a_page_saved_as_one_file_has_the_verdict_of_its_trace(open_file, scale):
+    trace = trace_spec(ModelSpec(scale=scale))
+    page, _, problems = open_file(to_html(trace, view="select=l2"), "net.html")
+    state, items = page.locator("diagnosis-list .state"), page.locator("diagnosis-list .fault")
+    expect(items).to_have_count(len(trace.faults))
+    health = theory(trace).layers[0].health or "healthy"
+    expect(page.locator("inspector-panel .comparison .health")).to_have_text(health)
+    if scale == 1:
+        expect(state).to_have_text(re.compile(r"^healthy\d of 9 in band$"))
+    else:
+        expect(state).to_have_text("1 fault, 1 of 2 layers unhealthy")
+        expect(items.locator(".said")).to_have_text(trace.faults[0].message)
+        expect(page.locator("graph-view .box.forward .badge")).to_have_text(health)
+    # Nothing can be changed in a file.
+    expect(page.locator("diagnosis-list .remedy")).to_be_hidden()
     assert problems == []
