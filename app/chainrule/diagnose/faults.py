@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from chainrule.diagnose.evidence import Evidence, KnownParameter, evidence_of
+from chainrule.diagnose.evidence import Evidence, KnownParameter
 from chainrule.diagnose.no_gradient import parameters, without_gradient
 from chainrule.diagnose.passes import Passes, at_line
 from chainrule.diagnose.rules import FAULT_RULES
@@ -35,7 +35,7 @@ from chainrule.diagnose.verdicts import figure, layer_faults, nonfinite_layers
 from chainrule.trace import ops
 from chainrule.trace.graph import Fault, FaultKind, Op, Tensor, Trace
 
-__all__ = ["Evidence", "Fault", "KnownParameter", "evidence_of", "find_faults", "with_faults", "with_rule"]
+__all__ = ["Evidence", "Fault", "KnownParameter", "find_faults", "with_faults", "with_rule"]
 
 MAX_OF_A_KIND = 8
 """At most this many faults of one kind are listed; the last one says how many more there are."""
