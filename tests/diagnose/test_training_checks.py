@@ -507,7 +507,7 @@ def test_parameters_under_vmap_have_their_gradient():
 
 @pytest.mark.long
 def test_sharded_parameters_have_their_gradient():
-    distributed = pytest.importorskip("torch.distributed")
+    from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
