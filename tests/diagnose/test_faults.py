@@ -189,8 +189,26 @@ def test_a_branch_that_does_not_reach_the_loss_has_no_path(watched):
     trace, faults = run(model, X, watched=watched)
     (fault,) = faults
     assert fault.module == "auxiliary"
-    assert "no path: nothing that is computed from it leads to the loss" in fault.message
-    assert trace.ops[int(fault.op[1:])].module == next(m.id for m in trace.modules if m.path == "auxiliary")
+    assert "no path: nothing that is computed from it leads to the loss, the last op is softmax" in fault.message
+    assert fault.source.text == "self.auxiliary(hidden).softmax(1)"
+
+
+@pytest.mark.parametrize(
+    ("between", "end"),
+    [
+        (lambda hidden: torch.from_numpy(hidden.detach().numpy() * 2), "and detach cuts the graph"),
+        (lambda hidden: torch.from_numpy((hidden.detach() * 2).numpy()), "and detach cuts the graph"),
+        (lambda hidden: torch.full((16, 6), hidden.mean().item()), "the last op is mean"),
+    ],
+    ids=["numpy", "numpy later", "item"],
+)
+def test_layers_whose_values_leave_the_graph_are_one_fault_at_the_end(between, end):
+    with chainrule.record(model := Two(between)) as recording:
+        model(X).sum().backward()
+    (fault,) = recording.trace.faults
+    expected = "encoder (4 parameters): no gradient, no path: nothing that is computed from it leads to the loss, "
+    assert fault.message == expected + end
+    assert end.split()[1 if end.startswith("and") else -1] == recording.trace.ops[int(fault.op[1:])].name
 
 
 def test_a_frozen_module_comes_last_with_a_note_on_its_running_statistics():
@@ -572,6 +590,30 @@ def test_a_loss_without_a_graph_names_the_cut():
     assert "does not require grad" in failed.message
     assert cut.kind == "detach"
     assert cut.source.file == "test_faults.py"
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind", "op"),
+    [
+        (lambda out: (out.argmax(1) == 0).float().mean(), "no_gradient", "argmax"),
+        (lambda out: out.round().int().sum(), "no_gradient", "int"),
+        (lambda out: out.tanh().data.sum(), "detach", "data"),
+        (lambda out: torch.tensor(out.sum().item()), "no_gradient", "sum"),
+    ],
+    ids=["argmax", "int", "data", "item"],
+)
+def test_a_loss_that_leads_nowhere_back_names_the_op_where_the_way_ends(loss, kind, op):
+    model = Two()
+    with pytest.raises(RuntimeError, match="does not"), chainrule.record(model) as recording:
+        out = model(X)
+        out.detach()  # as for a log: not on the way
+        loss(out).backward()
+    failed, why = recording.trace.faults
+    assert (failed.kind, why.kind) == ("failed", kind)
+    assert failed.op == why.op == recording.trace.error.op
+    assert failed.source == why.source
+    assert recording.trace.ops[int(why.op[1:])].name == op
+    assert "the whole model (6 parameters)" in why.message
 
 
 def test_faults_of_a_kind_are_listed_up_to_a_limit():

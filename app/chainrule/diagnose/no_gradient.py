@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from chainrule.diagnose.evidence import Evidence, KnownParameter
 from chainrule.diagnose.passes import Passes, reads_only_the_shape
@@ -38,6 +39,9 @@ NO_GRAD = "detached: computed while gradients were off, as under torch.no_grad()
 
 FROZEN = "requires_grad=False"
 
+NO_GRAPH = "does not require grad and does not have a grad_fn"
+"""Autograd says this of a loss from which no graph leads back."""
+
 MAX_NAMED = 4
 """A message names at most this many modules."""
 
@@ -56,10 +60,11 @@ class Why:
 def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False) -> tuple[Fault, ...]:
     """One fault per op that cuts parameters off, and one per part of the model without a gradient for another reason.
 
-    Empty for a pass that broke off, and for one without a backward pass unless it was meant to have one: `goes_back`.
+    Empty for a pass that broke off, and for one without a backward pass unless it was meant to have one: `goes_back`,
+    or a loss from which no graph leads back.
     """
-    trace = passes.trace
-    if trace.error is not None or not (passes.has_backward or goes_back):
+    error = passes.trace.error
+    if not (passes.has_backward or goes_back) if error is None else NO_GRAPH not in error.message:
         return ()
     tensors = passes.parameters
     trainable = {each for known in evidence.parameters if known.requires_grad for each in tensors.get(known.path, ())}
@@ -143,11 +148,27 @@ class _Search:
         if not readers:
             return Why("unused")
         if passes.leads_to_gradient.isdisjoint(ids):
-            return Why("no path: nothing that is computed from it leads to the loss", readers[0].id)
+            op = passes.ops[max(self._dead_ends[each] for each in ids if each in self._dead_ends)[1]]
+            where = f"and {op.name} cuts the graph" if op.name in CUTS else f"the last op is {op.name}"
+            return Why(f"no path: nothing that is computed from it leads to the loss, {where}", op.id)
         whys = [self._whys[each] for each in ids if each in self._whys]
         if whys:
             return min(whys, key=lambda each: each[:2])[2]
         return Why("no path: no op on its way to the loss has gone back to it", readers[0].id)
+
+    @cached_property
+    def _dead_ends(self) -> Mapping[str, tuple[int, int]]:
+        """Tensor → places of the last op behind it, and of the first cut on the way there, else that op's place.
+
+        Layers in a row have one end, where `.item()` or `.numpy()` may have taken the values out; two branches two.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        for op in reversed(self.passes.forward):
+            place = self.passes.place[op.id]
+            last, cut = max((found[each] for each in op.outputs if each in found), default=(place, place))
+            for each in op.inputs if not reads_only_the_shape(op) else ():
+                found[each] = max((last, place if op.name in CUTS else cut), found.get(each, (-1, -1)))
+        return found
 
     def _carries(self, op: Op, output: str) -> bool:
         """Whether the graph continues from an op's inputs to one of its outputs."""
