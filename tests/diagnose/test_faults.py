@@ -186,8 +186,7 @@ def test_a_branch_that_does_not_reach_the_loss_has_no_path(watched):
         return self.head(hidden)
 
     model = Parts(forward, encoder=net(4, 6, 6), auxiliary=nn.Linear(6, 3), head=nn.Linear(6, 2))
-    trace, faults = run(model, X, watched=watched)
-    (fault,) = faults
+    (fault,) = faults_of(model, X, watched=watched)
     assert fault.module == "auxiliary"
     assert "no path: nothing that is computed from it leads to the loss, the last op is softmax" in fault.message
     assert fault.source.text == "self.auxiliary(hidden).softmax(1)"
@@ -603,11 +602,13 @@ def test_a_loss_without_a_graph_names_the_cut():
     ids=["argmax", "int", "data", "item"],
 )
 def test_a_loss_that_leads_nowhere_back_names_the_op_where_the_way_ends(loss, kind, op):
+    def logged(out):
+        out.detach()  # not on the way
+        return loss(out)
+
     model = Two()
     with pytest.raises(RuntimeError, match="does not"), chainrule.record(model) as recording:
-        out = model(X)
-        out.detach()  # as for a log: not on the way
-        loss(out).backward()
+        logged(model(X)).backward()
     failed, why = recording.trace.faults
     assert (failed.kind, why.kind) == ("failed", kind)
     assert failed.op == why.op == recording.trace.error.op
