@@ -260,9 +260,12 @@ def _broadcast(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
 
 def _is_in_a_kernel(passes: Passes, op: Op) -> bool:
     """Whether an exponential is taken of the squares or sizes of what an op gives."""
-    pending = [(each, False) for each in op.outputs]
+    pending, seen = [(each, False) for each in op.outputs], set[tuple[str, bool]]()
     while pending:
         tensor, is_size = pending.pop()
+        if (tensor, is_size) in seen:
+            continue
+        seen.add((tensor, is_size))
         for reader in passes.forward_readers(tensor):
             if reader.name == "exp" and is_size:
                 return True
