@@ -15,7 +15,8 @@ from playwright.sync_api import Page, expect
 from source_lines import line_of
 from torch import nn
 
-from chainrule.diagnose.faults import evidence_of, find_faults
+from chainrule.diagnose.evidence import Evidence
+from chainrule.diagnose.faults import find_faults
 from chainrule.dump.wire import dump_trace
 from chainrule.trace import trace_model
 from chainrule.web.view import View, explore
@@ -57,7 +58,10 @@ def faulty():
 def faulty_dump():
     model, x = faulty()
     trace = trace_model(model, x, loss=torch.sum)
-    return dump_trace(dataclasses.replace(trace, faults=find_faults(trace, evidence_of(model))))
+    evidence = Evidence()
+    evidence.begins(model)
+    evidence.ended()
+    return dump_trace(dataclasses.replace(trace, faults=find_faults(trace, evidence)))
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from reference_models import MODELS
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
-from chainrule.diagnose.faults import MAX_OF_A_KIND, Evidence, evidence_of, find_faults, with_faults
+import chainrule
+from chainrule.diagnose.faults import MAX_OF_A_KIND, Evidence, find_faults, with_faults
 from chainrule.diagnose.profile import theory
 from chainrule.dump.wire import dump_trace, load, theory_message
 from chainrule.run import trace_spec
@@ -25,6 +26,14 @@ WATCHED = pytest.mark.parametrize("watched", [True, False], ids=["watched", "tra
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+def evidence_of(model):
+    """Of a model's parameters, before a pass."""
+    evidence = Evidence()
+    evidence.begins(model)
+    evidence.ended()
+    return evidence
 
 
 def run(model, *inputs, loss=None, watched=True):
@@ -177,11 +186,28 @@ def test_a_branch_that_does_not_reach_the_loss_has_no_path(watched):
         return self.head(hidden)
 
     model = Parts(forward, encoder=net(4, 6, 6), auxiliary=nn.Linear(6, 3), head=nn.Linear(6, 2))
-    trace, faults = run(model, X, watched=watched)
-    (fault,) = faults
+    (fault,) = faults_of(model, X, watched=watched)
     assert fault.module == "auxiliary"
-    assert "no path: nothing that is computed from it leads to the loss" in fault.message
-    assert trace.ops[int(fault.op[1:])].module == next(m.id for m in trace.modules if m.path == "auxiliary")
+    assert "no path: nothing that is computed from it leads to the loss, the last op is softmax" in fault.message
+    assert fault.source.text == "self.auxiliary(hidden).softmax(1)"
+
+
+@pytest.mark.parametrize(
+    ("between", "end"),
+    [
+        (lambda hidden: torch.from_numpy(hidden.detach().numpy() * 2), "and detach cuts the graph"),
+        (lambda hidden: torch.from_numpy((hidden.detach() * 2).numpy()), "and detach cuts the graph"),
+        (lambda hidden: torch.full((16, 6), hidden.mean().item()), "the last op is mean"),
+    ],
+    ids=["numpy", "numpy later", "item"],
+)
+def test_layers_whose_values_leave_the_graph_are_one_fault_at_the_end(between, end):
+    with chainrule.record(model := Two(between)) as recording:
+        model(X).sum().backward()
+    (fault,) = recording.trace.faults
+    expected = "encoder (4 parameters): no gradient, no path: nothing that is computed from it leads to the loss, "
+    assert fault.message == expected + end
+    assert end.split()[1 if end.startswith("and") else -1] == recording.trace.ops[int(fault.op[1:])].name
 
 
 def test_a_frozen_module_comes_last_with_a_note_on_its_running_statistics():
@@ -215,6 +241,85 @@ def test_a_layer_that_learns_by_another_name_is_not_lost():
     (fault,) = faults_of(model, X)
     assert fault.message.startswith("decoder.bias: no gradient, unused")
     assert fault.module == "decoder"
+
+
+def lost(model, step, held=None):
+    """(level, kind, module) of what a step finds of parameters without a gradient."""
+    optimizer = None if held is None else torch.optim.SGD(held, 0.1)
+    with chainrule.record(model, optimizer=optimizer) as recording:
+        step(model).backward()
+    faults = (each for each in recording.trace.faults if each.kind in ("detach", "no_gradient"))
+    return [(each.level, each.kind, each.module) for each in faults]
+
+
+@pytest.mark.parametrize("between", [torch.Tensor.detach, without_gradients(torch.tanh)], ids=["detach", "no_grad"])
+def test_a_cut_before_what_the_optimizer_leaves_out_is_a_note(between):
+    model = Two(between)
+
+    def level(held):
+        ((level, kind, _),) = lost(model, lambda model: model(X).square().mean(), held)
+        assert kind == "detach"
+        return level
+
+    assert level(model.head.parameters()) == "note"
+    assert level([*model.head.parameters(), model.encoder[0].bias]) == "fault"
+    assert level(Two().parameters()) == "fault"  # an optimizer of another model says nothing about this one
+    assert level(None) == "fault"
+
+
+def test_a_head_of_another_phase_is_a_note():
+    model = Two()
+    model.other, model.forgotten = nn.Linear(6, 3), nn.Linear(6, 3)
+    held = [*model.encoder.parameters(), *model.head.parameters(), *model.forgotten.parameters()]
+    found = lost(model, lambda model: model(X).square().mean(), held)
+    assert found == [("fault", "no_gradient", "forgotten"), ("note", "no_gradient", "other")]
+
+
+@pytest.mark.parametrize("kept", [nn.ModuleList, lambda each: nn.ModuleDict(zip("abcd", each, strict=True))])
+def test_an_unused_expert_beside_a_used_one_is_a_note(kept):
+    experts = kept([net(4, 6, 4), net(4, 6, 4), net(4, 5, 4), nn.Linear(4, 4)])
+    names = list(dict(experts.named_children()))
+    model = Parts(lambda self, x: dict(self.experts.named_children())[names[0]](x), experts=experts)
+    assert lost(model, lambda model: model(X).sum()) == [
+        ("fault", "no_gradient", f"experts.{names[2]}"),  # of other shapes
+        ("fault", "no_gradient", f"experts.{names[3]}"),
+        ("note", "no_gradient", f"experts.{names[1]}"),
+    ]
+
+
+def test_an_unused_layer_beside_an_equal_one_outside_of_a_container_is_a_fault():
+    model = Parts(lambda self, x: self.first(x), first=nn.Linear(4, 4), second=nn.Linear(4, 4))
+    assert lost(model, lambda model: model(X).sum()) == [("fault", "no_gradient", "second")]
+
+
+def energy(model):
+    """As in a Hamiltonian net: the loss is of the derivatives of the output."""
+    x = X.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    return slope.square().mean()
+
+
+def test_the_last_bias_of_a_net_that_is_differentiated_only_is_a_note():
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+    assert lost(model, energy) == [("note", "no_gradient", "2")]
+    assert model[2].bias.grad is None
+
+
+class ForgetsTheBias(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return gradient @ weight, gradient.t() @ x, None
+
+
+def test_a_bias_that_the_backward_of_a_function_forgets_is_a_fault():
+    model = Parts(lambda self, x: ForgetsTheBias.apply(x, *self.layer.parameters()), layer=nn.Linear(4, 2))
+    assert lost(model, lambda model: model(X).sum()) == [("fault", "no_gradient", "layer")]
 
 
 class GivesNone(torch.autograd.Function):
@@ -484,6 +589,32 @@ def test_a_loss_without_a_graph_names_the_cut():
     assert "does not require grad" in failed.message
     assert cut.kind == "detach"
     assert cut.source.file == "test_faults.py"
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind", "op"),
+    [
+        (lambda out: (out.argmax(1) == 0).float().mean(), "no_gradient", "argmax"),
+        (lambda out: out.round().int().sum(), "no_gradient", "int"),
+        (lambda out: out.tanh().data.sum(), "detach", "data"),
+        (lambda out: torch.tensor(out.sum().item()), "no_gradient", "sum"),
+    ],
+    ids=["argmax", "int", "data", "item"],
+)
+def test_a_loss_that_leads_nowhere_back_names_the_op_where_the_way_ends(loss, kind, op):
+    def logged(out):
+        out.detach()  # not on the way
+        return loss(out)
+
+    model = Two()
+    with pytest.raises(RuntimeError, match="does not"), chainrule.record(model) as recording:
+        logged(model(X)).backward()
+    failed, why = recording.trace.faults
+    assert (failed.kind, why.kind) == ("failed", kind)
+    assert failed.op == why.op == recording.trace.error.op
+    assert failed.source == why.source
+    assert recording.trace.ops[int(why.op[1:])].name == op
+    assert "the whole model (6 parameters)" in why.message
 
 
 def test_faults_of_a_kind_are_listed_up_to_a_limit():

@@ -63,6 +63,15 @@ def test_parameters_that_no_optimizer_holds_are_named_where_they_are_read():
     assert fault.message.startswith("first (2 parameters): a gradient, and no optimizer that holds them")
 
 
+def test_the_step_of_a_generator_alone_is_told_to_give_both_optimizers():
+    """It looks like a part that was forgotten, as above, so it is a fault all the same."""
+    model = two_layers()
+    with chainrule.record(model, optimizer=SGD(model.first.parameters(), 0.1)) as recording:
+        model(torch.randn(N, 8)).sum().backward()
+    (fault,) = (each for each in recording.trace.faults if each.kind == "no_optimizer")
+    assert fault.remedy.endswith("If another optimizer holds them, give the recording all optimizers in a list.")
+
+
 def test_an_optimizer_of_another_model_holds_nothing():
     model = two_layers()
     (fault,) = found("no_optimizer", model, optimizer=SGD(two_layers().parameters(), 0.1))
@@ -220,6 +229,15 @@ def test_a_dropout_in_eval_mode_is_found_at_the_line_that_calls_it():
     assert fault.message.startswith("drop: a dropout in eval mode")
 
 
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.5)])
+def test_a_net_that_an_input_is_optimized_through_is_no_fault(layer):
+    model, image = with_norm(layer).eval().requires_grad_(False), nn.Parameter(torch.randn(N, 8))
+    assert found("eval_mode", model, image, optimizer=SGD([image], 0.1)) == []
+    model.second.requires_grad_()
+    held = [image, *model.second.parameters()]
+    assert len(found("eval_mode", model, image, optimizer=SGD(held, 0.1))) == 1
+
+
 @pytest.mark.parametrize("case", ["p=0", "training", "on purpose", "frozen backbone", "no optimizer"])
 def test_a_dropout_that_is_meant_to_drop_nothing_is_no_fault(case):
     model = with_dropout(nn.Dropout(0.0 if case == "p=0" else 0.5))
@@ -305,21 +323,50 @@ def by_function(output):
         return F.mse_loss(output, TARGET)
 
 
+def relative(output):
+    return (output / (TARGET + 2)).square().mean()
+
+
+ROW = TARGET[None, :]
+
+
+def beside_a_row(output):
+    return (output - ROW).square().mean()
+
+
 def policy(output):
     return -(output[:, 0].exp() * TARGET[:, None]).mean()
 
 
+def ratio(output):
+    """As in PPO: an exponential of the differences, and not of their squares."""
+    return -(output - TARGET).exp().clamp(0.8, 1.2).mean()
+
+
 @pytest.mark.parametrize(
     ("loss", "name"),
-    [(squared, "sub"), (reversed_squared, "sub"), (by_function, "mse_loss")],
-    ids=["squared", "reversed", "function"],
+    [
+        *((squared, "sub"), (reversed_squared, "sub"), (by_function, "mse_loss"), (relative, "div")),
+        *((beside_a_row, "sub"), (ratio, "sub")),
+    ],
+    ids=["squared", "reversed", "function", "quotient", "row", "ratio"],
 )
 def test_a_column_beside_a_row_in_the_loss_is_found(loss, name):
     (fault,) = found("broadcast", one_output(), loss=loss)
     assert fault.name == name
-    assert "TARGET" in fault.text
+    assert "TARGET" in fault.text or "ROW" in fault.text
     assert f"({N}, 1)" in fault.message
-    assert f"broadcasts to ({N}, {N})" in fault.message
+    assert f"broadcasts to ({N}, {N}): the loss joins {N * N} pairs in place of {N}" in fault.message
+
+
+def test_a_map_beside_one_with_a_last_axis_is_found():
+    target = torch.randn(4, 4)
+    (fault,) = found(
+        "broadcast", one_output(), torch.randn(4, 4, 8), loss=lambda output: (output - target).abs().mean()
+    )
+    assert (
+        "(4, 4, 1) and target (4, 4) broadcasts to (4, 4, 4): the loss joins 64 pairs in place of 16" in fault.message
+    )
 
 
 def test_weights_of_another_rank_are_found():
@@ -342,10 +389,25 @@ def fourier(self, x):
         (one_output(), lambda output: (output[:, 0][:, None] - TARGET).abs().mean()),
         (one_output(), lambda output: (output - TARGET[None, :]).abs().mean()),
         (one_output(), lambda output: (output - torch.rand(N - 1)).abs().mean()),
+        (one_output(), lambda output: (-((output - TARGET) ** 2) / 2).exp().mean()),
+        (one_output(), lambda output: torch.exp(-(output - ROW).abs()).mean()),
+        (one_output(), lambda output: (output.view(1, N) - TARGET.view(N, 1)).abs().mean()),
         (Parts(fourier, first=nn.Linear(8, 1), out=nn.Linear(N, 4)), torch.sum),
         (nn.MultiheadAttention(8, 2, batch_first=True), lambda output: output[0].sum()),
     ],
-    ids=["one shape", "pairs", "pairs of one", "axis added", "equal ranks", "other sizes", "features", "attention"],
+    ids=[
+        "one shape",
+        "pairs",
+        "pairs of one",
+        "axis added",
+        "equal ranks",
+        "other sizes",
+        "kernel",
+        "kernel of a row",
+        "views",
+        "features",
+        "attention",
+    ],
 )
 def test_distances_of_all_pairs_and_features_are_no_fault(model, loss):
     args = (torch.randn(2, 5, 8),) * 3 if isinstance(model, nn.MultiheadAttention) else ()
@@ -380,6 +442,16 @@ def log_of_softmax(output):
     return F.nll_loss(F.log_softmax(chances, 1), CLASSES)
 
 
+def likelihood(output):
+    chances = torch.softmax(output, 1)
+    return F.nll_loss(chances.view(N, 4).float(), CLASSES)
+
+
+def divergence(output):
+    chances = torch.softmax(output, 1)
+    return F.kl_div(chances, torch.full((N, 4), 0.25), reduction="batchmean")
+
+
 def sigmoid_twice(output):
     chances = torch.sigmoid(output)
     return F.binary_cross_entropy_with_logits(chances, torch.ones(N, 4))
@@ -389,6 +461,8 @@ def sigmoid_twice(output):
     ("loss", "name", "text"),
     [
         (log_softmax_over_the_batch, "log_softmax", "chances = F.log_softmax(output, dim=0)"),
+        (likelihood, "nll_loss", "return F.nll_loss(chances.view(N, 4).float(), CLASSES)"),
+        (divergence, "kl_div", 'return F.kl_div(chances, torch.full((N, 4), 0.25), reduction="batchmean")'),
         (softmax_over_the_batch, "softmax", "chances = torch.softmax(output, -2)"),
         (gathered, "softmax", "chances = nn.Softmax(dim=0)(output)"),
         (twice, "cross_entropy", "return F.cross_entropy(chances, CLASSES)"),
@@ -425,6 +499,7 @@ def classes_first(output):
     [
         lambda output: F.cross_entropy(output, CLASSES),
         lambda output: F.nll_loss(torch.log_softmax(output, 1), CLASSES),
+        lambda output: F.nll_loss(torch.softmax(output, 1).log(), CLASSES),
         lambda output: F.cross_entropy(torch.log_softmax(output, 1), CLASSES),
         lambda output: (torch.softmax(output, 0) * output).sum(),
         lambda output: torch.softmax(torch.softmax(output, 1), 0).square().sum(),
@@ -434,7 +509,15 @@ def classes_first(output):
         classes_first,
     ],
     ids=[
-        *("cross entropy", "nll", "log_softmax twice", "pooling", "two axes", "a sigmoid as target"),
+        *(
+            "cross entropy",
+            "nll",
+            "nll of a logarithm",
+            "log_softmax twice",
+            "pooling",
+            "two axes",
+            "a sigmoid as target",
+        ),
         *("distilled", "both directions", "classes first"),
     ],
 )
@@ -507,7 +590,7 @@ def test_parameters_under_vmap_have_their_gradient():
 
 @pytest.mark.long
 def test_sharded_parameters_have_their_gradient():
-    distributed = pytest.importorskip("torch.distributed")
+    from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

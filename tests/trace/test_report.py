@@ -16,6 +16,8 @@ import chainrule
 from chainrule.diagnose.profile import profile
 from chainrule.trace.graph import Fault, FaultKind, Source
 from chainrule.trace.report import MAX_LENGTH, WIDTH, WORDS
+from chainrule.user_model.model import open_reference
+from chainrule.user_model.tracer import Tracer
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
@@ -108,7 +110,7 @@ def test_an_optimizer_and_an_own_model_leave_no_check_out(healthy):
 
 def test_a_pass_that_broke_off_says_so():
     text = broken().report()
-    assert text.startswith("Cut: the pass broke off, 1 fault, 10 checks not made · no loss · ")
+    assert text.startswith("Cut: the pass broke off, 1 fault, 13 checks not made · no loss · ")
     assert "FAULT  broke off in first (test_report.py:" in text
     assert "mat1 and mat2 shapes cannot be multiplied (2x5 and 3x4)" in text
     assert "these need a whole backward pass, and the pass broke off." in " ".join(text.split())
@@ -121,11 +123,20 @@ def test_what_the_pass_lacks_is_said_once():
     assert list(groups.values()) == [
         "these need a backward pass, and there was none.",
         "these need the model. Give it to the recording.",
-        "these need the optimizer. Give optimizer=optimizer.",
     ]
     kinds = [kind for group in groups for kind in group]
     assert len(kinds) == len(set(kinds))
     assert {"detach", "unregistered", "eval_mode"} <= set(kinds)
+    assert {"untied", "broadcast", "softmax", "no_optimizer"} <= set(next(iter(groups)))
+
+
+def test_a_wrong_loss_is_not_called_healthy_before_its_backward_pass():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Softmax(0))
+    with chainrule.record(model, optimizer=torch.optim.SGD(model.parameters(), 0.1)) as recording:
+        nn.functional.nll_loss(model(torch.randn(8, 3)), torch.zeros(8, dtype=torch.long))
+    assert recording.trace.faults == ()
+    assert {"softmax", "no_optimizer"}.isdisjoint(json.loads(recording.trace.report("json"))["checked"])
+    assert repr(recording.trace).splitlines()[1] == "no faults, 13 checks not made"
 
 
 def test_a_trace_that_nobody_has_judged_is_not_called_healthy(healthy):
@@ -250,6 +261,20 @@ def test_an_annotation_names_its_file_from_the_current_directory(cut, monkeypatc
     assert "file=" not in cut.report("github")
 
 
+def test_a_finding_without_a_line_is_annotated_at_the_factory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = (
+        "from torch import nn, ones",
+        "def make():",
+        "    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1).requires_grad_(False))",
+        "    return net, ones(2, 3), lambda out: out.mean()",
+    )
+    (tmp_path / "net.py").write_text("\n".join(lines))
+    trace = Tracer(open_reference("net.py:make").subject).trace()
+    (note,) = [line for line in trace.report("github").splitlines() if line.startswith("::notice")]
+    assert note.startswith("::notice file=net.py,line=2,title=Chainrule%3A no gradient in 1::1 (2 parameters): ")
+
+
 def test_an_error_outside_of_ops_is_annotated_at_the_line_in_its_message(healthy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").touch()
@@ -288,10 +313,14 @@ def test_a_trace_is_three_lines(cut, healthy):
     place = f"(test_report.py:{line_of(Path(__file__), 'hidden = torch.tanh(')})"
     assert repr(cut).splitlines() == [
         f"Trace of Cut: 3 layers, {len(cut.ops)} ops, {len(cut.tensors)} tensors, loss {cut.loss:.3g}",
-        f"1 fault: cut {place}",
+        f"1 fault: cut {place}, 3 checks not made",
         'report() says more; chainrule.save(trace, "net.html") draws it',
     ]
-    assert repr(healthy).splitlines()[1] == "no faults"
+    assert repr(healthy).splitlines()[1] == "no faults, 3 checks not made"
+    whole = dataclasses.replace(healthy, environment={"model": "net.py:make", "optimizer": "SGD"})
+    assert repr(whole).splitlines()[1] == "no faults"
+    unchecked = with_findings(whole, Fault("wrong_backward", "too long", level="unchecked"))
+    assert repr(unchecked).splitlines()[1] == "no faults, 1 check not made"
     long = with_findings(healthy, *[Fault("dead", "", "blocks." * 50)] * 8)
     assert [len(line) <= WIDTH for line in repr(long).splitlines()] == [True] * 3
 

@@ -22,6 +22,8 @@ from chainrule.diagnose.passes import Passes
 from chainrule.trace.graph import Fault, Trace
 from chainrule.trace.journal import address, out_of_sight, version_of
 
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+
 _WATCHED_AT_ONCE = 64
 
 Mark = tuple[weakref.ref[Tensor], int] | None
@@ -36,11 +38,6 @@ class KnownParameter:
     shape: tuple[int, ...]
     requires_grad: bool
     aliases: tuple[str, ...] = ()
-
-
-def evidence_of(model: object) -> Evidence:
-    """Evidence with the parameters of a model; without any if it is no nn.Module."""
-    return Evidence(_known(_paths(model)) if isinstance(model, nn.Module) else ())
 
 
 def _paths(model: nn.Module) -> dict[nn.Parameter, list[str]]:
@@ -112,6 +109,7 @@ class Evidence:
         received: paths of parameters to which a backward pass gave a gradient, whichever thread computed it.
         optimized: paths of parameters that an optimizer holds; None if no optimizer is known.
         leftover: paths of parameters whose gradient was not 0 before the pass, which added to it.
+        containers: paths of the lists, dicts and sequences of modules.
         on_one_memory: paths of parameters that stand on the same memory as another one.
         evaluating: path of a module that was in eval mode when the first backward pass began → "batch norm" or
             "dropout", if it computes something else in training, or ""; None if no optimizer is known.
@@ -129,6 +127,7 @@ class Evidence:
         self.received: set[str] = set()
         self.optimized: frozenset[str] | None = None
         self.leftover: set[str] = set()
+        self.containers: frozenset[str] = frozenset()
         self.on_one_memory: frozenset[str] = frozenset()
         self.evaluating: Mapping[str, str] | None = None
         self.came_in: dict[str, str] = {}
@@ -200,6 +199,7 @@ class Evidence:
         # Only now have lazy parameters their shapes, and a layer has registered what its first run makes.
         paths = _paths(model)
         self.parameters = _known(paths)
+        self.containers = frozenset(path for path, each in model.named_modules() if isinstance(each, CONTAINERS))
         with DisableTorchFunction():
             for parameter, (path, *_) in paths.items():
                 mark, gradient = self._marks.get(path), parameter.grad

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from chainrule.diagnose.evidence import Evidence, KnownParameter, evidence_of
-from chainrule.diagnose.no_gradient import parameters, without_gradient
+from chainrule.diagnose.evidence import Evidence, KnownParameter
+from chainrule.diagnose.no_gradient import NO_GRAPH, parameters, without_gradient
 from chainrule.diagnose.passes import Passes, at_line
 from chainrule.diagnose.rules import FAULT_RULES
 from chainrule.diagnose.steps import CUTS
@@ -35,7 +35,7 @@ from chainrule.diagnose.verdicts import figure, layer_faults, nonfinite_layers
 from chainrule.trace import ops
 from chainrule.trace.graph import Fault, FaultKind, Op, Tensor, Trace
 
-__all__ = ["Evidence", "Fault", "KnownParameter", "evidence_of", "find_faults", "with_faults", "with_rule"]
+__all__ = ["Evidence", "Fault", "KnownParameter", "find_faults", "with_faults", "with_rule"]
 
 MAX_OF_A_KIND = 8
 """At most this many faults of one kind are listed; the last one says how many more there are."""
@@ -59,7 +59,7 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
     """
     passes = Passes(trace) if evidence is None else evidence.passes(trace)
     found = [
-        *_failed(passes),
+        *_failed(passes, evidence),
         *_written_behind_autograd(passes),
         *_first_nonfinite(passes),
         *(evidence.functions if evidence is not None else ()),
@@ -104,7 +104,7 @@ def _limited(faults: Sequence[Fault]) -> list[Fault]:
     return kept
 
 
-def _failed(passes: Passes) -> list[Fault]:
+def _failed(passes: Passes, evidence: Evidence | None) -> list[Fault]:
     error = passes.trace.error
     if error is None:
         return []
@@ -129,9 +129,15 @@ def _failed(passes: Passes) -> list[Fault]:
         tensor_id = op.inputs[0] if op is not None and op.inputs else None
         message = f"{op.name if op is not None else 'an op'} writes into a tensor that requires grad, or a view of it"
         more.append(passes.fault("in_place", message, op, tensor_id, remedy))
-    elif "does not require grad and does not have a grad_fn" in error.message:
-        remedy = "The loss comes of nothing that requires a gradient: it was detached, or made under torch.no_grad()."
-        cut = next((each for each in reversed(passes.forward) if each.name in CUTS), None)
+    elif NO_GRAPH in error.message:
+        remedy = (
+            "The loss comes of nothing that requires a gradient: it was detached, made under torch.no_grad(), or by an "
+            "op without a derivative."
+        )
+        known = passes.once(without_gradient, evidence) if evidence is not None else ()
+        op = next((passes.op(each.op) for each in known if each.op is not None), None)
+        # A detach may stand elsewhere: it is only a guess where no parameters are known.
+        cut = next((each for each in reversed(passes.forward) if each.name in CUTS), None) if not known else None
         if cut is not None:
             message = f"{cut.name} cuts the graph, and the loss has no other way back"
             more.append(passes.fault("detach", message, cut, cut.outputs[0], "Leave it out."))

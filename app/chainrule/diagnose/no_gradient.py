@@ -4,12 +4,22 @@ unused                no op has read it
 requires_grad=False   it is frozen
 detached              it leads to the loss, but the graph is cut: detach, .data, torch.no_grad()
 no path               it does not lead to the loss, or only through an op without a derivative
+
+Three of these are most likely on purpose, and so a note:
+
+- Parameters that the optimizer does not hold, while it holds others of the model: the backbone of a linear probe, a
+  target net or a teacher inside the module, a head of another phase.
+- An unused part of a container with a sibling of the same shapes that is used: another expert was chosen, a block was
+  dropped, a branch was not taken. An unused layer beside others, or one of other shapes, stays a fault.
+- A bias whose layer is differentiated only, while its weight learns: a Hamiltonian net's last bias. What a Function of
+  one's own gives no gradient for stays a fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from chainrule.diagnose.evidence import Evidence, KnownParameter
 from chainrule.diagnose.passes import Passes, reads_only_the_shape
@@ -29,6 +39,9 @@ NO_GRAD = "detached: computed while gradients were off, as under torch.no_grad()
 
 FROZEN = "requires_grad=False"
 
+NO_GRAPH = "does not require grad and does not have a grad_fn"
+"""Autograd says this of a loss from which no graph leads back."""
+
 MAX_NAMED = 4
 """A message names at most this many modules."""
 
@@ -47,10 +60,11 @@ class Why:
 def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False) -> tuple[Fault, ...]:
     """One fault per op that cuts parameters off, and one per part of the model without a gradient for another reason.
 
-    Empty for a pass that broke off, and for one without a backward pass unless it was meant to have one: `goes_back`.
+    Empty for a pass that broke off, and for one without a backward pass unless it was meant to have one: `goes_back`,
+    or a loss from which no graph leads back.
     """
-    trace = passes.trace
-    if trace.error is not None or not (passes.has_backward or goes_back):
+    error = passes.trace.error
+    if not (passes.has_backward or goes_back) if error is None else NO_GRAPH not in error.message:
         return ()
     tensors = passes.parameters
     trainable = {each for known in evidence.parameters if known.requires_grad for each in tensors.get(known.path, ())}
@@ -63,10 +77,17 @@ def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False
         why = Why(FROZEN) if not parameter.requires_grad else search.why(ids)
         whys.setdefault(why, []).append(parameter)
     whys = _by_block(passes, whys)
-    found = [_cut_fault(passes, why, lost, evidence) for why, lost in whys.items() if why.cut]
+    found = [_judged(_cut_fault(passes, why, lost, evidence), lost, evidence) for why, lost in whys.items() if why.cut]
     for why, lost in whys.items():
         found += [] if why.cut else _lost_faults(passes, why, lost, evidence)
     return tuple(found)
+
+
+def _judged(fault: Fault, lost: Sequence[KnownParameter], evidence: Evidence) -> Fault:
+    """The fault of these parameters; a note if the optimizer learns others, and none of them."""
+    if fault.level == "note" or not evidence.optimized or any(each.path in evidence.optimized for each in lost):
+        return fault
+    return replace(fault, message=f"{fault.message}; no optimizer that was given holds any of it", level="note")
 
 
 def _by_block(passes: Passes, whys: Mapping[Why, list[KnownParameter]]) -> dict[Why, list[KnownParameter]]:
@@ -127,11 +148,27 @@ class _Search:
         if not readers:
             return Why("unused")
         if passes.leads_to_gradient.isdisjoint(ids):
-            return Why("no path: nothing that is computed from it leads to the loss", readers[0].id)
+            op = passes.ops[max(self._dead_ends[each] for each in ids if each in self._dead_ends)[1]]
+            where = f"and {op.name} cuts the graph" if op.name in CUTS else f"the last op is {op.name}"
+            return Why(f"no path: nothing that is computed from it leads to the loss, {where}", op.id)
         whys = [self._whys[each] for each in ids if each in self._whys]
         if whys:
             return min(whys, key=lambda each: each[:2])[2]
         return Why("no path: no op on its way to the loss has gone back to it", readers[0].id)
+
+    @cached_property
+    def _dead_ends(self) -> Mapping[str, tuple[int, int]]:
+        """Tensor → places of the last op behind it, and of the first cut on the way there, else that op's place.
+
+        Layers in a row have one end, where `.item()` or `.numpy()` may have taken the values out; two branches two.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        for op in reversed(self.passes.forward):
+            place = self.passes.place[op.id]
+            last, cut = max((found[each] for each in op.outputs if each in found), default=(place, place))
+            for each in op.inputs if not reads_only_the_shape(op) else ():
+                found[each] = max((last, place if op.name in CUTS else cut), found.get(each, (-1, -1)))
+        return found
 
     def _carries(self, op: Op, output: str) -> bool:
         """Whether the graph continues from an op's inputs to one of its outputs."""
@@ -178,19 +215,66 @@ def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evide
     message, owner = f"{named(parts, lost)}: no gradient, {why.reason}", _owner(next(iter(parts)), lost)
     if why.op is not None:
         op = passes.op(why.op)
-        return [Fault("no_gradient", message, owner, op.id, next(iter(op.outputs), None), op.source)]
+        fault = Fault("no_gradient", message, owner, op.id, next(iter(op.outputs), None), op.source)
+        if _is_differentiated_only(passes, op, lost, evidence):
+            remedy = "The loss is of derivatives alone, and these do not change with what is added last: bias=False."
+            fault = replace(fault, remedy=remedy, level="note")
+        return [_judged(fault, lost, evidence)]
     if why.reason == FROZEN:
         remedies = [_frozen_remedy(part, inside, passes) for part, inside in parts.items()]
         return [Fault("no_gradient", message, owner, remedy=max(remedies, key=len), level="note")]
+    unused = {each.path for each in lost}
+    used = {
+        path: each.shape
+        for each in evidence.parameters
+        if each.path not in unused
+        for path in (each.path, *each.aliases)
+    }
+    siblings = _siblings(evidence.containers, used)
     return [
-        Fault(
-            "no_gradient",
-            f"{_counted(part or WHOLE, inside)}: no gradient, unused: no op of this pass has read it",
-            _owner(part, inside),
-            remedy="Call it, or remove it. It may stand in a branch that was not taken this time.",
+        _judged(
+            Fault(
+                "no_gradient",
+                f"{_counted(part or WHOLE, inside)}: no gradient, unused: no op of this pass has read it",
+                _owner(part, inside),
+                remedy="Call it, or remove it. It may stand in a branch that was not taken this time.",
+                level="note" if _shapes(part, inside) in siblings else "fault",
+            ),
+            inside,
+            evidence,
         )
         for part, inside in parts.items()
     ]
+
+
+Shapes = tuple[str, frozenset[tuple[str, tuple[int, ...]]]]
+"""The container of a part, and the part's parameters: names in it and shapes."""
+
+
+def _shapes(part: str, inside: Sequence[KnownParameter]) -> Shapes:
+    return part.rpartition(".")[0], frozenset((each.path[len(part) :], each.shape) for each in inside)
+
+
+def _siblings(containers: frozenset[str], used: Mapping[str, tuple[int, ...]]) -> set[Shapes]:
+    """The children of containers of which all parameters are used."""
+    found: dict[str, list[KnownParameter]] = {}
+    for path, shape in used.items():
+        for child in above(path):
+            if child.rpartition(".")[0] in containers and child:
+                found.setdefault(child, []).append(KnownParameter(path, shape, True))
+    return {_shapes(child, inside) for child, inside in found.items()}
+
+
+def _is_differentiated_only(passes: Passes, op: Op, lost: Sequence[KnownParameter], evidence: Evidence) -> bool:
+    """Whether these are the bias of a layer whose weight learns, through derivatives of the layer alone.
+
+    The backward of torch's own op, unlike that of a Function, gives both their gradients whenever it is asked.
+    """
+    if op.name not in ops.LINEAR or op.id not in passes.twins or not passes.ops[passes.twins[op.id]].name[-1].isdigit():
+        return False
+    others = {name for name, ids in passes.parameters.items() if not set(ids).isdisjoint(op.inputs)}
+    learns = any(each.path in evidence.received for each in evidence.parameters if each.path in others)
+    return learns and all(len(each.shape) == 1 and each.path in others for each in lost)
 
 
 def _frozen_remedy(part: str, inside: Sequence[KnownParameter], passes: Passes) -> str:

@@ -122,8 +122,12 @@ class Passes:
 
     @cached_property
     def leads_to_gradient(self) -> frozenset[str]:
-        """The tensors whose values flow into one that has a gradient; if none has, into the loss."""
+        """The tensors whose values flow into one that has a gradient; if none has, into the loss.
+
+        The loss of a recording whose backward pass could not begin is what its last op has made.
+        """
         found = set(self.reached) or {each.id for each in self.tensors.values() if each.role == "loss"}
+        found = found or {each for op in self.forward[-1:] for each in op.outputs}
         for op in reversed(self.forward):
             if not reads_only_the_shape(op) and any(output in found for output in op.outputs):
                 found.update(op.inputs)

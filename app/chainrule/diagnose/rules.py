@@ -70,11 +70,12 @@ FAULT_RULES: Mapping[FaultKind, Rule] = {
         "O. Press and L. Wolf 2017, Using the Output Embedding to Improve Language Models",
     ),
     "broadcast": Rule(
-        "in the loss an operation joins (n, 1) with (n,), of which one has a gradient: n × n results",
+        "in the loss an operation joins (n, 1) with (n,) or (1, n), of which one has a gradient: n × n results",
         f"{_PYTORCH}, Broadcasting semantics",
     ),
     "softmax": Rule(
-        "the loss chooses class scores out of a softmax over the batch, or takes a softmax of one",
+        "the loss chooses class scores out of a softmax over the batch, takes a softmax of one, or reads one where its "
+        "logarithm belongs",
         f"{_PYTORCH}, torch.nn.CrossEntropyLoss",
     ),
     "exploding": Rule(

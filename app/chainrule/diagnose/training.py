@@ -5,7 +5,7 @@ leftover_gradient  gradients of an earlier step, to which this backward pass has
 eval_mode          a batch norm or a dropout in eval mode in a training step
 untied             an output layer that copies the embedding's values instead of sharing the parameter
 broadcast          (n, 1) and (n,) in the loss, which make n × n differences of n
-softmax            over the batch instead of the classes, or twice
+softmax            over the batch instead of the classes, twice, or without the logarithm
 
 The first three need the optimizer: a pass without one may be meant for something else than a training step.
 """
@@ -16,13 +16,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import torch
+
 from chainrule.diagnose.evidence import Evidence, KnownParameter
 from chainrule.diagnose.no_gradient import above, named, parts_of
 from chainrule.diagnose.passes import Passes, at_line, reads_only_the_shape
 from chainrule.trace import ops
 from chainrule.trace.graph import Fault, Op
 
-PAIRWISE = frozenset("sub rsub mul mse_loss l1_loss smooth_l1_loss huber_loss".split())
+PAIRWISE = frozenset("sub rsub mul div mse_loss l1_loss smooth_l1_loss huber_loss".split())
 """Ops that compare a prediction with a target, or weigh it, element by element."""
 
 SAME_ELEMENTS = ops.VIEWS | {"to", "float", "double", "half", "bfloat16", "type_as", "clone"}
@@ -30,6 +32,10 @@ SAME_ELEMENTS = ops.VIEWS | {"to", "float", "double", "half", "bfloat16", "type_
 
 SAME_PLACES = frozenset("log neg add sub mul div clamp clamp_min to float double contiguous clone".split())
 """Ops between a softmax and the choice of class scores that leave each score where it is."""
+
+SIZES = frozenset(("pow", "square", "abs"))
+
+ADDS_AXES = frozenset(("unsqueeze", "getitem"))
 
 SOFTMAX = frozenset(("softmax", "log_softmax"))
 
@@ -49,8 +55,7 @@ def _of_the_graph(passes: Passes, evidence: Evidence) -> tuple[Fault, ...]:
         found = (
             *_no_optimizer(passes, evidence, optimized),
             *_leftover_gradient(passes, evidence, optimized),
-            *_batch_norm_in_eval_mode(passes, evidence, optimized),
-            *_dropout_in_eval_mode(passes, evidence, optimized),
+            *_in_eval_mode(passes, evidence, _learning(evidence, optimized)),
             *found,
         )
     return found
@@ -62,7 +67,8 @@ def _of_the_graph(passes: Passes, evidence: Evidence) -> tuple[Fault, ...]:
 def _no_optimizer(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
     """Trainable parameters got a gradient, and no optimizer holds them. One fault, where the first of them is read.
 
-    No fault: frozen ones, and those of two optimizers that are both given.
+    No fault: frozen ones, and those of two optimizers that are both given. A discriminator in its generator's step
+    looks like a part that was forgotten, so the remedy names both.
     """
     lost = [
         each
@@ -73,8 +79,8 @@ def _no_optimizer(passes: Passes, evidence: Evidence, optimized: frozenset[str])
         who = named(parts_of(lost, evidence.parameters), lost)
         message = f"{who}: a gradient, and no optimizer that holds {_them(lost)}: no step changes {_them(lost)}"
         remedy = (
-            f"Give {_them(lost)} to the optimizer, or freeze {_them(lost)} with requires_grad_(False). With several "
-            "optimizers, give the recording all of them in a list."
+            f"Give {_them(lost)} to the optimizer, or freeze {_them(lost)} with requires_grad_(False). If another "
+            f"optimizer holds {_them(lost)}, give the recording all optimizers in a list."
         )
         yield _at_first_reader(passes, "no_optimizer", message, remedy, lost)
 
@@ -91,22 +97,30 @@ def _leftover_gradient(passes: Passes, evidence: Evidence, optimized: frozenset[
         message = f"{who}: the backward pass adds to what .grad held before: this step has gradients of an earlier one"
         remedy = (
             "Call optimizer.zero_grad() before the backward pass. If the gradients of several batches are to add up, "
-            "record the whole accumulation in one block."
+            "record the whole accumulation in one block; if another optimizer clears them before its own step, as a "
+            "discriminator's after the generator's, the steps of both."
         )
         yield _at_first_reader(passes, "leftover_gradient", message, remedy, lost)
 
 
-def _batch_norm_in_eval_mode(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
+def _in_eval_mode(passes: Passes, evidence: Evidence, learning: Sequence[str]) -> tuple[Fault, ...]:
+    """The faults of both kinds of layers.
+
+    No fault: a net of which nothing learns, as where an image is optimized through it, for its style or to fool it.
+    """
+    both = _batch_norm_in_eval_mode, _dropout_in_eval_mode
+    return tuple(fault for find in both for fault in find(passes, evidence, learning)) if learning else ()
+
+
+def _batch_norm_in_eval_mode(passes: Passes, evidence: Evidence, learning: Sequence[str]) -> Iterator[Fault]:
     """Batch norms normalized with their running statistics in a training step. One fault, at the first.
 
     No fault: one that is frozen on purpose, whose own parameters no step changes, in a model in training mode; and one
     that no gradient goes through, as of a frozen backbone.
     """
     evaluating = evidence.evaluating or {}
-    learning = {path.rpartition(".")[0] for path in _learning(evidence, optimized)}
-    paths = {
-        path for path, kind in evaluating.items() if kind == "batch norm" and ("" in evaluating or path in learning)
-    }
+    own = {path.rpartition(".")[0] for path in learning}
+    paths = {path for path, kind in evaluating.items() if kind == "batch norm" and ("" in evaluating or path in own)}
     found: dict[str, Op] = {}
     for op in passes.forward if paths else ():
         path = passes.trace.module_by_id[op.module].path
@@ -122,18 +136,18 @@ def _batch_norm_in_eval_mode(passes: Passes, evidence: Evidence, optimized: froz
         yield passes.fault("eval_mode", message, op, op.outputs[0], remedy)
 
 
-def _dropout_in_eval_mode(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
+def _dropout_in_eval_mode(passes: Passes, evidence: Evidence, learning: Sequence[str]) -> Iterator[Fault]:
     """Dropouts dropped nothing in a training step. One fault, at the op that made the first one's input.
 
     Such a dropout is no op: it returns its input. No fault: one that no gradient goes through, and in a model in
     training mode one in a part that is in eval mode with nothing in it that learns.
     """
     evaluating = evidence.evaluating or {}
-    learning = {part for path in _learning(evidence, optimized) for part in above(path)}
+    parts = {part for path in learning for part in above(path)}
     found = {}
     for path, tensor in evidence.came_in.items():
         part = next((each for each in (*above(path), path) if each in evaluating), None)
-        if evaluating.get(path) == "dropout" and tensor in passes.reached and (part == "" or part in learning):
+        if evaluating.get(path) == "dropout" and tensor in passes.reached and (part == "" or part in parts):
             found[path] = tensor
     if found:
         path, tensor = next(iter(found.items()))
@@ -211,28 +225,53 @@ def _untied(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
 def _broadcast(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
     """In the loss an op joins (n, 1) with (n,), a prediction with what has no gradient: n × n results, not n.
 
-    No fault: distances of all pairs, where both have a gradient, where the ranks are equal, or where the same line adds
-    the axis; and what a layer weighs afterwards, as the features of a coordinate at n frequencies.
+    So do (n, n, 1) with (n, n), which make n × n × n, and (n, 1) with (1, n) if no view has made either of them. No
+    fault: distances of all pairs, where both have a gradient, or where the same line adds the axis; a kernel of them,
+    such as exp(-d²) in a discrepancy of two samples; and what a layer weighs afterwards, as the features of a
+    coordinate at n frequencies.
     """
     carrying = passes.reached | (evidence.carrying or set())
     in_loss = _in_loss(passes)
     for op in passes.forward:
         if op.name not in PAIRWISE or len(op.inputs) != 2 or op.id not in passes.twins:
             continue
-        one, other = (passes.tensors[each] for each in op.inputs)
-        n = prod(one.shape)
-        if n < 2 or n != prod(other.shape) or {one.shape, other.shape} != {(n,), (n, 1)}:
+        wide, column = sorted((passes.tensors[each] for each in op.inputs), key=lambda each: each.shape[-1:] == (1,))
+        n, makers = prod(column.shape), [passes.maker(each) for each in (column.id, wide.id)]
+        if column.shape == wide.shape or n != prod(wide.shape) or in_loss.isdisjoint(op.outputs):
             continue
-        column = one if one.shape == (n, 1) else other
-        maker = passes.maker(column.id)
-        added = maker is not None and maker.name in ("unsqueeze", "getitem") and maker.source == op.source
-        if (one.id in carrying) != (other.id in carrying) and not added and not in_loss.isdisjoint(op.outputs):
+        joined = torch.broadcast_shapes(column.shape, wide.shape)  # type: ignore[no-untyped-call]
+        if prod(joined) <= n:
+            continue
+        if column.shape == (*wide.shape, 1):
+            is_meant = makers[0] is not None and makers[0].name in ADDS_AXES and makers[0].source == op.source
+        elif column.shape == wide.shape[::-1] == (n, 1):
+            is_meant = any(maker is not None and maker.name in ADDS_AXES | ops.VIEWS for maker in makers)
+        else:
+            continue
+        if (column.id in carrying) != (wide.id in carrying) and not is_meant and not _is_in_a_kernel(passes, op):
+            one, other = (passes.tensors[each] for each in op.inputs)
             message = (
                 f"{op.name} of {one.name} {_shape(one.shape)} and {other.name} {_shape(other.shape)} broadcasts to "
-                f"({n}, {n}): the loss compares each of {n} with all {n}"
+                f"{_shape(joined)}: the loss joins {prod(joined)} pairs in place of {n}"
             )
-            remedy = f"Bring both to one shape: squeeze(-1) of {column.name}, or unsqueeze(-1) of the other."
+            remedy = f"Bring both to one shape: squeeze(-1) of {column.name}, or reshape the other."
             yield passes.fault("broadcast", message, op, next(iter(op.outputs), None), remedy)
+
+
+def _is_in_a_kernel(passes: Passes, op: Op) -> bool:
+    """Whether an exponential is taken of the squares or sizes of what an op gives."""
+    pending, seen = [(each, False) for each in op.outputs], set[tuple[str, bool]]()
+    while pending:
+        tensor, is_size = pending.pop()
+        if (tensor, is_size) in seen:
+            continue
+        seen.add((tensor, is_size))
+        for reader in passes.forward_readers(tensor):
+            if reader.name == "exp" and is_size:
+                return True
+            if is_size or reader.name in SIZES or reader.inputs == (tensor, tensor):
+                pending += [(each, True) for each in reader.outputs if reader.name in SAME_PLACES | SIZES]
+    return False
 
 
 def _in_loss(passes: Passes) -> set[str]:
@@ -252,6 +291,7 @@ def _in_loss(passes: Passes) -> set[str]:
 def _softmax(passes: Passes) -> Iterator[Fault]:
     """A softmax over the batch, out of which class scores are chosen; a softmax of a softmax; a sigmoid of a sigmoid.
 
+    And a softmax where nll_loss or kl_div reads log probabilities: torch says nothing, and the loss would be -p.
     No fault: scores of all pairs of a batch, which are compared in both directions; log_softmax of log_softmax, which
     changes nothing; softmaxes over two axes; and a target that is a softmax, as of a teacher.
     """
@@ -274,6 +314,12 @@ def _softmax(passes: Passes) -> Iterator[Fault]:
                 "loss cannot come near 0, and the gradient is small"
             )
             yield passes.fault("softmax", message, op, op.inputs[0], f"Give {op.name} the logits.")
+        elif maker.name == "softmax" and op.name in ("nll_loss", "kl_div"):
+            message = (
+                f"{op.name} reads logarithms of probabilities, and softmax{at_line(maker)} has made probabilities: "
+                "nobody takes their logarithm"
+            )
+            yield passes.fault("softmax", message, op, op.inputs[0], "Use log_softmax in place of softmax.")
         elif maker.name in ("sigmoid", "sigmoid_") and op.name == "binary_cross_entropy_with_logits":
             message = (
                 f"{op.name} takes a sigmoid of what {maker.name}{at_line(maker)} has made: all scores lie in 0…1, so "

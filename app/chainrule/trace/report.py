@@ -49,6 +49,12 @@ NEED_BACKWARD: tuple[FaultKind, ...] = (
     "wrong_backward",
     "detach",
     "no_gradient",
+    "no_optimizer",
+    "leftover_gradient",
+    "eval_mode",
+    "untied",
+    "broadcast",
+    "softmax",
     "exploding",
     "vanishing",
     "gradient_drop",
@@ -176,14 +182,14 @@ def report_github(trace: Trace) -> str:
     """The summary, then each finding as a command that GitHub Actions reads from a step's output: an annotation.
 
     An annotation names its file from the current directory, if it lies there: one that this process has run, or for a
-    dump the one of the name in the dump.
+    dump the one of the name in the dump. A finding without a line, as of layers in an nn.Sequential, is at the factory.
     """
     lines = [_summary(trace)]
     for fault in findings(trace):
         texts = [fault.message, fault.rule and f"rule: {fault.rule}", fault.remedy and f"fix: {fault.remedy}"]
         message = "\n".join(text for text in texts if text)
         title = f"Chainrule: {WORDS[fault.kind]}{_place(fault)}"
-        lines.append(_command(LEVELS[fault.level][1], {**_file_of(fault), "title": title}, message))
+        lines.append(_command(LEVELS[fault.level][1], {**_file_of(fault, trace), "title": title}, message))
     for kinds, why in checks_not_made(trace):
         lines.append(_command("warning", {"title": "Chainrule: not checked"}, f"{_words(kinds)}: {why}"))
     return "\n".join(lines)
@@ -204,12 +210,13 @@ def _command(name: str, properties: Mapping[str, object], message: str) -> str:
     return f"::{name} {given}::{escaped(message)}"
 
 
-def _file_of(fault: Fault) -> dict[str, object]:
+def _file_of(fault: Fault, trace: Trace) -> dict[str, object]:
     """The properties `file` and `line` of a fault's annotation; none if its file is not known here."""
     source, here = fault.source, Path.cwd()
     if source is None:
         # The message of a pass that broke off may begin with the place.
-        place = re.match(r"(.+?):(\d+): ", fault.message)
+        made_at = f"{trace.environment.get('factory', '')}: "
+        place = re.match(r"(.+?):(\d+): ", fault.message) or re.match(r"(.+?):(\d+): ", made_at)
         return {"file": place[1], "line": int(place[2])} if place and (here / place[1]).is_file() else {}
     modules = [vars(each).get("__file__") for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
     for file in (*(Path(each) for each in modules if isinstance(each, str)), here / source.file):
@@ -262,6 +269,8 @@ def short_repr(trace: Trace) -> str:
     faults = f"{_counted(len(found), 'fault')}: {', '.join(found)}" if found else "no faults"
     if not checks_made(trace):
         faults = "nobody has looked for faults"
+    elif left := _counts(trace)["not_checked"]:
+        faults += f", {_counted(left, 'check')} not made"
     return "\n".join(
         (
             _line(f"Trace of {_name(trace)}: {sizes}, {_counted(len(trace.tensors), 'tensor')}, {loss}", WIDTH),

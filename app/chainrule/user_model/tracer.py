@@ -305,6 +305,8 @@ class Tracer:
 
     def _environment(self, what_if: WhatIf) -> Mapping[str, Any]:
         about = {"model": self.subject.name, "what_if": what_if.query(), "seed": self.seed}
+        if self.subject.place and not Path(self.subject.place).is_absolute():
+            about["factory"] = self.subject.place
         return {**environment(self.subject.device.type), **about, **names_of(self.subject.optimizers)}
 
 
