@@ -173,6 +173,70 @@ def test_none_in_place_of_a_gradient_is_a_note():
     assert told(product, normal(6, 5), 2 * ones.detach())[0] == "fault"
 
 
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_forward_draws_the_same_random_numbers_each_time(dropout, wrong):
+    def forward(ctx, x):
+        ctx.kept = torch.rand_like(x) > 0.5 if dropout else torch.from_numpy(np.random.rand(*x.shape)) + random.random()
+        return x * ctx.kept * 2
+
+    generator = random_state()
+    finding = found(made(forward, lambda ctx, gradient: gradient * ctx.kept * (1 if wrong else 2)))
+    assert (finding is not None and finding.level) == ("fault" if wrong else False)
+    assert random_state() == generator
+
+
+NOT_LINEAR = {
+    "size": torch.abs,
+    "square": torch.square,
+    "positive part": lambda gradient: gradient.clamp(min=0),
+    "clipped": lambda gradient: gradient.clamp(-1, 1),
+    "sign": torch.sign,
+}
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (), (200, 300)], ids=str)
+@pytest.mark.parametrize("name", NOT_LINEAR)
+def test_a_backward_that_is_not_linear_is_a_fault_unless_forward_hands_through(name, shape):
+    bent = NOT_LINEAR[name]
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    def backward(ctx, gradient):
+        return bent(gradient) * (1 - ctx.saved_tensors[0].tanh() ** 2)
+
+    level, message = told(made(forward, backward), normal(*shape))
+    assert level == "fault"
+    assert "is not linear in the gradient that comes in" in message
+    level, message = told(made(lambda _, x: x.clone(), lambda _, gradient: bent(gradient)), normal(*shape))
+    assert (level, "hands its input through" in message) == ("note", True)
+
+
+def test_the_bent_gradient_is_told_with_both_values():
+    bent = made(lambda _, x: 3 * x, lambda _, gradient: 3 * gradient.abs(), "Bent")
+    assert told(bent, normal(1)) == (
+        "fault",
+        "the backward of Bent is not linear in the gradient that comes in: for gradients of -1 it gives 3 for input "
+        "x[0], where the derivative times these gives -3",
+    )
+
+
+def test_a_gradient_in_bfloat16_is_linear():
+    product = made(lambda _, x: 3 * x, lambda _, gradient: (3 * gradient.bfloat16()).to(gradient.dtype))
+    assert found(product) is None
+
+
+def test_a_backward_may_write_into_the_gradient_that_comes_in():
+    def single(x):
+        if x.dtype != torch.float32:
+            raise TypeError("float32 alone")
+        return 3 * x
+
+    assert found(made(lambda _, x: single(x), lambda _, gradient: gradient.mul_(3))) is None
+
+
 KINKS = {
     "relu": (torch.relu, lambda x: x > 0),
     "abs": (torch.abs, torch.sign),
@@ -236,6 +300,16 @@ def doubled_at_first():
     return made(lambda _, x: 2 * x, lambda _, gradient: gradient * next(calls))
 
 
+def of_own_generator():
+    generator = torch.Generator().manual_seed(0)
+    return made(lambda _, x: x * torch.rand((), generator=generator), hand_on)
+
+
+def rounded_at_random():
+    """Its gradient is right on average."""
+    return made(lambda _, x: 2 * x, lambda _, gradient: 2 * gradient + torch.rand_like(gradient) - 0.5)
+
+
 def with_module(inner):
     return made(lambda _, x: inner(x), hand_on)
 
@@ -243,7 +317,8 @@ def with_module(inner):
 @pytest.mark.parametrize(
     ("function", "arguments", "why"),
     [
-        (made(lambda _, x: x * torch.rand(()), hand_on), [normal(3)], "returns something else, as with random numbers"),
+        (of_own_generator(), [normal(3)], "returns something else, as with random numbers"),
+        (rounded_at_random(), [normal(3)], "its backward gives another gradient each time"),
         (doubled_at_first(), [normal(3)], "its backward gives another gradient each time"),
         (with_module(nn.Identity()), [normal(3)], "it runs a Identity, which a second call could change"),
         (made(lambda _, x: x * 2, hand_on), [normal(3) * (1 + 1j)], "complex numbers"),

@@ -96,7 +96,8 @@ class _UncheckableError(Exception):
 def check_backward(function: type[Function], arguments: Sequence[Any], deadline: float) -> Finding | None:
     """Check a Function at the arguments of a call, copies with their `requires_grad`; None if nothing is wrong.
 
-    It is called again and again on copies of them. Random numbers that it draws are put back.
+    It is called again and again on copies of them. Its forward draws the same random numbers each time, its backward
+    others, so that a dropout can be checked and a gradient that is rounded at random is unchecked. They are put back.
 
     Args:
         function: the Function.
@@ -133,10 +134,14 @@ class _Call:
         self.function = function
         self.name = function.__name__
         self.deadline = deadline
+        self.count = 0
 
     def __call__(self, *arguments: Any) -> tuple[Tensor, ...]:
         self.look_at_clock()
+        self.count += 1
+        _seed(0)
         returned = self.function.apply(*map(_copied, arguments))  # type: ignore[no-untyped-call]
+        _seed(self.count)
         outputs = as_tuple(returned) if isinstance(returned, Tensor | tuple) else ()
         for each in outputs:
             if each.requires_grad:
@@ -156,6 +161,15 @@ class _Call:
             declared = declared[1:]  # without ctx
         named = [each.name for each in declared if each.kind is not inspect.Parameter.VAR_POSITIONAL]
         return [named[place] if place < len(named) else f"argument {place}" for place in range(count)]
+
+
+def _seed(number: int) -> None:
+    """Seed what a Function may draw from; `torch.manual_seed` would also seed a CUDA that is not in use yet."""
+    random.seed(number)
+    np.random.seed(number)
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(number)
 
 
 def _copied(value: Any) -> Any:
@@ -320,7 +334,7 @@ class _Comparison:
             self.analytic = self._jacobian(afresh=False)
             first = _Judged(self, self.ladder[0])
             if bool((first.fine | ~first.active).all()):
-                return self._ignores_its_gradient()
+                return self._uses_its_gradient()
         except Exception:  # a backward that works once
             self.call.look_at_clock()
         self.analytic = self._jacobian(afresh=True)
@@ -342,7 +356,7 @@ class _Comparison:
                 finite = bool(self.base.isfinite().all() and value.isfinite().all())
                 why = "it has a kink at these inputs, or too few digits" if finite else "NaN or infinity is among them"
                 raise _UncheckableError(f"differences of its forward say nothing of {self._name(number)}: {why}")
-        return self._ignores_its_gradient()
+        return self._uses_its_gradient()
 
     def _wrong(self, wrong: Tensor, still: Tensor, active: Tensor, numeric: Tensor) -> Finding:
         """What to say of these wrong elements."""
@@ -350,12 +364,8 @@ class _Comparison:
             raise _UncheckableError("its backward gives another gradient each time")
         name = self.call.name
         inputs = sorted({int(each) for each in self.input_of[wrong.any(0)]})
-        if self._hands_through():
-            return Finding(
-                "note",
-                f"the backward of {name} is not the derivative of its forward, which hands its input through: it "
-                "changes the gradient, most likely on purpose",
-            )
+        if (note := self._hands_through()) is not None:
+            return note
         for number in inputs:
             if bool((still | ~active)[:, self.input_of == number].all()):
                 return Finding(
@@ -382,10 +392,9 @@ class _Comparison:
         excess = torch.where(wrong, (self.analytic - numeric).abs(), torch.zeros_like(numeric))
         row, column = divmod(int(excess.argmax()), excess.shape[1])
         number = int(self.input_of[column])
-        at = self._index(number, column - int((self.input_of < number).sum()))
         return Finding(
             "fault",
-            f"the backward of {name} gives {float(self.analytic[row, column]):.3g} for input {self._name(number)}{at}, "
+            f"the backward of {name} gives {float(self.analytic[row, column]):.3g} for input {self._at(column)}, "
             f"where differences of its forward give {float(numeric[row, column]):.3g}",
             f"Compare what backward returns for {self._name(number)} with the derivative of forward.",
         )
@@ -393,14 +402,18 @@ class _Comparison:
     def _name(self, number: int) -> str:
         return self.call.argument_names(len(self.sample.arguments))[self.sample.inputs[number]]
 
-    def _index(self, number: int, place: int) -> str:
+    def _at(self, column: int) -> str:
+        """The element of an argument, as `x[1, 0]`."""
+        number = int(self.input_of[column])
+        place = column - int((self.input_of < number).sum())
         shape = self.sample.arguments[self.sample.inputs[number]].shape
         flat = self.sample.chosen[number][place]
         # By numpy: torch's imports sympy.
-        return str([int(each) for each in np.unravel_index(int(flat), shape)]) if shape else ""
+        index = str([int(each) for each in np.unravel_index(int(flat), shape)]) if shape else ""
+        return self._name(number) + index
 
-    def _hands_through(self) -> bool:
-        """Whether every output is a copy of an argument, at the arguments and elsewhere."""
+    def _hands_through(self) -> Finding | None:
+        """The note on a Function of which every output is a copy of an argument, at the arguments and elsewhere."""
         elsewhere = [
             (torch.rand_like(each) - each.detach()).requires_grad_(each.requires_grad)
             if isinstance(each, Tensor) and each.is_floating_point()
@@ -413,26 +426,56 @@ class _Comparison:
                 outputs = self.call(*given)
             except Exception:
                 self.call.look_at_clock()
-                return False
+                return None
             for number in self.learns:
                 output = outputs[number].detach().reshape(-1)
                 if not any(torch.equal(output, each.to(output)) for each in inputs):
-                    return False
-        return True
-
-    def _ignores_its_gradient(self) -> Finding | None:
-        """A loss may leave out the gradient that comes in, which is 1 at the end of a net."""
-        output = self._run(self.point)
-        gradients = torch.autograd.grad(output, self.point, torch.zeros_like(output), allow_unused=True)
-        # 0 times infinity is NaN.
-        if not bool(_flat(gradients, self.point).nan_to_num(posinf=0.0, neginf=0.0).any()):
-            return None
+                    return None
         return Finding(
             "note",
-            f"the backward of {self.call.name} does not multiply by the gradient that comes in: it is right only where "
-            "that is 1, as for a loss",
-            "Multiply by grad_output: that of a scaled loss, or of one among several terms, is another.",
+            f"the backward of {self.call.name} is not the derivative of its forward, which hands its input through: it "
+            "changes the gradient, most likely on purpose",
         )
+
+    def _uses_its_gradient(self) -> Finding | None:
+        """A backward is linear in the gradient that comes in, as `grad.abs()` and `grad * grad` are not.
+
+        The rows of the Jacobian are what it gives for 1. A loss may leave that gradient out, which is 1 at the end of
+        a net; a forward that hands its input through may clip it.
+        """
+        # 0 times infinity is NaN.
+        if bool(self._pulled(torch.zeros(len(self.base))).nan_to_num(posinf=0.0, neginf=0.0).any()):
+            return Finding(
+                "note",
+                f"the backward of {self.call.name} does not multiply by the gradient that comes in: it is right only "
+                "where that is 1, as for a loss",
+                "Multiply by grad_output: that of a scaled loss, or of one among several terms, is another.",
+            )
+        signs = torch.randint(2, (len(self.base),), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+        for incoming, size in ((-signs.abs(), "-1"), (2 * signs, "±2")):
+            found, again = self._pulled(incoming), self._pulled(incoming)
+            expected, terms = incoming.double() @ self.analytic, incoming.abs().double() @ self.analytic.abs()
+            excess = (found - expected).abs()
+            wrong = excess > COARSE.tolerance * terms + FLOOR * terms.nan_to_num(posinf=0.0).amax()
+            if not bool(wrong.any()):
+                continue
+            if not torch.allclose(found, again, FINE.tolerance, equal_nan=True):
+                raise _UncheckableError("its backward gives another gradient each time")
+            column = int(torch.where(wrong, excess, torch.zeros_like(excess)).argmax())
+            return self._hands_through() or Finding(
+                "fault",
+                f"the backward of {self.call.name} is not linear in the gradient that comes in: for gradients of "
+                f"{size} it gives {float(found[column]):.3g} for input {self._at(column)}, where the derivative times "
+                f"these gives {float(expected[column]):.3g}",
+                "Multiply by grad_output as it is, with its sign and its size.",
+            )
+        return None
+
+    def _pulled(self, incoming: Tensor) -> Tensor:
+        """What backward gives for a gradient that comes in, one number per row."""
+        output = self._run(self.point)
+        gradients = torch.autograd.grad(output, self.point, incoming.to(output, copy=True), allow_unused=True)
+        return _flat(gradients, self.point)
 
 
 class _Judged:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from chainrule.diagnose.evidence import Evidence, KnownParameter
 from chainrule.diagnose.no_gradient import NO_GRAPH, parameters, without_gradient
@@ -47,6 +48,16 @@ MADE_UNINITIALIZED = frozenset(("empty", "empty_like", "empty_strided", "new_emp
 
 WRITTEN_IN_PART = frozenset("all_gather_copy_in all_gather_single all_gather_into_tensor split_with_sizes_copy".split())
 """Ops of sharded training that move numbers into such memory, or begin to: some of it may be written later."""
+
+OVERWRITES = frozenset("copy_ zero_ fill_ random_ bernoulli_ exponential_ log_normal_ cauchy_ geometric_".split()) | {
+    name for name in vars(nn.init) if name.endswith("_") and not name.startswith("_")
+}
+"""Ops that write all of their first argument and read none of it."""
+
+REMOVES_INFINITY = frozenset(
+    "nan_to_num nan_to_num_ where masked_fill masked_fill_ masked_select getitem setitem_ isfinite isinf isnan".split()
+)
+"""Ops that are called to leave Inf out."""
 
 
 def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> tuple[Fault, ...]:
@@ -276,7 +287,7 @@ def _overflow_remedy(op: Op, tensor: Tensor, largest: float) -> str | None:
     if largest > 1e15:
         return "It grows from layer to layer: a smaller initialization, or a normalization, keeps it in range."
     name = re.sub(r"backward\d*$", "", op.name.lower())
-    if name not in ("log", "sqrt", "rsqrt", "div", "pow", "reciprocal", "log2", "log10", "log1p"):
+    if name not in ("log", "sqrt", "rsqrt", "div", "rdiv", "pow", "reciprocal", "log2", "log10", "log1p"):
         return None
     remedy = f"Keep what {name} reads away from 0, by clamping it or by adding a small constant"
     if op.phase == "backward":
@@ -285,30 +296,37 @@ def _overflow_remedy(op: Op, tensor: Tensor, largest: float) -> str | None:
 
 
 def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any]) -> frozenset[str]:
-    """The non-finite tensors that are no fault: infinite by design, as a mask, or uninitialized memory.
+    """The non-finite tensors that are no fault: infinite by design, as a mask, removed NaN, or uninitialized memory.
 
     Infinite by design are constants, tensors that an op has filled with an infinite number, sums of two masks, and
     results of such tensors, if they are harmless: their readers give finite results. An input counts only if it is
-    harmless.
+    harmless. So does all NaN but that of parameters and gradients, see `_is_removed`, and Inf that all readers leave
+    out. What an op keeps for its backward, as ctc_loss does -Inf, is never at fault: harm shows in what the op gives.
     """
     purpose: set[str] = set()
+    removed: set[str] = set()
     said: set[str] = set()
     unwritten: set[str] = set()
     for identifier, row in bad.items():
         tensor = passes.tensors[identifier]
         op = passes.maker(identifier)
         if op is None:
-            readers = list(map(passes.op, tensor.consumers))
-            overwritten = all(each.name == "copy_" and each.inputs[0] == identifier for each in readers)
-            is_unwritten = bool(readers) and overwritten
+            is_unwritten = _is_overwritten(passes, identifier)
         else:
             # Uninitialized, or a view of such memory, or written to in part.
             is_view = op.name in ops.VIEWS | WRITTEN_IN_PART or op.name.endswith("_") or op.name == "getitem"
             is_unwritten = op.name in MADE_UNINITIALIZED or (is_view and not unwritten.isdisjoint(op.inputs))
         if is_unwritten:
             unwritten.add(identifier)
-        elif counts["nan"][row] or tensor.role == "gradient":
+        elif tensor.role == "saved":
+            said.add(identifier)
+            purpose.add(identifier)
+        elif tensor.role == "gradient" or (op is None and tensor.role == "parameter"):
             pass
+        elif counts["nan"][row]:
+            if op is None or op.phase == "forward":
+                purpose.add(identifier)
+                removed.add(identifier)
         elif op is None:
             if tensor.role in ("constant", "buffer") or (tensor.role == "input" and not counts["posinf"][row]):
                 purpose.add(identifier)
@@ -323,17 +341,59 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
                 purpose.add(identifier)
                 if any(each in said for each in made):
                     said.add(identifier)
+            elif _leave_out(passes.forward_readers(identifier), bad):
+                purpose.add(identifier)
+                removed.add(identifier)
         if len(purpose) == len(said) and identifier not in purpose and identifier not in unwritten:
             # It is at fault and nothing before it is in doubt: the rest follows from it.
             return frozenset(said | unwritten)
     harmless: set[str] = set()
     for identifier in reversed(list(bad)):
-        if identifier in purpose and passes.tensors[identifier].role != "loss":
+        if identifier in removed:
+            if _is_removed(passes, identifier, bad, harmless):
+                harmless.add(identifier)
+        elif identifier in purpose and passes.tensors[identifier].role != "loss":
             made_of_it = [each for op in passes.forward_readers(identifier) for each in op.outputs]
             if all(each not in bad or each in harmless for each in made_of_it):
                 harmless.add(identifier)
     # A tensor filled with Inf is always excused; the op that turns it into NaN is at fault.
     return frozenset((purpose & harmless) | said | unwritten)
+
+
+def _leave_out(readers: Sequence[Op], bad: Mapping[str, int]) -> bool:
+    """Whether all of these ops remove Inf; tanh, which makes 1 of an overflow, does not."""
+    return bool(readers) and all(op.name in REMOVES_INFINITY and bad.keys().isdisjoint(op.outputs) for op in readers)
+
+
+def _is_removed(passes: Passes, identifier: str, bad: Mapping[str, int], harmless: set[str]) -> bool:
+    """Whether NaN or Inf in a tensor does no harm: it is no part of the loss, or all its readers make finite values.
+
+    Two kinds of readers make finite values and do harm: `.long()` and `argmax`, whose integers then mean nothing, and
+    `torch.where` after 0 / 0, since the gradient of the quotient is NaN all the same. A tensor that is written in place
+    may be read by a later pass.
+    """
+    leads, op = passes.leads_to_gradient, passes.maker(identifier)
+    if leads and identifier not in leads:
+        return op is None or not op.name.endswith("_")
+    readers = [each for each in passes.forward_readers(identifier) if not leads or not leads.isdisjoint(each.outputs)]
+    made_of_it = [each for reader in readers for each in reader.outputs]
+    integers = {each for each in made_of_it if "int" in passes.tensors[each].dtype}
+    if not (bad.keys() & made_of_it <= harmless and integers.isdisjoint(leads or integers)):
+        return False
+    back = [each.id for each in (*readers, op) if each is not None and each.id in passes.twins]
+    received = {each: passes.ops[passes.twins[each]].inputs for each in back}
+    if any(bad.keys().isdisjoint(received[each]) > bad.keys().isdisjoint(passes.sent_back[each]) for each in back):
+        return False
+    return bool(made_of_it)
+
+
+def _is_overwritten(passes: Passes, identifier: str) -> bool:
+    """Whether the first op that reads a tensor, as the weight of a lazy module, overwrites it; `mul_` reads it too."""
+    first = next(iter(passes.forward_readers(identifier)), None)
+    if first is None or first.inputs[0] != identifier:
+        return False
+    views = first.outputs if first.name in ops.VIEWS else ()
+    return first.name in OVERWRITES or any(_is_overwritten(passes, each) for each in views)
 
 
 def _adds_masks(passes: Passes, op: Op) -> bool:
