@@ -83,8 +83,8 @@ def _net(write):
     [
         ("healthy", 0, "net.py:healthy: no fault in 16 checks, 3 checks not made · loss "),
         ("cut", 1, "net.py:cut: 1 fault, 3 checks not made · loss "),
-        ("wrong_shape", 1, "net.py:wrong_shape: the pass broke off, 1 fault, 10 checks not made · no loss · "),
-        ("refuses", 1, "net.py:refuses: the pass broke off, 1 fault, 10 checks not made · no loss · "),
+        ("wrong_shape", 1, "net.py:wrong_shape: the pass broke off, 1 fault, 13 checks not made · no loss · "),
+        ("refuses", 1, "net.py:refuses: the pass broke off, 1 fault, 13 checks not made · no loss · "),
     ],
 )
 def test_the_exit_status_is_the_verdict(factory, status, says):
