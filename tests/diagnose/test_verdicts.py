@@ -327,6 +327,14 @@ def test_the_gain_per_layer_is_part_of_the_verdict(values, words):
     assert set(health_of(trace.faults).values()) == words
 
 
+def test_the_bias_of_an_answer_does_not_bring_a_signal_back():
+    model = nn.Sequential(Deep(depth=20, small="all", scale=0.5), nn.Linear(32, 1))
+    trace = traced(model, X)
+    answer = trace.statistics[trace.layers[-1].activation]
+    assert answer.std < 1e-5 < 1e-2 < abs(answer.mean)
+    assert kinds(trace) == ["vanishing", "gradient_drop"]
+
+
 def test_the_size_of_an_answer_is_no_fault():
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     # A bias is large beside inputs of 1e-3, and prices are large numbers.

@@ -15,6 +15,7 @@ from torch.overrides import handle_torch_function, wrap_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode
 from trace_rules import assert_twins, assert_well_formed
 
+import chainrule
 from chainrule.trace import record
 
 
@@ -355,3 +356,16 @@ def test_anomaly_detection_still_works():
         with record() as recording, pytest.raises(RuntimeError, match="SqrtBackward0"):
             x.sqrt().sum().backward()
         assert [op.name for op in recording.trace.ops if op.phase == "forward"] == ["sqrt", "sum"]
+
+
+def test_a_view_that_autograd_refuses_to_tell_of_breaks_nothing():
+    """A view of a parameter, made and written to without gradients, as in initializations."""
+    layer = nn.Linear(4, 4)
+    with chainrule.record(layer) as recording:
+        embedding = nn.Embedding(5, 4, padding_idx=0)
+        nn.init.orthogonal_(layer.weight)
+        with torch.no_grad():
+            layer.weight[:1].zero_()
+        layer(embedding(torch.tensor([1, 2]))).sum().backward()
+    assert recording.trace.error is None
+    assert not layer.weight[0].any()

@@ -232,7 +232,7 @@ class Evidence:
             self._look_again()
         if tensor.requires_grad:
             self.carrying.add(identifier)
-            if tensor.is_leaf and id(tensor) not in self._registered and self._is_stranger(tensor):
+            if id(tensor) not in self._registered and self._is_stranger(tensor):
                 self._strangers[id(tensor)] = identifier, tensor
         elif not torch.is_grad_enabled():
             self.without_grad.add(identifier)

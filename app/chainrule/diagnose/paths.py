@@ -4,11 +4,12 @@ A layer is compared with what feeds its path and with where its path ends, so th
 normalization, a layer scale or a weight that starts at zero alarms nobody:
 
 signal     RMS(activation) over the RMS of its source: what the first layer of the path reads, what an embedding gives,
-           or what the last normalization gives. It is lost only if no layer further on has it back: a residual branch
-           may be weak beside its trunk. It has exploded only if it stays so in all hidden layers further on.
-           Counter-example: comparing with x calls a net of LayerNorms on x·1e-4 exploding.
-gradient   that of the activation over that of the last layer on its path, divided by the trainable scales on the way
-           (LayerScale, ReZero), for their size is chosen. It is lost only if no layer that feeds this one has it. The
+           or what the last normalization gives; divided by the trainable scales since (LayerScale, ReZero), for their
+           size is chosen. It is lost only if no hidden layer further on has it back: a residual branch may be weak
+           beside its trunk. It has exploded only if it stays so in all hidden layers further on. Counter-example:
+           comparing with x calls a net of LayerNorms on x·1e-4 exploding.
+gradient   that of the activation over that of the last layer on its path, divided by the trainable scales on the way.
+           It is lost only if no layer that feeds this one has it. The
            largest ratio of RMS, norm and RMS · n counts, since an average over positions or a wider layer makes an RMS
            smaller and loses nothing. Below a normalization, which divides the gradient by the size of what it reads,
            gradient times activation counts if that is more. Gradients of two backward passes are not compared, as of a
@@ -36,7 +37,7 @@ from chainrule.trace.graph import Layer
 class Signal:
     """What has reached a tensor: the size of its source, the layers since the source, the gain of their weights.
 
-    `is_plain`: no normalization and no gate has set the size anew.
+    `is_plain`: no normalization and no gate has set the size anew. `scale`: the product of the trainable scales.
     """
 
     source: float
@@ -44,6 +45,7 @@ class Signal:
     layers: int = 0
     gain: float = 1.0
     is_plain: bool = True
+    scale: float = 1.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -52,7 +54,7 @@ class Ahead:
 
     `scale`: the product of the trainable scales on the best way; 0 if all ways lead through a parameter that starts at
     0. `end`: the last layer on the way, and `hidden` the one before it; -1 for none. `most` and `least`: of the signals
-    of the layers ahead.
+    of the hidden layers ahead.
     """
 
     scale: float = 1.0
@@ -125,7 +127,10 @@ class Paths:
                 max((each.layers for each in reached), default=0),
                 max((each.gain for each in reached), default=1.0),
                 all(each.is_plain for each in reached),
+                max((each.scale for each in reached), default=1.0),
             )
+            if step.does == "scales":
+                signal.scale *= min(1.0, self.rms(step.weight) or 1.0)
             if step.does in ("weighs", "gates"):
                 signal.source = signal.source if reached else self.rms(step.reads[0])
                 signal.is_weighed = True
@@ -155,7 +160,11 @@ class Paths:
         signal = self.signals.get(activation or "")
         if signal is None or not signal.source or activation not in self._size:
             return math.nan
-        return math.nan if self.layers[place].weight in self.zeros else self.rms(activation) / signal.source
+        return (
+            math.nan
+            if self.layers[place].weight in self.zeros
+            else self.rms(activation) / (signal.source * signal.scale)
+        )
 
     def _gets_gradient(self, tensor: str | None) -> bool:
         return self.rms(self._gradient_of.get(tensor or "")) > 0
@@ -175,10 +184,9 @@ class Paths:
                         behind.end = place
                     elif ahead.hidden < 0:
                         behind.hidden = place
-                    if signal == signal:
-                        behind.most = max(ahead.most, signal)
-                        # The size of an answer is the target's, not the net's.
-                        behind.least = min(ahead.least, signal) if ahead.end >= 0 else ahead.least
+                    # The size of an answer is the target's, or its bias's.
+                    if signal == signal and ahead.end >= 0:
+                        behind.most, behind.least = max(ahead.most, signal), min(ahead.least, signal)
                     found[output] = behind
             aheads = [found[each] for each in step.gives if each in found]
             if step.does == "cuts" or not (aheads or self._ends(step)):

@@ -19,7 +19,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
 from chainrule.stopping import Stop
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, grad_fn_of, out_of_sight
 from chainrule.trace.nested import saved_tensors
 
 Node = Any
@@ -124,7 +124,7 @@ class GradientFlow:
         """Assign the new nodes behind an op's results to it, hook them, and record the tensors that they save."""
         nodes: list[Node] = []
         for tensor, row in zip(results, result_rows, strict=True):
-            node: Node = tensor.grad_fn
+            node: Node = grad_fn_of(tensor)
             if node is not None:
                 known: NodeRow | None = node.metadata.get(self)
                 if known is None:

@@ -54,6 +54,17 @@ def version_of(tensor: torch.Tensor) -> int:
         return -1
 
 
+def grad_fn_of(tensor: torch.Tensor) -> Any:
+    """The autograd node of a tensor; None for a leaf, and for a view made under no_grad whose base was written since.
+
+    Autograd refuses to tell it of such a view, as `nn.Embedding(padding_idx=0)` makes one.
+    """
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
+
+
 def out_of_sight() -> AbstractContextManager[Any]:
     """Switches the program's dispatch modes (a FLOP counter, a logger) off, while statistics are taken."""
     return _disable_current_modes() if _len_torch_dispatch_stack() else nullcontext()

@@ -39,7 +39,7 @@ from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
 from chainrule.trace.gradients import GradientFlow
 from chainrule.trace.graph import Phase
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, PassRow, address, out_of_sight, version_of
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, PassRow, address, grad_fn_of, out_of_sight, version_of
 from chainrule.trace.nested import nested_tensors
 from chainrule.trace.owners import Owners
 from chainrule.trace.scope import current_scopes
@@ -276,7 +276,7 @@ class Observer(TorchFunctionMode):
 
     def _add_leaf(self, tensor: torch.Tensor) -> int:
         """A tensor made outside the recording: a parameter, a buffer, an input, a target, or a constant."""
-        node = tensor.grad_fn
+        node = grad_fn_of(tensor)
         known = None if node is None else self._gradients.node_row(node)
         if known is not None and tensor.output_nr in known.tensors:
             # A custom Function gets its own saved output as another tensor object.
@@ -287,7 +287,7 @@ class Observer(TorchFunctionMode):
         if described is not None:
             name, role = described
         elif tensor.requires_grad:
-            name, role = "", "parameter" if tensor.is_leaf else "input"
+            name, role = "", "parameter" if node is None else "input"
         else:
             name, role = "", "constant" if self._stack or not self.journal.ops or tensor.dim() == 0 else "target"
         row = self.journal.add_tensor(tensor, role, self.root, name=name)
