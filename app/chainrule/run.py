@@ -179,7 +179,7 @@ def recorded_bytes(trace: Trace, plan: Plan) -> int:
     return (
         40_000
         + 3000 * len(trace.modules)
-        + 900 * len(trace.ops)
+        + 1000 * len(trace.ops)
         + 1000 * len(trace.tensors)
         + 150 * len(trace.saved)
         + 400 * len(plan.steps)

@@ -335,6 +335,17 @@ def test_the_bias_of_an_answer_does_not_bring_a_signal_back():
     assert kinds(trace) == ["vanishing", "gradient_drop"]
 
 
+def test_the_last_branch_before_the_answer_may_be_weak():
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        return self.head(x + self.outer(torch.relu(self.inner(x))))
+
+    parts = {name: nn.Linear(32, 32, bias=False) for name in ("first", "inner", "outer")}
+    with torch.no_grad():
+        parts["outer"].weight.mul_(1e-6)
+    assert traced(Parts(forward, head=nn.Linear(32, 4), **parts), X).faults == ()
+
+
 def test_the_size_of_an_answer_is_no_fault():
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     # A bias is large beside inputs of 1e-3, and prices are large numbers.

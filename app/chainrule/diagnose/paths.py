@@ -54,7 +54,7 @@ class Ahead:
 
     `scale`: the product of the trainable scales on the best way; 0 if all ways lead through a parameter that starts at
     0. `end`: the last layer on the way, and `hidden` the one before it; -1 for none. `most` and `least`: of the signals
-    of the hidden layers ahead.
+    of the hidden layers ahead, and `most` of what layers read.
     """
 
     scale: float = 1.0
@@ -156,15 +156,14 @@ class Paths:
         return size * math.sqrt(n / units[0]) if units and units[0] else 1.0
 
     def _relative_signal(self, place: int) -> float:
-        activation = self.layers[place].activation
-        signal = self.signals.get(activation or "")
-        if signal is None or not signal.source or activation not in self._size:
+        layer = self.layers[place]
+        return math.nan if layer.weight in self.zeros else self._signal_of(layer.activation)
+
+    def _signal_of(self, tensor: str | None) -> float:
+        signal = self.signals.get(tensor or "")
+        if signal is None or not signal.source or tensor not in self._size:
             return math.nan
-        return (
-            math.nan
-            if self.layers[place].weight in self.zeros
-            else self.rms(activation) / (signal.source * signal.scale)
-        )
+        return self.rms(tensor) / (signal.source * signal.scale)
 
     def _gets_gradient(self, tensor: str | None) -> bool:
         return self.rms(self._gradient_of.get(tensor or "")) > 0
@@ -198,8 +197,12 @@ class Paths:
                     ahead, scale=ahead.scale * factor, is_normalized=ahead.is_normalized or step.does == "normalizes"
                 )
             for read in step.reads:
-                if step.does != "joins" or self._sends_back(step, read):
-                    found[read] = self._together([found[read], ahead]) if read in found else ahead
+                if step.does == "joins" and not self._sends_back(step, read):
+                    continue
+                behind = ahead
+                if step.does in ("weighs", "gates") and (signal := self._signal_of(read)) > ahead.most:
+                    behind = dataclasses.replace(ahead, most=signal)  # a trunk, to which a branch was added
+                found[read] = self._together([found[read], behind]) if read in found else behind
         self._ahead_of = found
         return of_layer
 
