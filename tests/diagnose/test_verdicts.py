@@ -9,6 +9,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 import chainrule
+from chainrule.diagnose.passes import Passes
+from chainrule.diagnose.paths import Paths
 from chainrule.diagnose.profile import theory
 from chainrule.diagnose.verdicts import health_of
 from chainrule.run import trace_spec
@@ -125,6 +127,9 @@ def test_a_trunk_that_ends_in_a_small_layer_scale_has_its_gradient():
 
     parts = {"trunk": nn.Linear(32, 32), "head": nn.Linear(32, 4), "query": nn.Parameter(torch.randn(32))}
     assert traced(Parts(forward, scale=Scaled(1e-5), **parts), X).faults == ()
+    # So has one whose only way it is, and its signal is as small as it was chosen.
+    only = nn.Sequential(nn.Linear(32, 32), Scaled(1e-5), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
+    assert traced(only, X).faults == ()
     # The same size as a weight is a small weight.
     small = nn.Linear(32, 32)
     nn.init.eye_(small.weight).data.mul_(1e-5)
@@ -146,6 +151,16 @@ def test_gradients_of_two_roots_are_not_compared():
         left, right = model(X)
         left.square().mean().backward()
         (1e-5 * right.square().mean()).backward()
+    assert kinds(recording.trace) == []
+
+    # The body has the gradient of the second root, and the end of its path that of the first.
+    model = Parts(
+        lambda self, x: (self.left(hidden := self.body(x)), self.right(hidden)), body=nn.Linear(32, 32), **heads
+    )
+    with chainrule.record(model) as recording:
+        left, right = model(X)
+        left.square().mean().backward(retain_graph=True)
+        (1e-6 * right.square().mean()).backward()
     assert kinds(recording.trace) == []
 
 
@@ -209,6 +224,13 @@ def test_a_normalization_divides_the_gradient_by_the_size_of_what_it_reads():
         without[0].weight.div_(1e4)
         without[2].weight.div_(1e4)
     assert "gradient_drop" in kinds(traced(without, images))
+
+
+def test_a_deep_normalized_net_may_have_a_large_gradient():
+    layers = (each for _ in range(35) for each in (nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU()))
+    trace = traced(nn.Sequential(*layers, nn.Linear(64, 4)), torch.randn(64, 64))
+    assert 70 < max(Paths(Passes(trace)).least) < 1000
+    assert trace.faults == ()
 
 
 # ---------------------------------------------------------------------------------------------------------------- zero
@@ -286,6 +308,14 @@ def test_zeros_behind_zeros_start_at_0_by_design_too():
     parts = {"first": nn.Linear(32, 32), "condition": nn.Linear(32, 32), "out": nn.Linear(32, 4)}
     nn.init.zeros_(parts["out"].weight)
     model = Parts(forward, blocks=nn.ModuleList(Block() for _ in range(3)), **parts)
+    assert kinds(traced(model, X, loss=lambda out: F.cross_entropy(out, torch.arange(64) % 4))) == []
+
+
+def test_a_zero_before_a_zero_head_learns_after_it():
+    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 4))
+    nn.init.zeros_(model[1].weight)
+    nn.init.constant_(model[1].bias, 1e-4)
+    nn.init.zeros_(model[2].weight)
     assert kinds(traced(model, X, loss=lambda out: F.cross_entropy(out, torch.arange(64) % 4))) == []
 
 
@@ -376,9 +406,9 @@ def test_a_mask_is_no_source():
     def forward(self, x, mask):
         scores = self.query(x) @ self.key(x).transpose(1, 2) / math.sqrt(32)
         scores = scores + (1 - mask)[:, None, :] * torch.finfo(scores.dtype).min
-        return self.out(torch.softmax(scores, -1) @ self.value(x))
+        return self.out(torch.relu(self.inner(torch.softmax(scores, -1) @ self.value(x))))
 
-    names = ("query", "key", "value", "out")
+    names = ("query", "key", "value", "inner", "out")
     mask = torch.ones(4, 16)
     mask[:, 12:] = 0
     assert traced(Parts(forward, **{name: nn.Linear(32, 32) for name in names}), X.view(4, 16, 32), mask).faults == ()
