@@ -128,7 +128,8 @@ def test_a_trunk_that_ends_in_a_small_layer_scale_has_its_gradient():
     parts = {"trunk": nn.Linear(32, 32), "head": nn.Linear(32, 4), "query": nn.Parameter(torch.randn(32))}
     assert traced(Parts(forward, scale=Scaled(1e-5), **parts), X).faults == ()
     # So has one whose only way it is, and its signal is as small as it was chosen.
-    only = nn.Sequential(nn.Linear(32, 32), Scaled(1e-5), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
+    layers = (nn.Linear(32, 32, bias=False) for _ in range(3))
+    only = nn.Sequential(nn.Linear(32, 32), Scaled(1e-5), *layers, nn.Linear(32, 4))
     assert traced(only, X).faults == ()
     # The same size as a weight is a small weight.
     small = nn.Linear(32, 32)
