@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -241,6 +242,31 @@ def test_an_engine_that_cannot_start_is_a_memory_error(broken_page, monkeypatch,
         with pytest.raises(MemoryLimitError, match=re.escape(f"the host ran out of memory: {said}")):
             broken_page.call("well")
     assert broken_page.call("well") == 7
+
+
+OLDER_THREAD = """
+import queue, threading
+from chainrule.export.svg import Engine
+
+asked, answers = queue.Queue(), queue.Queue()
+
+def answer():
+    asked.get()
+    answers.put(Engine().call("unknownGroups", DUMP, ["none"]))
+
+older = threading.Thread(target=answer)
+older.start()
+assert Engine().call("unknownGroups", DUMP, ["none"]) == ["none"]
+asked.put(None)
+assert answers.get(timeout=60) == ["none"]
+"""
+
+
+def test_a_thread_that_is_older_than_the_engine_can_make_another():
+    dump = dump_trace(trace_spec(ModelSpec())).decode()
+    script = f"DUMP = {dump!r}\n{OLDER_THREAD}"
+    done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("drawing", ["forever", "parse"])  # V8 cancels the first at once, the second later

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from py_mini_racer import MiniRacer
 
 from chainrule.errors import RenderError
+from chainrule.export.svg import import_engine
 from chainrule.page.modules import COMMENT, STATEMENT, bundle, sorted_modules
 
 STATIC = Path(__file__).parents[2] / "static"
@@ -14,7 +14,7 @@ STATIC = Path(__file__).parents[2] / "static"
 
 @pytest.fixture(scope="module")
 def engine():
-    engine = MiniRacer()
+    engine = import_engine().MiniRacer()
     yield engine
     engine.close()
 

@@ -65,6 +65,9 @@ VIEW_OPTIONS = (
     option("scheme", "light", "The colours.", choices=("light", "dark")),
 )
 
+NO_KEYS = "--no-memory-protection-keys"
+"""V8 locks its memory with the processor's keys, and a thread that is older than V8 has none: it would crash."""
+
 MAX_NAMED = 8
 """The number of unknown groups that an error names."""
 
@@ -124,7 +127,7 @@ class Engine:
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Call an export of `core/takeaway/headless.js` with JSON arguments. Raises the errors of `to_svg`."""
-        racer = _import_engine()
+        racer = import_engine()
         while not self._turn.acquire(timeout=STEP):
             stopping.check()
         try:
@@ -224,13 +227,20 @@ rest_engine = _engine.rest
 atexit.register(_engine.close)
 
 
-def _import_engine() -> Any:
+def import_engine() -> Any:
+    """The module `py_mini_racer`, its library loaded.
+
+    Raises:
+        MissingExtraError: the extra `render` is not installed.
+    """
     try:
         import py_mini_racer
     except ImportError:
         raise MissingExtraError(
             "drawing without a browser needs an optional dependency: pip install 'chainrule[render]'", limit="render"
         ) from None
+    with contextlib.suppress(py_mini_racer.LibAlreadyInitializedError):
+        py_mini_racer.init_mini_racer(flags=(*py_mini_racer.DEFAULT_V8_FLAGS, NO_KEYS))
     return py_mini_racer
 
 
