@@ -52,7 +52,7 @@ ARRANGEMENTS = {"": "", "_heatmap": "show=layers", "_ridgeline": "show=layers&fo
 """Suffix of the figure's name → fragment of the address."""
 
 SPAN = 0.2
-"""How far from ×1 the slider is set, of 1: between about ×0.4 and ×2.4, where float32 just holds all 50 layers."""
+"""How far from its middle the slider is set, of 1: between ×1.1 and ×1.4, where float32 holds all 50 layers."""
 
 EVERY_MS = 8
 PAUSE_MS = (30, 150)

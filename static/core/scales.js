@@ -1,11 +1,26 @@
 /** Scales and their ticks: the slider's, and the profile's logarithmic axis. */
 
+/** What both scales of the slider do. Positions run from −1 to 1. step: the next value by keyboard, `steps` hundredths
+ * away. @typedef {{value: (position: number) => number, position: (value: number) => number,
+ * step: (value: number, steps: number) => number}} Scale */
+
+/** A slider with equal steps; values are hundredths.
+ * @param {number} minimum @param {number} maximum @returns {Scale} */
+export function linearScale(minimum, maximum) {
+  const clamped = (/** @type {number} */ value) => Math.min(maximum, Math.max(minimum, Number(value.toFixed(2))));
+  return {
+    value: (position) => clamped(minimum + (maximum - minimum) * (position + 1) / 2),
+    position: (value) => 2 * (Math.min(maximum, Math.max(minimum, value)) - minimum) / (maximum - minimum) - 1,
+    step: (value, steps) => clamped(value + steps / 100),
+  };
+}
+
 /** Decades per travel around ×1, against an even spread: slower there, where the experiments happen. */
 const CENTRE = 0.45;
 
 /** A slider over the decades from `minimum` to `maximum`, stretched around ×1; positions run from −1 to 1. Values have
  * three significant digits, so that links stay short.
- * @param {number} minimum @param {number} maximum */
+ * @param {number} minimum @param {number} maximum @returns {Scale} */
 export function sliderScale(minimum, maximum) {
   const low = Math.log10(minimum);
   const high = Math.log10(maximum);
@@ -13,11 +28,9 @@ export function sliderScale(minimum, maximum) {
   const decades = (/** @type {number} */ u) => reach * u * (CENTRE + (1 - CENTRE) * u * u);
   const clamped = (/** @type {number} */ value) => Math.min(maximum, Math.max(minimum, Number(value.toPrecision(3))));
   return {
-    /** @param {number} position @returns {number} */
     value(position) {
       return clamped(10 ** decades(position));
     },
-    /** @param {number} value @returns {number} */
     position(value) {
       const target = Math.min(high, Math.max(low, Math.log10(value)));
       let [left, right] = [-1, 1];
@@ -28,9 +41,8 @@ export function sliderScale(minimum, maximum) {
       }
       return (left + right) / 2;
     },
-    /** The next value by keyboard: `steps` hundredths of a decade away. @param {number} value @param {number} steps */
     step(value, steps) {
-      return clamped(value * 10 ** (steps / 100));
+      return clamped(value * (1 + Math.abs(steps) / 100) ** Math.sign(steps));
     },
   };
 }

@@ -87,9 +87,10 @@ class SpecControls extends HTMLElement {
   #field(key, devices) {
     const { name } = key;
     const control = this.#control(key, devices);
-    const { input, marks } = this.#slider;
+    const { input, marks, button } = this.#slider;
     const beside = name === "seed" ? [dice((seed) => this.#change("seed", seed))]
-      : name === "scale" ? [this.#drawn, input, marks, html("p", { class: "unit" }, this.#where, this.#measured)] : [];
+      : name === "scale"
+      ? [this.#drawn, input, marks, html("p", { class: "unit" }, this.#where, button, this.#measured)] : [];
     const field = fieldOf(key, `spec-${name}`, LABELS[name] ?? name.charAt(0).toUpperCase() + name.slice(1), control, [
       control,
       ...beside,
@@ -308,12 +309,13 @@ class SpecControls extends HTMLElement {
     const { minimum, maximum } = this.#slider.range;
     // The position of the ticks would reveal the std.
     const ticks = this.#unit === null || this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
-    this.#slider.ticks = ticks.map(({ formula, std, scale, ...tick }) => {
+    const marks = ticks.map(({ formula, std, scale, ...tick }) => {
       const says = `σ(${weight}) = ${formula}${formula.includes("n") ? ` = ${significant(std)} for n = ${n}` : ""}: ×${
         setting(scale)
       }`;
       return { ...tick, scale, says };
     });
+    this.#slider.mark(marks, this.#unit === null || this.#isSecret || !(unit > 0) ? null : unit);
     this.#writeDrawn();
   }
 

@@ -59,16 +59,17 @@ class WhatIfControls extends HTMLElement {
   /** @param {SpecKey} key */
   #scaleField(key) {
     const typed = textInput(key.kind);
-    const field = this.#field(key, "Scale", typed, typed, this.#slider.input, this.#slider.marks,
-      html("p", { class: "unit" }, this.#count, this.#sigma));
+    const { input, marks, button } = this.#slider;
+    const field = this.#field(key, "Scale", typed, typed, input, marks,
+      html("p", { class: "unit" }, this.#count, button, this.#sigma));
     this.#slider.configure(key, typed);
-    this.#slider.ticks = SNAPS.map((exponent) => ({
+    this.#slider.mark(SNAPS.map((exponent) => ({
       label: exponent === 0 ? "×1" : decadeLabel(exponent).replace("0.", "."),
       scale: Number(`1e${exponent}`),
       says: `×${decadeLabel(exponent)}`,
       anchor: /** @type {const} */ ("middle"),
       rank: Math.abs(exponent),
-    }));
+    })));
     return field;
   }
 

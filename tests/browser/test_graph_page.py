@@ -40,6 +40,7 @@ def test_a_search_counts_goes_to_what_it_finds_and_opens_what_hides_it(explorer:
     # A search by figures follows the slider.
     search.fill("std>1000")
     expect(found).to_have_text("nothing")
+    page.get_by_role("button", name="Whole range").click()
     page.locator("spec-controls input[type=range]").first.evaluate(
         "(slider) => { slider.value = slider.max; slider.dispatchEvent(new Event('input', { bubbles: true })); }"
     )

@@ -276,7 +276,7 @@ def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(ex
     page = explored.open().page
     page.locator("what-if-controls .slider").focus()
     page.keyboard.press("PageUp")
-    expect(page.locator("#what-if-scale")).to_have_value("1.26")
+    expect(page.locator("#what-if-scale")).to_have_value("1.1")
     explorer.expected.append("status of 422")
     page.goto(explorer.url + "/?group=tail&scale=2")
     expect(page.locator(".page-error")).to_contain_text("group: 'tail' is no module")

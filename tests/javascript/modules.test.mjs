@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { count, percent, quantity, setting, shape, significant } from "../../static/core/format.js";
 import { decodeFrame, frameHeader, rowIndex } from "../../static/core/picture.js";
 import { shortName, termOf } from "../../static/core/rules/terms.js";
-import { decadeLabel, decadeRange, decadeTicks, layerTicks, sliderScale } from "../../static/core/scales.js";
+import { decadeLabel, decadeRange, decadeTicks, layerTicks, linearScale, sliderScale } from "../../static/core/scales.js";
 import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "../../static/core/url-state.js";
 import { dumpOf, isRising, made, near, pageData, pictureOf } from "./tools.mjs";
 
@@ -31,7 +31,17 @@ test("the slider's scale is monotone and invertible", () => {
   assert.deepEqual([values[0], values[200], values[400]], [1e-4, 1, 1e4]);
   assert.ok(isRising(values));
   near(values.map((value) => scale.value(scale.position(value))), values, 1e-9);
-  near(scale.step(1, 30), 10 ** 0.3, 5e-3);
+  assert.deepEqual([scale.step(1, 1), scale.step(1.01, -1), scale.step(100, 10), scale.step(1e4, 10)], [1.01, 1, 110, 1e4]);
+});
+
+test("near ×1 the slider has equal steps of hundredths", () => {
+  const scale = linearScale(0.5, 2);
+  const places = [-1, -1 / 3, 0, 1];
+  assert.deepEqual(places.map(scale.value), [0.5, 1, 1.25, 2]);
+  near([0.5, 1, 1.25, 2].map(scale.position), places, 1e-12);
+  assert.deepEqual([scale.value(-0.334), scale.step(0.7071, 1), scale.step(1, -10), scale.step(1.95, 10)], [1, 0.72, 0.9, 2]);
+  // A value beyond an end stands at it.
+  assert.deepEqual([30, 0.1].map(scale.position), [1, -1]);
 });
 
 test("decades hold their values", () => {

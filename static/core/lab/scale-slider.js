@@ -1,8 +1,11 @@
-/** A slider over decades, with ticks that the pointer snaps to and [ and ] go to. The arrow keys go by hundredths of a
- * decade, with Shift, PageUp and PageDown by tenths. */
+/** A slider from ×0.5 to ×2 with equal steps. A button shows the whole range, in decades; a value outside ×0.5 to ×2
+ * shows it too. The pointer snaps to ticks, and [ and ] go to them. The arrow keys go by 1 %, with Shift, PageUp and
+ * PageDown by 10 %. */
 
-import { buttonOf, html } from "../dom.js";
-import { decadeLabel, sliderScale } from "../scales.js";
+import { buttonOf, html, write, writeText } from "../dom.js";
+import { setting } from "../format.js";
+import { decadeLabel, decadeTicks, linearScale, sliderScale } from "../scales.js";
+import { ValueAxis } from "./value-axis.js";
 
 /** formula, std: of the weights; scale: with which they have it, four significant digits; anchor: which end of the label
  * stands at the tick; rank: which labels to keep where not all fit, small ones first
@@ -79,25 +82,41 @@ export function fitLabels(labels, length, gap) {
 const FINE_STEP = 1;
 const COARSE_STEP = 10;
 
+/** Around ×1, where it matters most. */
+const NEAR = { minimum: 0.5, maximum: 2 };
 /** px between thumb and tick within which the pointer snaps */
-const SNAP_REACH = 6;
+const SNAP_REACH = 3;
 /** px that the thumb takes of the slider's width */
 const THUMB = 18;
 const LABEL_GAP = 2;
-/** Decades' labels give way to those of ticks. */
-const DECADE_RANK = 10;
+/** Labels of the axis give way to those of ticks. */
+const AXIS_RANK = 10;
+/** Of a slider in the panel, and between its labels, px. A label that finds no room gives way. */
+const USUAL_LENGTH = 220;
+const LABEL_SPACING = 36;
 
 const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
 
 export class ScaleSlider {
   input = html("input", { type: "range", class: "slider", min: "-1", max: "1", step: "any" });
   marks = html("div", { class: "ticks" });
+  /** Shows the whole range. */
+  button = buttonOf({ class: "link range" }, () => this.#press(), "Whole range");
   #change;
+  /** All values that the key allows. */
   range = { minimum: 1e-4, maximum: 1e4 };
-  #scale = sliderScale(1e-4, 1e4);
+  #shownRange = NEAR;
+  #scale = linearScale(NEAR.minimum, NEAR.maximum);
+  /** A person has asked for the whole range. */
+  #isAsked = false;
+  /** The value that this slider reported last: while a person moves it, the range stays. */
+  #reported = NaN;
+  /** Std of the weights at ×1, for the labels; null: they are factors. @type {number | null} */
+  #unit = null;
   /** The value, which may lie beyond the slider. */
   #value = 1;
-  /** @type {{ticks: readonly SliderTick[], places: number[]}} */
+  #ticks = /** @type {readonly SliderTick[]} */ ([]);
+  /** Of those in the shown range. @type {{ticks: readonly SliderTick[], places: number[]}} */
   #snaps = { ticks: [], places: [] };
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
@@ -110,7 +129,10 @@ export class ScaleSlider {
    * @param {(scale: number, moving: boolean) => void} change moving: the slider is still on its way */
   constructor(label, change) {
     const { input } = this;
-    this.#change = change;
+    this.#change = (/** @type {number} */ scale, /** @type {boolean} */ moving) => {
+      this.#reported = scale;
+      change(scale, moving);
+    };
     input.setAttribute("aria-label", label);
     new ResizeObserver(([entry]) => (this.#travel = ((entry?.contentRect.width ?? 0) - THUMB) / 2)).observe(input);
     new ResizeObserver(() => this.#placeLabels()).observe(this.marks);
@@ -126,23 +148,66 @@ export class ScaleSlider {
   /** @param {SpecKey} key @param {HTMLElement} typed the field for the same number, which gets a × before it */
   configure({ minimum, maximum, doc }, typed) {
     this.range = { minimum: minimum ?? 1e-4, maximum: maximum ?? 1e4 };
-    this.#scale = sliderScale(this.range.minimum, this.range.maximum);
+    this.#setRange(this.#isWhole);
     this.input.title = `${doc} ${TICK_HELP}`;
     typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
+  }
+
+  get #isWhole() {
+    return this.#shownRange !== NEAR;
+  }
+
+  /** @param {boolean} isWhole */
+  #setRange(isWhole) {
+    this.#shownRange = isWhole ? this.range : NEAR;
+    const { minimum, maximum } = this.#shownRange;
+    this.#scale = (isWhole ? sliderScale : linearScale)(minimum, maximum);
+    this.#writeButton();
+    this.#drawMarks();
+  }
+
+  #writeButton() {
+    const isNeeded = isOutside(this.#value);
+    const told = isNeeded ? "The value is outside ×0.5 to ×2"
+      : this.#isWhole ? "Show ×0.5 to ×2, with equal steps"
+      : `Show ×${setting(this.range.minimum)} to ×${setting(this.range.maximum)}, in decades`;
+    writeText(this.button, this.#isWhole ? "×0.5 to ×2" : "Whole range");
+    write(this.button, "aria-disabled", String(isNeeded));
+    write(this.button, "title", told);
+  }
+
+  #press() {
+    if (isOutside(this.#value)) return;
+    this.#isAsked = !this.#isWhole;
+    this.#setRange(this.#isAsked);
+    this.value = this.#value;
   }
 
   /** @param {number} scale that is set; the thumb stays where it is if it is none */
   set value(scale) {
     const { input } = this;
+    const isNews = scale !== this.#value;
     this.#value = scale;
+    const stays = Number.isNaN(scale) || scale === this.#reported;
+    const isWhole = isOutside(scale) || this.#isAsked || (this.#isWhole && stays);
+    if (isWhole !== this.#isWhole) this.#setRange(isWhole);
+    else if (isNews) this.#writeButton();
     if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(input.value)) !== scale)
       input.value = String(this.#scale.position(scale));
     input.style.setProperty("--fill", String((Number(input.value) + 1) / 2));
   }
 
-  /** @param {readonly SliderTick[]} ticks by rising scale */
-  set ticks(ticks) {
-    const { minimum, maximum } = this.range;
+  /** @param {readonly SliderTick[]} ticks by rising scale @param {number | null} [unit] std of the weights at ×1, in
+   * which the labels are; null: they are factors */
+  mark(ticks, unit = null) {
+    this.#ticks = ticks;
+    this.#unit = unit;
+    this.#drawMarks();
+  }
+
+  #drawMarks() {
+    const { minimum, maximum } = this.#shownRange;
+    const ticks = this.#ticks.filter(({ scale }) => scale >= minimum && scale <= maximum);
     this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
     const buttons = ticks.map(({ label, says, scale, anchor, rank }) => {
       const tick = buttonOf({ class: `tick ${anchor}`, tabindex: "-1", title: `${says}. ${TICK_HELP}`,
@@ -150,15 +215,29 @@ export class ScaleSlider {
         html("span", {}, label));
       return this.#at(tick, scale);
     });
-    const decades = [-4, -2, 0, 2, 4].filter((exponent) => 10 ** exponent >= minimum && 10 ** exponent <= maximum).map(
-      (exponent, order, { length }) => {
-        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true",
-          "data-rank": String(DECADE_RANK + order) }, html("span", {}, `×${decadeLabel(exponent)}`));
-        return this.#at(decade, 10 ** exponent);
-      },
-    );
-    this.marks.replaceChildren(...decades, ...buttons);
+    const labels = this.#labels().map(({ scale, text }, order, { length }) => {
+      const label = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true",
+        "data-rank": String(AXIS_RANK + order) }, html("span", {}, text));
+      return this.#at(label, scale);
+    });
+    this.marks.replaceChildren(...labels, ...buttons);
     this.#placeLabels();
+  }
+
+  /** @returns {{scale: number, text: string}[]} of the axis, in one unit: std of the weights, or factors */
+  #labels() {
+    const { minimum, maximum } = this.#shownRange;
+    const [unit, sign] = this.#unit === null ? [1, "×"] : [this.#unit, ""];
+    if (this.#isWhole) {
+      const exponents = decadeTicks(Math.ceil(Math.log10(unit * minimum)), Math.floor(Math.log10(unit * maximum)),
+        USUAL_LENGTH, LABEL_SPACING);
+      return exponents.map((exponent) => ({ scale: 10 ** exponent / unit, text: sign + decadeLabel(exponent) }));
+    }
+    const axis = new ValueAxis("linear", unit * minimum, unit * maximum, 1);
+    return axis.ticks(0, 1, USUAL_LENGTH, LABEL_SPACING).map(({ place, text }) => ({
+      scale: minimum + place * (maximum - minimum),
+      text: sign + text,
+    }));
   }
 
   /** @param {number} position where the pointer has the thumb */
@@ -178,12 +257,12 @@ export class ScaleSlider {
 
   /** @param {KeyboardEvent} event */
   #onKey(event) {
-    const { minimum, maximum } = this.range;
+    const { minimum, maximum } = this.#shownRange;
     const isJump = event.ctrlKey && event.key.startsWith("Arrow");
     const back = event.key === "[" || (isJump && (event.key === "ArrowLeft" || event.key === "ArrowDown"));
     if (back || event.key === "]" || isJump) {
       event.preventDefault();
-      const next = nextTick(this.#snaps.ticks, this.#shown, back ? -1 : 1);
+      const next = nextTick(this.#ticks, this.#shown, back ? -1 : 1);
       if (next === null) return;
       this.#keyboardMoving = true;
       this.#change(next, true);
@@ -203,7 +282,7 @@ export class ScaleSlider {
 
   /** The scale from which keys move: the value, or the thumb's if the value lies beyond the slider. */
   get #shown() {
-    const { minimum, maximum } = this.range;
+    const { minimum, maximum } = this.#shownRange;
     return this.#value >= minimum && this.#value <= maximum ? this.#value : this.#scale.value(Number(this.input.value));
   }
 
@@ -231,4 +310,9 @@ export class ScaleSlider {
     const fits = fitLabels(labels, row.width, LABEL_GAP);
     ticks.forEach((tick, index) => tick.classList.toggle("mute", !fits[index]));
   }
+}
+
+/** @param {number} scale */
+function isOutside(scale) {
+  return scale < NEAR.minimum || scale > NEAR.maximum;
 }
