@@ -10,6 +10,7 @@ import { find as findItem } from "./core/graph/graph.js";
 import { Live } from "./core/live.js";
 import { matchedRun } from "./core/lab/dump-run.js";
 import { hide, hideInRun, parsePrediction } from "./core/lab/prediction.js";
+import { AxisKeeper } from "./core/shared-axes.js";
 import { signal } from "./core/signal.js";
 import "./elements/comparison-table.js";
 import "./elements/diagnosis-list.js";
@@ -43,6 +44,8 @@ import { connectPictures } from "./explorer/pictures.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
 
+/** From the end of a drag until its start is no longer shown. */
+const FORGET_BEFORE_MS = 400;
 /** Rest of the slider over dumps before theory is asked for. */
 const ASK_THEORY_AFTER_MS = 120;
 
@@ -155,18 +158,35 @@ function on(type, listener) {
   document.addEventListener(type, (event) => listener(/** @type {CustomEvent<T>} */ (event).detail));
 }
 
+const axes = new AxisKeeper();
+/** The picture that the drag began with. @type {Picture | null} */
+let before = null;
+let forgetting = 0;
+
+/** @param {boolean} moving whether the slider is being dragged */
+function rememberStart(moving) {
+  if (moving && !isMoving) before = picture.value;
+  cancel(forgetting);
+  if (moving || before === null) return;
+  forgetting = later(() => {
+    before = null;
+    if (picture.value !== null) show(picture.value);
+  }, FORGET_BEFORE_MS);
+}
+
 let isMoving = false;
 on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, moving }) => {
   // One drag, one history entry: its first movement makes it, the rest replaces it.
   if (!isMoving) address.pushes = true;
+  rememberStart(moving);
   isMoving = moving;
   // The slider starts from the picture on the screen, not from a refused input.
   const refused = error.value?.field;
   const accepted = specOf(address.query);
   const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change
     && "scale" in accepted && refused !== "scale";
-  const before = isRefusedElsewhere ? accepted : spec.value;
-  const next = { ...("program" in change ? withProgram(page, before, String(change["program"])) : before), ...change };
+  const base = isRefusedElsewhere ? accepted : spec.value;
+  const next = { ...("program" in change ? withProgram(page, base, String(change["program"])) : base), ...change };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
     // A drag that ends where it began makes no entry; a click on the track does, once its picture arrives.
     if (address.query === queryOf(spec.value)) address.pushes = false;
@@ -273,7 +293,11 @@ let shown = null;
 /** @param {Picture} value */
 function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
-  shown = hide(value, prediction);
+  const hidden = hide(value, prediction);
+  const isShared = view.value.bins === "shared";
+  if (!isShared) axes.forget();
+  shown = { ...hidden, axes: isShared ? axes.of(value) : null,
+    before: hidden.hidden === null && before?.key === value.key ? before : null };
   const rules = (isOwn() ? page.local_rules : null) ?? page.rules;
   elements.diagnosis.rules = rules;
   elements.inspector.rules = rules;
@@ -332,14 +356,15 @@ const pin = connectPin(pinned, pinError, dumps.take, () => {
   // Replaced: going back must not reach the mistake.
   address.write(false);
 }, specOf);
-let shownPrediction = "";
+on("bins-change", (/** @type {{bins: View["bins"]}} */ { bins }) => setView({ bins }));
+let shownAs = "";
 view.subscribe((value) => {
   elements.profile.statistic = value.statistic;
   elements.layers.options = value;
   elements.inspector.reach = value.reach;
-  const prediction = `${value.predict} ${value.guess}`;
-  if (prediction !== shownPrediction && picture.value !== null) show(picture.value);
-  shownPrediction = prediction;
+  const showsAs = `${value.predict} ${value.guess} ${value.bins}`;
+  if (showsAs !== shownAs && picture.value !== null) show(picture.value);
+  shownAs = showsAs;
   void pin(value.a);
   select();
 });

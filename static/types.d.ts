@@ -113,6 +113,8 @@ interface Picture {
   failed: boolean; // the recording broke off; what there is of it is shown
   faults: Fault[] | null; // of a dump what is wrong with it, the most urgent first; null: told with the theory
   spec: Spec | null; // the spec this is the picture of; null: of no model of ours
+  axes: readonly (ValueAxis | null)[] | null; // by row: the axis of its histogram; null: its own [min, max]
+  before: Picture | null; // the one that the drag of the slider began with, of the same graph
   hidden: Hidden | null; // a tensor whose figures wait for a guess: in its rows floats are NaN and counts 0
 }
 
@@ -590,7 +592,7 @@ type SpecField = { key: SpecKey; root: HTMLElement; control: SpecControl; note: 
 
 type TensorSteps = ReturnType<typeof import("./core/lab/tensor-steps.js").tensorSteps>;
 type StepsPlan = ReturnType<typeof import("./core/lab/tensor-steps.js").planTensorSteps>;
-type ValueAxis = import("./core/lab/value-axis.js").ValueAxis;
+type ValueAxis = import("./core/value-axis.js").ValueAxis;
 
 // Inspector
 
@@ -666,6 +668,16 @@ type TensorIndex = readonly number[];
 
 type ApiError = import("./core/api.js").ApiError;
 type Rectangle = { x: number; y: number; w: number; h: number };
+/** a histogram in few bars; below, above: counts beyond its axis; zero: its place, 0 to 1, null where it is outside */
+type Bars = {
+  sums: Float64Array;
+  tallest: number;
+  below: number;
+  above: number;
+  zero: number | null;
+  isNeedle: boolean;
+};
+
 type HistogramPaint = { ink: string; muted: string; warning: string }; // ink: of the bars, muted: of the zero line
 
 type Palette = Record<"forward" | "backward" | "parameter" | "neutral" | "ink" | "muted" | "line" | "warning" | "paper",
@@ -688,6 +700,7 @@ interface View {
   of: LayerTensor; // which tensors of theirs
   range: "adaptive" | "fixed"; // of the values shown
   axis: "linear" | "log"; // of the values
+  bins: "shared" | "own"; // whether the histograms of a kind share an axis
   predict: string; // figure to be guessed before it is shown, such as l2.std; "" for none
   guess: string; // what was guessed, "" for nothing yet
   a: string; // "?" and the canonical query of the run to compare to, or "dump:" and a dump's place; "" for none

@@ -1,6 +1,8 @@
 /** Histograms as bars on a canvas, as high as the square root of the counts: tails stay visible beside relu's zeros. */
 
-import { isHidden } from "./format.js";
+import { MIN_COUNT } from "./colours.js";
+import { isHidden, valueAt } from "./format.js";
+import { BINS, spread } from "./value-axis.js";
 
 /** @param {Picture} picture @param {number} row
  * @returns {number} the greatest count of a bin; 0 for a tensor without a finite value */
@@ -14,7 +16,49 @@ export function peak(picture, row) {
   return most;
 }
 
-/** Bars over [min, max] of the tensor, before a thin line at zero where zero lies inside.
+/** Width of the bar of a tensor whose values are all equal, px. */
+const NEEDLE = 3;
+/** Width of the bars for values beyond the axis, px. */
+export const END = 3;
+
+/** @param {number} values beyond the axis @param {number} tallest bar @returns {number} opacity of a strip's end */
+export function endOpacity(values, tallest) {
+  return 0.3 + 0.7 * Math.sqrt(values / tallest);
+}
+
+/** A tensor's histogram in few bars, over the axis that its kind shares or else over its own [min, max].
+ * @param {Picture} picture @param {number} row @param {number} most number of bars
+ * @returns {Bars | null} null where no value is finite */
+export function barsOf({ axes, floats, integers, bins, counts }, row, most) {
+  const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
+  if (low === null || high === null) return null;
+  const axis = axes?.[row] ?? null;
+  const source = counts.subarray(row * bins, (row + 1) * bins);
+  if (axis === null)
+    return { ...folded(source, most), below: 0, above: 0, zero: low < 0 && high > 0 ? -low / (high - low) : null,
+      isNeedle: low === high };
+  const zeros = Math.round(floats.zero_fraction[row] * integers.n[row]);
+  onAxis.fill(0);
+  const { below, above } = spread(source, low, high, zeros, axis, onAxis);
+  const bars = folded(onAxis, most);
+  return { ...bars, tallest: Math.max(bars.tallest, below, above), below, above,
+    zero: axis.low < 0 ? axis.place(0) : null, isNeedle: false };
+}
+
+const onAxis = new Float64Array(BINS);
+
+/** @param {Uint32Array | Float64Array} source @param {number} most number of sums */
+function folded(source, most) {
+  let bars = source.length;
+  while (bars > 4 && (bars > most || source.length % bars !== 0)) bars -= 1;
+  const each = source.length / bars;
+  const sums = new Float64Array(bars);
+  source.forEach((found, bin) => sums[Math.floor(bin / each)] += found);
+  return { sums, tallest: sums.reduce((tallest, sum) => Math.max(tallest, sum), 0) };
+}
+
+/** Bars, a thin line at zero where zero lies inside, bars at the ends for values beyond the axis, and the outline that
+ * the histogram had when the drag began.
  * @param {CanvasRenderingContext2D} context @param {Picture} picture @param {number} row @param {Rectangle} at
  * @param {HistogramPaint} paint */
 export function drawBars(context, picture, row, at, paint) {
@@ -22,47 +66,62 @@ export function drawBars(context, picture, row, at, paint) {
     drawCover(context, at, paint.muted);
     return;
   }
-  const most = peak(picture, row);
-  if (most === 0) {
+  // Bars of at least two pixels.
+  const bars = barsOf(picture, row, at.w / 2);
+  if (bars === null) {
     drawHatch(context, at, paint.warning);
     return;
   }
-  const low = picture.floats.min[row];
-  const high = picture.floats.max[row];
   context.fillStyle = paint.ink;
-  if (low === high) {
-    context.fillRect(at.x + at.w / 2 - 1.5, at.y, 3, at.h);
+  if (bars.isNeedle) {
+    context.fillRect(at.x + (at.w - NEEDLE) / 2, at.y, NEEDLE, at.h);
     return;
   }
-  if (low < 0 && high > 0) {
+  const { sums, tallest, below, above, zero } = bars;
+  if (zero !== null) {
     context.fillStyle = paint.muted;
     context.globalAlpha = 0.5;
-    context.fillRect(Math.round(at.x + (-low / (high - low)) * at.w) - 0.5, at.y, 1, at.h);
+    context.fillRect(Math.round(at.x + zero * at.w) - 0.5, at.y, 1, at.h);
     context.globalAlpha = 1;
     context.fillStyle = paint.ink;
   }
-  // Bars of at least two pixels: neighbouring bins are added up.
-  const fold = Math.max(1, 2 ** Math.ceil(Math.log2((2 * picture.bins) / Math.max(8, at.w))));
-  const bars = Math.ceil(picture.bins / fold);
-  const width = at.w / bars;
-  let tallest = 0;
-  const sums = new Float64Array(bars);
-  for (let bin = 0; bin < picture.bins; bin += 1) {
-    const bar = Math.floor(bin / fold);
-    sums[bar] = sums[bar] + picture.counts[row * picture.bins + bin];
-    tallest = Math.max(tallest, sums[bar]);
-  }
+  const width = at.w / sums.length;
   const seam = width > 4 ? 1 : 0;
   context.beginPath();
-  for (let bar = 0; bar < bars; bar += 1) {
-    const sum = sums[bar];
-    if (sum === 0) continue;
+  sums.forEach((sum, bar) => {
+    if (sum < MIN_COUNT) return;
     const height = Math.max(1, Math.sqrt(sum / tallest) * at.h);
     // On whole pixels: neighbours neither overlap nor leave a gap.
     const [from, to] = [Math.round(at.x + bar * width), Math.round(at.x + (bar + 1) * width)];
     context.rect(from, at.y + at.h - height, to - from - seam, height);
-  }
+  });
   context.fill();
+  context.fillStyle = paint.warning;
+  for (const [values, x] of [[below, at.x], [above, at.x + at.w - END]]) {
+    if (values < MIN_COUNT) continue;
+    const height = Math.max(2, Math.sqrt(values / tallest) * at.h);
+    context.fillRect(x, at.y + at.h - height, END, height);
+  }
+  drawGhost(context, picture, row, at, paint.muted);
+}
+
+/** @param {CanvasRenderingContext2D} context @param {Picture} picture @param {number} row @param {Rectangle} at
+ * @param {string} color */
+function drawGhost(context, { before, axes }, row, at, color) {
+  const bars = before === null ? null : barsOf({ ...before, axes }, row, at.w / 2);
+  if (bars === null || axes?.[row] == null) return;
+  const width = at.w / bars.sums.length;
+  context.beginPath();
+  context.moveTo(at.x, at.y + at.h);
+  bars.sums.forEach((sum, bar) => {
+    const y = at.y + at.h - Math.sqrt(sum / bars.tallest) * at.h;
+    context.lineTo(at.x + bar * width, y);
+    context.lineTo(at.x + (bar + 1) * width, y);
+  });
+  context.lineTo(at.x + at.w, at.y + at.h);
+  context.strokeStyle = color;
+  context.lineWidth = 1;
+  context.stroke();
 }
 
 /** A question mark, or its ground alone where there is no room: what is here waits for a guess.

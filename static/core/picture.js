@@ -57,6 +57,8 @@ export function decodeFrame(buffer, shape, spec) {
     faults: null,
     spec,
     hidden: null,
+    axes: null,
+    before: null,
   };
 }
 
@@ -105,6 +107,8 @@ export function pictureOfDump(dump, seq, key) {
     faults: dump.faults ?? [],
     spec: dump.spec,
     hidden: null,
+    axes: null,
+    before: null,
   };
 }
 

@@ -1,7 +1,7 @@
 /** <graph-toolbar>: the search, how deep the graph is open, what fills its boxes and widens its edges.
  * Set `view`, `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by},
  * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness},
- * `span-hold` {held}. */
+ * `span-hold` {held}, `bins-change` {bins}. */
 
 import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
@@ -26,6 +26,10 @@ class GraphToolbar extends HTMLElement {
   #hold = html("button", { type: "button", class: "toggle small",
     title: "Hold the colours' range, so that runs can be compared" }, "Hold range");
   #thickness = html("select", { "aria-label": "What widens the edges", title: "What widens the edges" });
+  #fitEach = html("button", { type: "button", class: "toggle small",
+    title:
+      "Fit each histogram to its own values. Off: all tensors of a kind share one axis, so you can compare them." },
+    "Fit each");
   #typing = 0;
   /** The choices to apply once the options exist. @type {View | null} */
   #view = null;
@@ -35,7 +39,7 @@ class GraphToolbar extends HTMLElement {
       "Words match names, ops, roles and modules. op:matmul  role:gradient  shape:200x50  std>10  nan>0  numel>=1000  /regex/  -not. Enter: next, Shift+Enter: previous";
     this.#thickness.append(...THICKNESS.map(([value, text]) => html("option", { value }, text)));
     this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#fold, this.#colour,
-      this.#hold, this.#thickness);
+      this.#hold, this.#thickness, this.#fitEach);
     this.#search.addEventListener("input", () => {
       cancel(this.#typing);
       this.#typing = later(() => this.#ask(), SEARCH_AFTER_MS);
@@ -46,6 +50,8 @@ class GraphToolbar extends HTMLElement {
       select.addEventListener("change", () => emit(this, `${name}-change`, { [name]: select.value }));
     this.#fold.addEventListener("click",
       () => emit(this, "fold-change", { fold: this.#fold.ariaPressed === "true" ? "off" : "on" }));
+    this.#fitEach.addEventListener("click",
+      () => emit(this, "bins-change", { bins: this.#fitEach.ariaPressed === "true" ? "shared" : "own" }));
     this.#hold.addEventListener("click", () => emit(this, "span-hold", { held: this.#hold.ariaPressed !== "true" }));
   }
 
@@ -58,7 +64,7 @@ class GraphToolbar extends HTMLElement {
   /** @param {View} view */
   set view(view) {
     this.#view = view;
-    const { q, level, colour, span, thickness } = view;
+    const { q, level, colour, span, thickness, bins } = view;
     // Unsent input stays.
     if (this.#typing === 0 && this.#search.value !== q) this.#search.value = q;
     this.#level.value = level;
@@ -66,6 +72,7 @@ class GraphToolbar extends HTMLElement {
     this.#thickness.value = thickness;
     this.#hold.hidden = colour === "" || colour === "health";
     write(this.#hold, "aria-pressed", String(span !== ""));
+    write(this.#fitEach, "aria-pressed", String(bins === "own"));
   }
 
   /** @param {number} depth */

@@ -15,7 +15,7 @@ import { columnX, planOf, wholeSection } from "../core/lab/layers-plan.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 import { loadPlotly } from "../core/lab/plotly.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
-import { ValueAxis } from "../core/lab/value-axis.js";
+import { ValueAxis } from "../core/value-axis.js";
 
 /** Plotly's graph div. @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
 
@@ -36,14 +36,14 @@ const HUES = { activation: "forward", preactivation: "forward", gradient: "backw
 /** @type {{key: "form" | "range" | "axis", label: string, choices: [string, string][]}[]} */
 const SWITCHES = [
   { key: "form", label: "Form", choices: [["heatmap", "Heatmap"], ["ridgeline", "Ridgeline"]] },
-  { key: "range", label: "Range of values", choices: [["adaptive", "Adaptive"], ["fixed", "Fixed"]] },
+  { key: "range", label: "Range of values", choices: [["fixed", "Fixed"], ["adaptive", "Fit"]] },
   { key: "axis", label: "Axis of values", choices: [["linear", "Linear"], ["log", "Log"]] },
 ];
 
 class LayersView extends HTMLElement {
   #picture = /** @type {Picture | null} */ (null);
   /** @type {LayersOptions} */
-  #options = { form: "heatmap", of: "activation", range: "adaptive", axis: "linear" };
+  #options = { form: "heatmap", of: "activation", range: "fixed", axis: "linear" };
   #selection = "";
   /** Of the frame, px; 0 while hidden. */
   #size = { width: 0, height: 0 };
@@ -222,6 +222,7 @@ class LayersView extends HTMLElement {
     this.#section = wholeSection(plan);
     const context = fit(this.#layers, plan.width, plan.height);
     if (context !== null) this.#painter.draw(context, plan, histograms);
+    if (context !== null && picture.before !== null) this.#painter.drawStart(context, plan, histograms, picture.before);
     this.#drawAxes();
     const legend = fit(this.#legend, LEGEND.width, LEGEND.height);
     if (legend !== null) drawLegend(legend, LEGEND.width, plan, histograms, this.#paint, this.#family);
@@ -254,8 +255,10 @@ class LayersView extends HTMLElement {
 
   /** @param {Picture} picture @param {LayerColumn[]} columns @returns {ValueRange & {rule: string}} */
   #rangeOf(picture, columns) {
-    const fixed = this.#options.range === "fixed" ? fixedRange(picture, columns, this.#options.of) : null;
-    if (fixed !== null) return { ...fixed, rule: `Fixed: ±${significant(fixed.high)} = ${fixed.rule}` };
+    const fixed = this.#options.range === "fixed" ? fixedRange(picture.before ?? picture, columns, this.#options.of)
+      : null;
+    const start = picture.before === null ? "" : ". Lines: mean ± 2σ before the drag";
+    if (fixed !== null) return { ...fixed, rule: `Fixed: ±${significant(fixed.high)} = ${fixed.rule}${start}` };
     const needed = adaptiveRange(picture, columns);
     const before = this.#range;
     if (needed !== null) {

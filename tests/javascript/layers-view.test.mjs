@@ -5,8 +5,8 @@ import { test } from "node:test";
 
 import { rampPixels, rampStops } from "../../static/core/colours.js";
 import { csv } from "../../static/core/lab/csv.js";
-import { fixedRange, layerColumns, spread } from "../../static/core/lab/layer-histograms.js";
-import { BINS, ValueAxis } from "../../static/core/lab/value-axis.js";
+import { fixedRange, layerColumns } from "../../static/core/lab/layer-histograms.js";
+import { BINS, spread, ValueAxis } from "../../static/core/value-axis.js";
 import { columnsOf, contrast, dumpOf, isRising, luminance, near, pictureOf, schemeColours } from "./tools.mjs";
 
 const KINDS = ["linear", "log"];

@@ -63,6 +63,12 @@ VIEW_OPTIONS = (
         choices=("std", "mean", "none"),
     ),
     option("scheme", "light", "The colours.", choices=("light", "dark")),
+    option(
+        "bins",
+        "shared",
+        "Whether the histograms of all tensors of a kind share one axis, or each has its own.",
+        choices=("shared", "own"),
+    ),
 )
 
 NO_KEYS = "--no-memory-protection-keys"
@@ -80,6 +86,7 @@ def to_svg(
     fold: str = "auto",
     statistic: str = "std",
     scheme: str = "light",
+    bins: str = "shared",
 ) -> str:
     """The graph of a trace as an SVG document; VIEW_OPTIONS describe the arguments.
 
@@ -90,7 +97,7 @@ def to_svg(
         MemoryLimitError: it took too much memory.
         ChainruleError: the work was stopped.
     """
-    given = {"level": level, "fold": fold, "statistic": statistic, "scheme": scheme}
+    given = {"level": level, "fold": fold, "statistic": statistic, "scheme": scheme, "bins": bins}
     options = {each.name: each for each in VIEW_OPTIONS}
     wishes = {name: options[name].read(value) for name, value in given.items()}
     dump = dump_trace(trace).decode()

@@ -1,11 +1,11 @@
 /** All layers on a canvas: cells of a heatmap from one image, or outlines of a ridgeline; axes on a canvas of their
  * own, which stays when Plotly takes the place of the first. */
 
-import { percent } from "../format.js";
+import { percent, valueAt } from "../format.js";
 import { columnX, countTicks, LABELS, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill,
   needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 import { colourOf, hex, MIN_COUNT, rampPixels, rampStops } from "../colours.js";
-import { BINS } from "./value-axis.js";
+import { BINS } from "../value-axis.js";
 
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
 const LANE_ROWS = { nan: BINS, posinf: BINS + 1, above: BINS + 2, below: BINS + 3, neginf: BINS + 4 };
@@ -52,6 +52,26 @@ export class LayersPainter {
         context.clearRect(Math.round(main.x + order * pitch) - Math.ceil(gap / 2), 0, gap, bottom);
     }
     if (plan.form === "ridgeline") this.#ridges(context, plan, histograms);
+  }
+
+  /** Two lines at the mean ± 2 standard deviations that the layers had when the drag began.
+   * @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms
+   * @param {Picture} before */
+  drawStart(context, { main, pitch }, { columns, axis }, { floats }) {
+    context.strokeStyle = this.#paint.ink;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    for (const side of [-2, 2]) {
+      columns.forEach(({ row }, order) => {
+        const place = axis.place((valueAt(floats.mean, row) ?? 0) + side * (valueAt(floats.std, row) ?? 0));
+        const y = main.y + main.h * (1 - Math.max(0, Math.min(1, place)));
+        const x = main.x + order * pitch;
+        if (order === 0) context.moveTo(x, y);
+        context.lineTo(x, y);
+        context.lineTo(x + pitch, y);
+      });
+    }
+    context.stroke();
   }
 
   /** One pixel per cell: the bins from the top down, then the lanes. @param {LayerHistograms} histograms */

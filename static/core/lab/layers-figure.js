@@ -4,7 +4,7 @@ import { count, percent, significant } from "../format.js";
 import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
   peakShare, ridgeFill, ridgeOf, wholeSection } from "./layers-plan.js";
 import { MIN_COUNT, rampStops } from "../colours.js";
-import { BINS } from "./value-axis.js";
+import { BINS } from "../value-axis.js";
 
 /** @typedef {{data: object[], layout: Record<string, any>}} Figure */
 

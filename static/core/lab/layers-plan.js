@@ -3,7 +3,7 @@
 import { significant } from "../format.js";
 import { colourOf, depth, hex, MIN_COUNT, mix, rampStops } from "../colours.js";
 import { layerTicks } from "../scales.js";
-import { BINS } from "./value-axis.js";
+import { BINS } from "../value-axis.js";
 
 export const LANE = 12;
 export const LANE_CELL = 11;

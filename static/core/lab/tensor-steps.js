@@ -3,7 +3,7 @@
 import { valueAt } from "../format.js";
 import { adaptiveRange, layerHistograms } from "./layer-histograms.js";
 import { matchGraphs } from "./match.js";
-import { BINS, ValueAxis } from "./value-axis.js";
+import { BINS, ValueAxis } from "../value-axis.js";
 import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 
 /** @param {readonly (StepFigures | null)[]} steps @param {ReadonlyMap<string, GraphStructure>} graphs by structure

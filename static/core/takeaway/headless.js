@@ -4,17 +4,20 @@ import { buildGraph, openGroups } from "../graph/graph.js";
 import { graphSvg } from "./graph-svg.js";
 import { layoutGraph } from "../layout/layout.js";
 import { pictureOfDump } from "../picture.js";
+import { sharedAxes } from "../shared-axes.js";
 
-/** @typedef {Expansion & {statistic: Statistic | "none", scheme: "light" | "dark"}} Wishes none: only the structure */
+/** @typedef {Expansion & {statistic: Statistic | "none", scheme: "light" | "dark", bins:
+ * View["bins"]}} Wishes none: only the structure */
 
 /** Size to which elastic drawings fit; others keep their size, px. */
 const ROOM = { orientation: /** @type {const} */ ("horizontal"), length: 1600, breadth: 600 };
 
 /** @param {string} text of a valid graph dump @param {Wishes} wishes @returns {string} an SVG document */
-export function renderSvg(text, { level, toggled, fold, statistic, scheme }) {
+export function renderSvg(text, { level, toggled, fold, statistic, scheme, bins }) {
   /** @type {Dump} */
   const dump = JSON.parse(text);
-  const picture = pictureOfDump(dump, 0, "");
+  const plain = pictureOfDump(dump, 0, "");
+  const picture = { ...plain, axes: bins === "shared" ? sharedAxes(plain) : null };
   const graph = buildGraph(picture.topology);
   const drawing = layoutGraph(graph.arrays, openGroups(graph, { level, toggled, fold }), ROOM);
   const figures = statistic === "none" ? { picture: null } : { picture, statistic };

@@ -1,7 +1,9 @@
 /** SVG as text, and the colours of css/tokens.css for it; a test compares the colours. */
 
 import { textWidth } from "../view/box-text.js";
+import { MIN_COUNT } from "../colours.js";
 import { isHidden, significant } from "../format.js";
+import { barsOf, END, endOpacity } from "../histogram.js";
 
 /** @param {number} value @returns {string} with at most two decimals */
 export function num(value) {
@@ -32,39 +34,30 @@ export function tag(name, attributes, inside) {
 // Histograms: bars as in histogram.js, or shades in narrow boxes.
 
 const MIN_BAR = 2;
-/** Shades of a strip. */
+/** Most shades of a strip. */
 const SHADES = 16;
 
-/** @param {Picture} picture @param {number} row @param {number} parts number of sums */
-function folded({ counts, bins }, row, parts) {
-  const sums = new Float64Array(parts);
-  let most = 0;
-  for (let bin = 0; bin < bins; bin += 1) {
-    const part = Math.floor((bin * parts) / bins);
-    sums[part] = sums[part] + counts[row * bins + bin];
-  }
-  for (const sum of sums) most = Math.max(most, sum);
-  return { sums, most };
-}
-
-/** Bars over [min, max], as high as the square root of the counts, and a line at zero. @param {Picture} picture
+/** Bars as high as the square root of the counts, and a line at zero. @param {Picture} picture
  * @param {number} row @param {Rectangle} at @param {HistogramPaint} paint @returns {string} */
 export function barsSvg(picture, row, { x, y, w, h }, paint) {
   if (isHidden(picture, row))
     return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
-  const parts = Math.min(picture.bins, 2 ** Math.max(2, Math.floor(Math.log2(Math.max(1, w / MIN_BAR)))));
-  const { sums, most } = folded(picture, row, parts);
-  if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
-  const [low, high] = [picture.floats.min[row], picture.floats.max[row]];
-  if (low === high) return tag("rect", { x: x + w / 2 - 1.5, y, width: 3, height: h, fill: paint.ink });
+  const bars = barsOf(picture, row, w / MIN_BAR);
+  if (bars === null) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
+  if (bars.isNeedle) return tag("rect", { x: x + w / 2 - 1.5, y, width: 3, height: h, fill: paint.ink });
+  const { sums, tallest, below, above, zero } = bars;
   let path = `M${num(x)} ${num(y + h)}`;
   sums.forEach((sum, bar) => {
-    path += `V${num(y + h - Math.sqrt(sum / most) * h)}H${num(x + ((bar + 1) * w) / parts)}`;
+    path += `V${num(y + h - Math.sqrt(sum / tallest) * h)}H${num(x + ((bar + 1) * w) / sums.length)}`;
   });
-  const bars = tag("path", { d: `${path}V${num(y + h)}z`, fill: paint.ink });
-  if (low >= 0 || high <= 0) return bars;
-  return tag("rect", { x: x + (-low / (high - low)) * w - 0.5, y, width: 1, height: h, fill: paint.muted,
-    "fill-opacity": 0.5 }) + bars;
+  const line = zero === null ? ""
+    : tag("rect", { x: x + zero * w - 0.5, y, width: 1, height: h, fill: paint.muted, "fill-opacity": 0.5 });
+  const ends = [[below, x], [above, x + w - END]].map(([values, left]) => {
+    const height = Math.max(2, Math.sqrt(values / tallest) * h);
+    return values < MIN_COUNT ? ""
+      : tag("rect", { x: left, y: y + h - height, width: END, height, fill: paint.warning });
+  });
+  return line + tag("path", { d: `${path}V${num(y + h)}z`, fill: paint.ink }) + ends.join("");
 }
 
 /** Shades from the least value at the bottom to the greatest at the top. @param {Picture} picture @param {number} row
@@ -72,16 +65,23 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
 export function stripSvg(picture, row, { x, y, w, h }, paint) {
   if (isHidden(picture, row))
     return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
-  const { sums, most } = folded(picture, row, SHADES);
-  if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
-  const step = h / SHADES;
+  const bars = barsOf(picture, row, SHADES);
+  if (bars === null) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
+  const { sums, tallest, below, above } = bars;
+  const step = h / sums.length;
   let shades = "";
   sums.forEach((sum, shade) => {
-    if (sum === 0) return;
-    const opacity = Math.log1p(sum) / Math.log1p(most);
+    if (sum < MIN_COUNT) return;
+    const opacity = Math.log1p(sum) / Math.log1p(tallest);
     shades += tag("rect", { x, y: y + h - (shade + 1) * step, width: w, height: step, "fill-opacity": opacity });
   });
-  return tag("g", { fill: paint.ink }, shades);
+  const end = Math.min(h / 4, END);
+  const ends = [[above, y], [below, y + h - end]].map(([values, top]) =>
+    values < MIN_COUNT ? ""
+      : tag("rect", { x, y: top, width: w, height: end, fill: paint.warning,
+        "fill-opacity": endOpacity(values, tallest) })
+  );
+  return tag("g", { fill: paint.ink }, shades) + ends.join("");
 }
 
 // The legend: a scale between two numbers, patches with words, or both.

@@ -1,8 +1,8 @@
 /** Images painted pixel by pixel, which is a hundred times faster than thousands of canvas calls per frame. */
 
-import { colourOf } from "../colours.js";
+import { colourOf, MIN_COUNT } from "../colours.js";
 import { isHidden } from "../format.js";
-import { peak } from "../histogram.js";
+import { barsOf, END, endOpacity } from "../histogram.js";
 
 /** @type {Map<string, number>} */
 const known = new Map();
@@ -193,29 +193,27 @@ export class StripImage extends Pixels {
       this.#fill(at, 0, 1, pixel(paint.muted, COVER));
       return;
     }
-    const most = peak(picture, row);
-    if (most === 0) {
+    const bars = barsOf(picture, row, Math.max(8, at.h));
+    if (bars === null) {
       this.#fill(at, 0, 1, pixel(paint.warning, NO_NUMBERS));
       return;
     }
     const colours = shades(paint.ink);
-    if (picture.floats.min[row] === picture.floats.max[row]) {
+    if (bars.isNeedle) {
       const thick = Math.min(1, 2 / at.h);
       this.#fill(at, 0, 1, colours[0]);
       this.#fill(at, 0.5 - thick / 2, 0.5 + thick / 2, colours[SHADES]);
       return;
     }
-    const { bins, counts } = picture;
-    const fold = Math.max(1, Math.ceil(bins / Math.max(8, at.h)));
-    const cells = Math.ceil(bins / fold);
-    for (let cell = 0; cell < cells; cell += 1) {
-      const from = row * bins + cell * fold;
-      const to = Math.min((row + 1) * bins, from + fold);
-      let sum = 0;
-      for (let bin = from; bin < to; bin += 1) sum += counts[bin];
-      const shade = sum === 0 ? 0 : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / (most * fold)) * SHADES)));
+    const { sums, tallest, below, above } = bars;
+    const cells = sums.length;
+    sums.forEach((sum, cell) => {
+      const shade = sum < MIN_COUNT ? 0 : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / tallest) * SHADES)));
       this.#fill(at, 1 - (cell + 1) / cells, 1 - cell / cells, colours[shade]);
-    }
+    });
+    const end = Math.min(0.25, END / at.h);
+    if (above >= MIN_COUNT) this.#fill(at, 0, end, pixel(paint.warning, endOpacity(above, tallest)));
+    if (below >= MIN_COUNT) this.#fill(at, 1 - end, 1, pixel(paint.warning, endOpacity(below, tallest)));
   }
 
   /** @param {Rectangle} at @param {number} from share of the height, from above @param {number} to

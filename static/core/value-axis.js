@@ -1,7 +1,7 @@
 /** The axis of values that many histograms share, linear or logarithmic to both sides of zero, and its bins. Places on
  * it are shares of its length, 0 to 1. No DOM. */
 
-import { decadeLabel, decadeTicks } from "../scales.js";
+import { decadeLabel, decadeTicks } from "./scales.js";
 
 export const BINS = 96;
 
@@ -126,4 +126,63 @@ function tickText(value) {
   const isPlain = magnitude === 0 || (magnitude >= 1e-3 && magnitude < 1e5);
   const text = isPlain ? String(magnitude) : magnitude.toExponential().replace("e+", "e");
   return (value < 0 && magnitude > 0 ? "−" : "") + text;
+}
+
+/** Spreads one histogram over the bins of an axis. Exact zeros, whose number is known, stay at zero: after relu they
+ * are half of all values, and a bin that reaches from zero to the hundredth part of the maximum would smear them.
+ * @param {Uint32Array} source counts of equally wide bins over [low, high] @param {number} low
+ * @param {number} high equal to low: all values are @param {number} zeros among the counted values
+ * @param {ValueAxis} axis @param {Float64Array} into counts per bin of the axis, added to
+ * @returns {{below: number, above: number, spike: number, spikeBin: number}} what lies outside the axis; how many
+ * values are exactly the same, and the bin they are in: −1 below the axis, BINS above */
+export function spread(source, low, high, zeros, axis, into) {
+  const result = { below: 0, above: 0, spike: 0, spikeBin: axis.binOf(low === high ? low : 0) };
+  const putSpike = () => {
+    if (result.spikeBin < 0) result.below += result.spike;
+    else if (result.spikeBin >= BINS) result.above += result.spike;
+    else into[result.spikeBin] = into[result.spikeBin] + result.spike;
+  };
+  const bins = source.length;
+  let total = 0;
+  for (let bin = 0; bin < bins; bin += 1) total += source[bin];
+  if (low === high) {
+    result.spike = total;
+    putSpike();
+    return result;
+  }
+  let zeroBin = -1;
+  if (zeros > 0 && low <= 0 && high >= 0) {
+    zeroBin = Math.min(bins - 1, Math.floor((-low / 2 / (high / 2 - low / 2)) * bins));
+    result.spike = Math.min(zeros, source[zeroBin]);
+  }
+  // How many values lie below each edge of the axis: what a bin holds is the difference of two.
+  let bin = 0;
+  let passed = 0;
+  let before = 0;
+  let inside = source[0] - (zeroBin === 0 ? result.spike : 0);
+  let start = low;
+  let end = binEdge(low, high, 1 / bins);
+  for (let edge = 0; edge <= BINS; edge += 1) {
+    const value = axis.edges[edge];
+    while (bin < bins && end <= value) {
+      bin += 1;
+      passed += inside;
+      inside = (source[bin] ?? 0) - (zeroBin === bin ? result.spike : 0);
+      start = end;
+      end = binEdge(low, high, (bin + 1) / bins);
+    }
+    const lower = bin < bins && value > start ? passed + (inside * (value - start)) / (end - start) : passed;
+    if (edge === 0) result.below += lower;
+    else into[edge - 1] = into[edge - 1] + lower - before;
+    before = lower;
+  }
+  result.above += total - result.spike - before;
+  putSpike();
+  return result;
+}
+
+/** @param {number} low @param {number} high @param {number} share 0 to 1
+ * @returns {number} the value that far between the two: low and high themselves at the ends */
+export function binEdge(low, high, share) {
+  return low * (1 - share) + high * share;
 }
