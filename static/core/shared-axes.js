@@ -7,7 +7,7 @@ import { ValueAxis } from "./value-axis.js";
 /** An axis ends at this many standard deviations of its widest tensor. */
 const REACH = 5;
 /** Standard deviations that differ by more share a logarithmic axis. */
-const MOST_LINEAR = 10;
+const MOST_LINEAR = 100;
 
 /** Roles whose tensors are compared with each other; any other tensor keeps an axis of its own.
  * @type {Record<string, string>} */
@@ -30,7 +30,11 @@ export function sharedAxes({ topology, floats }) {
   const kindOf = kinds(topology);
   /** @type {Map<string, {least: number, most: number, low: number}>} */
   const extents = new Map();
+  const roles = new Map(topology.tensors.map(({ id, role }) => [id, role]));
+  const hasActivations = topology.tensors.some(({ role }) => role === "activation");
   kindOf.forEach((kind, row) => {
+    // Parts of a layer or of the loss have magnitudes of their own.
+    if (hasActivations && roles.get(topology.statistics.tensor[row]) === "intermediate") return;
     const [std, min] = [valueAt(floats.std, row), valueAt(floats.min, row)];
     if (kind === null || std === null || min === null || !(std > 0) || std === Infinity) return;
     const { least, most, low } = extents.get(kind) ?? { least: Infinity, most: 0, low: 0 };

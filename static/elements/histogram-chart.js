@@ -3,11 +3,10 @@
  * Call `show(picture, row, colour, name)`. */
 
 import { html } from "../core/dom.js";
-import { count, figureAt, isHidden, significant, valueAt } from "../core/format.js";
-import { barsOf, drawBars, peak } from "../core/histogram.js";
+import { count, isHidden, significant, valueAt } from "../core/format.js";
+import { drawBars, peak } from "../core/histogram.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 import { loadPlotly } from "../core/lab/plotly.js";
-import { BINS, ValueAxis } from "../core/value-axis.js";
 
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */
 
@@ -62,7 +61,8 @@ class HistogramChart extends HTMLElement {
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     const { [colour]: ink, muted, warning } = this.#palette;
     const place = { x: 0, y: height * HEADROOM, w: width, h: height * (1 - HEADROOM) };
-    drawBars(context, picture, row, place, { ink, muted, warning });
+    // One tensor at its own range, bin by bin: the boxes are there to compare.
+    drawBars(context, { ...picture, axes: null }, row, place, { ink, muted, warning });
     if (isHidden(picture, row)) {
       this.#low.textContent = "";
       this.#high.textContent = "";
@@ -71,14 +71,11 @@ class HistogramChart extends HTMLElement {
       this.#forget();
       return;
     }
-    const finite = valueAt(picture.floats.min, row) !== null;
-    const [low, high] = finite ? endsOf(picture, row) : [null, null];
+    const [low, high] = [valueAt(picture.floats.min, row), valueAt(picture.floats.max, row)];
     this.#low.textContent = low === null ? "" : significant(low);
     this.#high.textContent = high === null || high === low ? "" : significant(high);
     this.#note.textContent = low === null ? "no finite value" : "height ∝ √count";
-    const { min, max } = picture.floats;
-    this.#canvas.setAttribute("aria-label",
-      `Histogram of ${name} from ${figureAt(picture, min, row)} to ${figureAt(picture, max, row)}`);
+    this.#canvas.setAttribute("aria-label", `Histogram of ${name} from ${significant(low)} to ${significant(high)}`);
   }
 
   /** Removes the hidden plot, which still holds the numbers. */
@@ -96,21 +93,17 @@ class HistogramChart extends HTMLElement {
     // Without Plotly the canvas shows the same.
     if (plotly === null || this.#shown !== shown || !this.isConnected) return;
     const { picture, row, colour, name } = shown;
-    const [low, high] = endsOf(picture, row);
-    const axis = new ValueAxis("linear", low, high === low ? low + 1 : high, 1);
-    const shared = picture.axes?.[row] ?? axis;
-    const bars = barsOf(picture, row, BINS);
-    if (bars === null) return;
-    const counts = Array.from(bars.sums, Math.round);
-    const width = 1 / counts.length;
-    const edges = counts.map((_, bin) => [shared.value(bin * width), shared.value((bin + 1) * width)]);
-    const tallest = Math.sqrt(bars.tallest);
-    const ticks = niceCounts(bars.tallest);
-    const places = shared.ticks(0, 1, this.#canvas.clientWidth, 60);
+    const low = picture.floats.min[row];
+    const high = picture.floats.max[row];
+    const counts = Array.from(picture.counts.subarray(row * picture.bins, (row + 1) * picture.bins));
+    const width = (high - low) / picture.bins || 1;
+    const edges = counts.map((_, bin) => [low + bin * width, low + (bin + 1) * width]);
+    const tallest = Math.sqrt(Math.max(...counts));
+    const ticks = niceCounts(Math.max(...counts));
     const { ink, muted, line } = this.#palette;
     const trace = {
       type: "bar",
-      x: counts.map((_, bin) => (bin + 0.5) * width),
+      x: edges.map(([from = 0, to = 0]) => (from + to) / 2),
       y: counts.map(Math.sqrt),
       width: counts.map(() => width),
       customdata: counts.map((n, bin) => [count(n), significant(edges[bin]?.[0]), significant(edges[bin]?.[1])]),
@@ -126,8 +119,8 @@ class HistogramChart extends HTMLElement {
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(this).fontFamily, size: 10, color: muted },
       hoverlabel: { font: { color: ink } },
-      xaxis: { zeroline: false, gridcolor: line, range: [0, 1], tickvals: places.map(({ place }) => place),
-        ticktext: places.map(({ text }) => text) },
+      xaxis: { zeroline: true, zerolinecolor: muted, gridcolor: line, nticks: 5,
+        range: [low, low === high ? low + 1 : high] },
       yaxis: { gridcolor: line, tickvals: ticks.map(Math.sqrt), ticktext: ticks.map(count),
         ticklabelposition: "inside top", side: "right", fixedrange: true, range: [0, tallest / (1 - HEADROOM)] },
     };
@@ -139,12 +132,6 @@ class HistogramChart extends HTMLElement {
     await plotly.react(this.#plot, [trace], layout, config);
     if (this.#shown === shown) this.classList.add("at-rest");
   }
-}
-
-/** @param {Picture} picture @param {number} row @returns {[number, number]} where its axis of values begins and ends */
-function endsOf({ axes, floats }, row) {
-  const { low, high } = axes?.[row] ?? { low: floats.min[row], high: floats.max[row] };
-  return [low, high];
 }
 
 /** @param {number} most @returns {number[]} two or three round counts up to `most` */

@@ -40,7 +40,7 @@ class RunStatus extends HTMLElement {
 
   /** @param {Picture} picture */
   set picture(picture) {
-    this.dataset["seq"] = String(picture.seq);
+    write(this, "data-seq", String(picture.seq));
     writeText(this.#loss, picture.hidden?.loss === true ? "?" : significant(picture.loss));
     writeText(this.#time, Number.isFinite(picture.computeMs) ? `${significant(picture.computeMs)} ms` : "");
     write(this.#time, "title", "server time for the whole pass, recording and statistics included");

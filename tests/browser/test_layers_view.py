@@ -91,7 +91,7 @@ def activations(dump):
 
 
 def test_the_heatmap_shows_every_value_of_every_layer(layers):
-    explorer = layers("widths=100x51")
+    explorer = layers("widths=100x51", range="adaptive")
     dump = explorer.dump()
     cells = explorer.page.evaluate(DRAWN)["cells"]
     assert len(cells) == BINS
@@ -107,7 +107,7 @@ def test_the_heatmap_shows_every_value_of_every_layer(layers):
 
 
 def test_what_is_not_finite_has_lanes_of_its_own(layers):
-    explorer = layers(DEEP, axis="log")
+    explorer = layers(DEEP, axis="log", range="adaptive")
     dump = explorer.dump()
     drawn = explorer.page.evaluate(DRAWN)
     tensors = activations(dump)
@@ -168,7 +168,7 @@ def test_the_ridgeline_draws_each_layer_beside_its_column(layers):
 
 
 def test_the_canvas_holds_the_same_cells_in_the_same_place(layers):
-    explorer = layers("widths=100x11&activation=tanh")
+    explorer = layers("widths=100x11&activation=tanh", range="adaptive")
     explorer.expected = ["willReadFrequently"]
     page = explorer.page
     same = page.evaluate(
@@ -296,10 +296,10 @@ def test_options_are_in_the_address_and_come_back_from_it(layers):
     explorer = layers("")
     page = explorer.page
     page.select_option("layers-view select", "weight_gradient")
-    for name in ("Ridgeline", "Fixed", "Log"):
+    for name in ("Ridgeline", "Fit", "Log"):
         page.locator("layers-view").get_by_role("button", name=name, exact=True).click()
-    expect(page.locator("layers-view .readout")).to_contain_text("the last layer’s std")
-    assert page.evaluate("location.hash") == "#show=layers&form=ridgeline&of=weight_gradient&range=fixed&axis=log"
+    expect(page.locator("layers-view .readout")).to_contain_text("All finite values")
+    assert page.evaluate("location.hash") == "#show=layers&form=ridgeline&of=weight_gradient&range=adaptive&axis=log"
     axes = "document.querySelector('layers-view .axes').toDataURL()"
     page.wait_for_selector("layers-view.at-rest")
     before = page.evaluate(axes)
@@ -308,7 +308,7 @@ def test_options_are_in_the_address_and_come_back_from_it(layers):
     assert page.evaluate(axes) == before
     assert page.locator("layers-view select").input_value() == "weight_gradient"
     pressed = page.locator("layers-view [aria-pressed=true]").all_inner_texts()
-    assert pressed == ["Ridgeline", "Fixed", "Log"]
+    assert pressed == ["Ridgeline", "Fit", "Log"]
     page.go_back()
     expect(page.locator("layers-view button[data-axis=linear]")).to_have_attribute("aria-pressed", "true")
 
@@ -334,7 +334,7 @@ def test_a_layer_that_waits_for_a_guess_gives_nothing_away(layers, tmp_path):
 
 
 def test_the_range_only_grows_while_it_moves_and_then_settles(layers):
-    explorer = layers("widths=100x11&activation=tanh")
+    explorer = layers("widths=100x11&activation=tanh", range="adaptive")
     explorer.expected = ["willReadFrequently"]
     page = explorer.page
     query = "widths=100x11&activation=tanh"
