@@ -182,7 +182,7 @@ def test_the_description_has_every_route_and_every_key(http):
     assert defaults == {**ModelSpec().as_dict(), "rung": "broadcasting", "constant": 2.0}
     svg = document["paths"]["/api/v1/trace.svg"]["get"]
     own = [each["name"] for each in svg["parameters"]][: -len(parameters)]
-    assert own == ["level", "toggled", "fold", "statistic", "scheme"]
+    assert own == ["level", "toggled", "fold", "statistic", "scheme", "bins"]
     assert not set(own) & {key.name for key in SPEC_KEYS}
     assert "501" in svg["responses"]
     theory = document["paths"]["/api/v1/theory.json"]["get"]["parameters"]
