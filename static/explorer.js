@@ -180,6 +180,7 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   if (!isMoving) address.pushes = true;
   rememberStart(moving);
   isMoving = moving;
+  elements.profile.isHeld = moving;
   // The slider starts from the picture on the screen, not from a refused input.
   const refused = error.value?.field;
   const accepted = specOf(address.query);

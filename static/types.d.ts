@@ -572,7 +572,7 @@ type NonFiniteCause = ReturnType<typeof import("./core/lab/non-finite.js").expla
 type ProfileAxis = import("./core/lab/profile-axes.js").ProfileAxis;
 type LayerSpan = { layer: number; title: string; from: number; to: number; middle: number };
 type ProfileSeries = "preactivation" | "activation";
-type ProfileSide = "forward" | "backward"; // forward: above; backward: mirrored beneath
+type ProfileSide = "forward" | "backward"; // forward: above; backward: beneath
 
 interface ProfilePoint {
   layer: number; // 0: the input

@@ -48,8 +48,9 @@ export function sliderScale(minimum, maximum) {
 }
 
 /** Whole decades that hold all finite positive values, at least two.
- * @param {Iterable<number | null>} values @returns {[number, number]} exponents */
-export function decadeRange(values) {
+ * @param {Iterable<number | null>} values @param {[number, number] | null} [kept] decades that it holds at least; it grows
+ * only where a value leaves them @returns {[number, number]} exponents */
+export function decadeRange(values, kept = null) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
@@ -58,7 +59,8 @@ export function decadeRange(values) {
     low = Math.min(low, exponent);
     high = Math.max(high, exponent);
   }
-  if (low > high) return [-1, 1];
+  if (low > high) return kept ?? [-1, 1];
+  if (kept !== null) return [Math.min(kept[0], Math.floor(low)), Math.max(kept[1], Math.ceil(high))];
   const first = Math.floor(low - 0.08);
   const last = Math.ceil(high + 0.08);
   return last - first < 2 ? [first, first + 2] : [first, last];

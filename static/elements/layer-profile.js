@@ -1,8 +1,8 @@
 /** <layer-profile>: one statistic per layer, each dot under its tensor in the graph: measured, expected by theory,
- * and of the pinned run. Std and mean have a logarithmic axis, with the gradient's mirrored beneath. Where theory is
+ * and of the pinned run. Std and mean have a logarithmic axis, and the gradients' own beneath. Where theory is
  * silent, the read-out gives the reason. Zero, ±Inf and NaN have their own lanes; where they begin, a line explains
  * the arithmetic.
- * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor},
+ * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`; `isHeld` while the slider is held. Events, bubbling: `tensor-select` {tensor},
  * `statistic-change` {statistic}. */
 
 import { cancel, later } from "../core/activity.js";
@@ -41,7 +41,7 @@ class LayerProfile extends HTMLElement {
   #figures = { forward: NOTHING, backward: NOTHING };
   #causes = /** @type {NonFiniteCause[]} */ ([]);
   #toldCauses = "";
-  /** Decades shown; they only grow while the slider moves. @type {Record<ProfileSide, [number, number]> | null} */
+  /** Decades shown; while the slider is held or moves, they grow only where a value leaves them. @type {Record<ProfileSide, [number, number]> | null} */
   #decades = null;
   /** @type {Record<ProfileSide, ProfileAxis | null>} */
   #axes = { forward: null, backward: null };
@@ -49,6 +49,7 @@ class LayerProfile extends HTMLElement {
   #hovered = -1;
   /** The last two pictures are of one graph: the slider moves. */
   #isMoving = false;
+  #isHeld = false;
   #rest = 0;
 
   #title = html("h2");
@@ -106,9 +107,15 @@ class LayerProfile extends HTMLElement {
     if (!this.#isMoving) return;
     this.#rest = later(() => {
       this.#isMoving = false;
-      this.#decades = null;
       this.#draw();
     }, REST_MS);
+  }
+
+  /** @param {boolean} isHeld */
+  set isHeld(isHeld) {
+    if (isHeld === this.#isHeld) return;
+    this.#isHeld = isHeld;
+    if (!isHeld && !this.#isMoving) this.#draw();
   }
 
   /** @param {Theory | null} theory may be of an earlier picture */
@@ -174,12 +181,12 @@ class LayerProfile extends HTMLElement {
     if (decades === this.#ruledFor) return;
     this.#ruledFor = decades;
     const { width, height } = this.#size;
-    const { axis: kind, isMirrored, label } = FORMS[this.#statistic];
-    const stripAt = isMirrored ? height / 2 : height - EDGE - STRIP_HALF;
+    const { axis: kind, hasGradients, label } = FORMS[this.#statistic];
+    const stripAt = hasGradients ? height / 2 : height - EDGE - STRIP_HALF;
     const isLog = kind === "log";
     const forward = new ProfileAxis(stripAt - STRIP_HALF, EDGE, (isLog && this.#decades?.forward) || null);
-    const backward = isMirrored ? new ProfileAxis(stripAt + STRIP_HALF, height - EDGE, this.#decades?.backward ?? null)
-      : null;
+    const backward = hasGradients
+      ? new ProfileAxis(height - EDGE, stripAt + STRIP_HALF, this.#decades?.backward ?? null) : null;
     this.#axes = { forward, backward };
     const isEmpty = this.#points.length === 0;
     this.#ground.replaceChildren(
@@ -191,7 +198,8 @@ class LayerProfile extends HTMLElement {
 
     const usual = forward.y(USUAL_RATIO);
     this.#reference.replaceChildren(svg("line", { x1: LEFT - 4, x2: width, y1: usual, y2: usual }),
-      svg("text", { "text-anchor": "end", x: width - 6, y: usual - 5 }, "lr · ∇/W ≈ 10⁻³ (Karpathy), for lr = 1"));
+      svg("text", { "text-anchor": "end", x: width - 6, y: usual - 5 },
+        "0.001 is usual at learning rate 1 (Karpathy)"));
     write(this.#reference, "visibility", this.#statistic === "ratio" ? "visible" : "hidden");
     this.#cursor.setAttribute("y2", String(height));
     this.#empty.setAttribute("x", String((LEFT + width) / 2));
@@ -205,7 +213,7 @@ class LayerProfile extends HTMLElement {
     if (picture === null || this.#size.width === 0 || this.#size.height === 0) return;
     const [statistic, sources] = [this.#statistic, { picture, theory: this.#theory, pinned: this.#pinned }];
     for (const side of SIDES) {
-      const isShown = side === "forward" || FORMS[statistic].isMirrored;
+      const isShown = side === "forward" || FORMS[statistic].hasGradients;
       this.#figures[side] = isShown ? figuresOf(this.#points, statistic, side, sources) : NOTHING;
     }
     this.#widen();
@@ -240,12 +248,9 @@ class LayerProfile extends HTMLElement {
   }
 
   #widen() {
-    const before = this.#decades;
-    /** @param {ProfileSide} side @returns {[number, number]} */
-    const decades = (side) => {
-      const [low, high] = decadesOf(this.#figures[side], this.#statistic);
-      return before === null ? [low, high] : [Math.min(low, before[side][0]), Math.max(high, before[side][1])];
-    };
+    const before = this.#isHeld || this.#isMoving ? this.#decades : null;
+    const decades = (/** @type {ProfileSide} */ side) =>
+      decadesOf(this.#figures[side], this.#statistic, before?.[side]);
     this.#decades = { forward: decades("forward"), backward: decades("backward") };
   }
 
@@ -254,7 +259,7 @@ class LayerProfile extends HTMLElement {
     const isHere = (/** @type {NonFiniteCause} */ { tensor }) =>
       this.#points.some((point) => point.tensor === tensor || point.gradient === tensor);
     const shown = this.#causes.filter((cause) =>
-      this.#statistic === "ratio" ? isHere(cause) : !cause.isBackward || FORMS[this.#statistic].isMirrored
+      this.#statistic === "ratio" ? isHere(cause) : !cause.isBackward || FORMS[this.#statistic].hasGradients
     );
     this.#marks.draw(shown, (cause) => this.#placeOf(cause), this.#axes,
       (kind, side, from, to) =>

@@ -87,7 +87,7 @@ def test_what_does_not_apply_says_so(explorer, activation, statistic, words):
 def test_the_ratio_has_its_line_of_reference(explorer, profile_of):
     explorer.open("/#statistic=ratio")
     page = explorer.page
-    expect(page.locator("layer-profile .reference text")).to_have_text(re.compile("10⁻³ .Karpathy., for lr = 1"))
+    expect(page.locator("layer-profile .reference text")).to_have_text("0.001 is usual at learning rate 1 (Karpathy)")
     ratio = profile_of("")["layers"][0]["gradient_to_weight_ratio"]
     chart = page.locator("layer-profile svg")
     chart.focus()
@@ -189,6 +189,37 @@ def test_the_lines_of_causes_wait_until_the_slider_rests(explorer, dump_of):
     assert classes == ("causes", "causes stale", "causes", "causes stale", "causes")
     assert texts[0] == texts[1] == "" != texts[2] == texts[3] != texts[4]
     assert heights[0] == heights[1] > heights[2] == heights[3] == heights[4]
+
+
+def test_gradients_stand_upright_and_the_axes_stay_while_the_slider_is_held(explorer):
+    page = explorer.open("/?preset=deep-vanishing").page
+    (dots,) = page.evaluate(PATHS, ".dots.backward.activation")
+    heights = [float(y) for y in re.findall(r"M[\d.]+ ([\d.]+)a", dots)]
+    # The gradient vanishes on its way back to the first layer: there it is lowest.
+    assert heights[0] > heights[25] > heights[-1]
+    ticks = """() => [...document.querySelectorAll("layer-profile .tick")]
+        .map((tick) => [tick.textContent, tick.getAttribute("y")])"""
+    side = page.evaluate(ticks)
+    places = {text: float(y) for text, y in side[len(side) // 2 :]}
+    assert places["NaN"] < places["Inf"] < min(heights) < max(heights) <= places["0"] - 3.4
+
+    explorer.open(f"/?{DEEP}")
+    before = page.evaluate(ticks)
+    slider = page.locator("spec-controls .slider").bounding_box()
+    page.mouse.move(slider["x"] + 9 + (slider["width"] - 18) / 3, slider["y"] + 12)
+    page.mouse.down()
+    for share in (0.32, 0.3, 0.335):
+        page.mouse.move(slider["x"] + 9 + share * (slider["width"] - 18), slider["y"] + 12)
+        explorer.idle()
+    grown = page.evaluate(ticks)
+    assert grown != before
+    page.mouse.move(slider["x"] + 9 + (slider["width"] - 18) / 3, slider["y"] + 12)
+    explorer.idle()
+    assert page.evaluate(ticks) == grown
+    page.mouse.up()
+    explorer.idle()
+    assert page.input_value("#spec-scale") == "1"
+    assert page.evaluate(ticks) == before
 
 
 def test_a_pinned_run_stands_beside(explorer, profile_of):

@@ -51,6 +51,9 @@ test("decades hold their values", () => {
     const { length } = decadeTicks(low, high, 70, 14);
     assert.ok(length >= 1 && length <= 6);
   }
+  // Kept decades grow where a value leaves them, and nowhere else.
+  const kept = [[1.01, 99], [], [0.5, 2], [100, 1001]].map((values) => decadeRange(values, [0, 2]));
+  assert.deepEqual(kept, [[0, 2], [0, 2], [-1, 2], [0, 4]]);
   assert.deepEqual([-8, -2, 0, 3, 20].map(decadeLabel), ["10⁻⁸", "0.01", "1", "1000", "10²⁰"]);
   assert.deepEqual(layerTicks(50, 800, 26), [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50]);
 });

@@ -67,18 +67,17 @@ function shortened(title, room) {
 const LANE = 12;
 const SHARES = [0, 0.25, 0.5, 0.75, 1];
 
-/** From the middle outwards: a lane for zero (on a logarithmic axis), the axis, lanes for Inf and for NaN. */
+/** From the bottom upwards: a lane for zero (on a logarithmic axis), the axis, lanes for Inf and for NaN. */
 export class ProfileAxis {
-  /** @param {number} inner y of its side next to the layers' numbers @param {number} outer y of its far side
+  /** @param {number} bottom y of its bottom @param {number} top y of its top
    * @param {readonly [number, number] | null} decades first and last exponent; null: linear, 0 to 1 */
-  constructor(inner, outer, decades) {
-    const away = Math.sign(outer - inner);
-    this.inner = inner;
-    this.low = inner + away * LANE * (decades === null ? 0.5 : 1.5);
-    this.zero = decades === null ? this.low : inner + away * LANE * 0.5;
-    this.high = outer - away * LANE * 2.4;
-    this.inf = outer - away * LANE * 1.4;
-    this.nan = outer - away * LANE * 0.5;
+  constructor(bottom, top, decades) {
+    this.bottom = bottom;
+    this.low = bottom - LANE * (decades === null ? 0.5 : 1.5);
+    this.zero = decades === null ? this.low : bottom - LANE * 0.5;
+    this.high = top + LANE * 2.4;
+    this.inf = top + LANE * 1.4;
+    this.nan = top + LANE * 0.5;
     this.decades = decades;
   }
 
@@ -200,13 +199,13 @@ export class CauseMarks {
       const isLeftFree = hasLeft && isFree(kind, side, x - LABEL, x - 1);
       const isRightFree = hasRight && isFree(kind, side, x + 1, x + LABEL);
       const isLeft = cause?.isBackward === true ? !isRightFree && hasLeft : isLeftFree || (!isRightFree && !hasRight);
-      const inwards = Math.sign(axis.low - axis.high) * (kind === "Inf" ? BENEATH : BENEATH + LINE);
+      const beneath = kind === "Inf" ? BENEATH : BENEATH + LINE;
       write(label, "text-anchor", isLeft ? "end" : "start");
       write(label, "x", (x + (isLeft ? -GAP : GAP)).toFixed(1));
-      write(label, "y", ((isLeft ? isLeftFree : isRightFree) ? lane + 3.5 : axis.high + inwards + 3.5).toFixed(1));
+      write(label, "y", ((isLeft ? isLeftFree : isRightFree) ? lane + 3.5 : axis.high + beneath + 3.5).toFixed(1));
       write(rule, "x1", x.toFixed(1));
       write(rule, "x2", x.toFixed(1));
-      write(rule, "y1", axis.inner.toFixed(1));
+      write(rule, "y1", axis.bottom.toFixed(1));
       write(rule, "y2", lane.toFixed(1));
     }
   }

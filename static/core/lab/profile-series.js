@@ -2,23 +2,23 @@
 
 import { decadeRange } from "../scales.js";
 
-/** How each statistic is shown. axis linear: a share, 0 to 1; isMirrored: the gradient's is shown beneath. */
+/** How each statistic is shown. axis linear: a share, 0 to 1; hasGradients: the gradients' stands beneath. */
 export const FORMS = {
   std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch",
-    symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
+    symbol: "σ", axis: "log", hasGradients: true, label: "activations" },
   mean: { title: "Mean per layer", button: "μ mean",
     help: "Mean over all elements of the batch; its magnitude, a triangle where it is negative", symbol: "μ",
-    axis: "log", isMirrored: true, label: "activations" },
+    axis: "log", hasGradients: true, label: "activations" },
   dead_fraction: { title: "Dead units", button: "dead",
     help: "Share of units that are at most 0 for every input of the batch", symbol: "dead", axis: "linear",
-    isMirrored: false, label: "dead units" },
+    hasGradients: false, label: "dead units" },
   saturation: { title: "Saturation", button: "saturated",
     help: "Share of activations in the flat ends of the activation", symbol: "saturated", axis: "linear",
-    isMirrored: false, label: "saturated" },
+    hasGradients: false, label: "saturated" },
   ratio: { title: "Gradient : weight", button: "∇:W",
     help:
       "Std of the weight's gradient over std of the weight: times the learning rate, the relative size of an SGD update",
-    symbol: "∇:W", axis: "log", isMirrored: false, label: "σ(∇) / σ(W)" },
+    symbol: "∇:W", axis: "log", hasGradients: false, label: "σ(∇) / σ(W)" },
 };
 
 /** Above it, an update of SGD at learning rate 1 changes the weights by more than a thousandth. */
@@ -42,7 +42,7 @@ export function pointsOf({ tensors, layers, modules }, statistic) {
     points.push({ layer, title, series, at: at ?? tensor, name, label: labelOf(name, path), tensor,
       gradient: gradient ?? gradientOf.get(tensor) ?? null });
   };
-  if (FORMS[statistic].isMirrored) add("activation", inputOf(tensors)?.id ?? null, null);
+  if (FORMS[statistic].hasGradients) add("activation", inputOf(tensors)?.id ?? null, null);
   for (const { index, name, preactivation, activation, gradient, weight, weight_gradient } of layers) {
     layer = index;
     [title, path] = [titleOf(index, name, types.get(byId.get(preactivation ?? "")?.module ?? "")),
@@ -51,7 +51,7 @@ export function pointsOf({ tensors, layers, modules }, statistic) {
       add("activation", weight, weight_gradient, preactivation ?? activation);
       continue;
     }
-    if (FORMS[statistic].isMirrored && preactivation !== activation) add("preactivation", preactivation, null);
+    if (FORMS[statistic].hasGradients && preactivation !== activation) add("preactivation", preactivation, null);
     add("activation", activation, gradient);
   }
   return points;
@@ -188,11 +188,11 @@ export function figuresOf(points, statistic, side, { picture, theory, pinned }) 
   };
 }
 
-/** Decades that hold all of it.
- * @param {ProfileFigures} figures @param {ProfileStatistic} statistic @returns {[number, number]} exponents */
-export function decadesOf({ measured: own, expected, run }, statistic) {
+/** Decades that hold all of it. @param {ProfileFigures} figures @param {ProfileStatistic} statistic
+ * @param {[number, number] | null} [kept] decades that it holds at least @returns {[number, number]} exponents */
+export function decadesOf({ measured: own, expected, run }, statistic, kept = null) {
   const values = statistic === "ratio" ? [USUAL_RATIO] : [];
   for (const reading of [...own, ...run]) values.push(Math.abs(reading?.value ?? 0));
   for (const theory of expected) if (theory !== null) values.push(Math.abs(theory.value), ...magnitudes(theory));
-  return decadeRange(values);
+  return decadeRange(values, kept);
 }

@@ -68,14 +68,14 @@ function expectedText(statistic, expected) {
  * @param {ProfilePoint} point @param {number} order of the point @param {Record<ProfileSide, ProfileFigures>} figures
  * @returns {string[]} the tensor's, and its gradient's where that is shown */
 export function readout(statistic, point, order, { forward, backward }) {
-  const { symbol, isMirrored } = FORMS[statistic];
+  const { symbol, hasGradients } = FORMS[statistic];
   const said = (/** @type {ProfileFigures} */ { measured, expected, run }) => {
     const other = run[order] == null ? "" : `, A ${figureOf(statistic, run[order])}`;
     return `${symbol} ${figureOf(statistic, measured[order])}${expectedText(statistic, expected[order])}${other}`;
   };
   const reason = forward.reason[order];
   const tensor = `${point.title}: ${point.label} ${said(forward)}${reason == null ? "" : ` · ${reason}`}`;
-  return isMirrored && point.gradient !== null ? [tensor, `gradient ${said(backward)}`] : [tensor];
+  return hasGradients && point.gradient !== null ? [tensor, `gradient ${said(backward)}`] : [tensor];
 }
 
 /** @param {PinnedRun | null} pinned @param {number} layers of the run on the screen
