@@ -5,7 +5,7 @@
 import { buttonOf, html, write, writeText } from "../dom.js";
 import { setting } from "../format.js";
 import { decadeLabel, decadeTicks, linearScale, sliderScale } from "../scales.js";
-import { ValueAxis } from "./value-axis.js";
+import { ValueAxis } from "../value-axis.js";
 
 /** formula, std: of the weights; scale: with which they have it, four significant digits; anchor: which end of the label
  * stands at the tick; rank: which labels to keep where not all fit, small ones first
