@@ -303,7 +303,7 @@ type Item = { kind: "op" | "tensor" | "group"; index: number; half: Phase }; // 
 
 /** which groups are open */
 interface Expansion {
-  level: string; // "layer": all but the innermost groups; "all": every one; "0" and up: those less deep than that
+  level: string; // "auto": as deep as it is legible; "layer": all but the innermost groups; "all": every one; "0" and up: those less deep than that
   toggled: readonly string[]; // ids of the groups, forward halves, that are otherwise than the level says
   fold: "auto" | "on" | "off"; // whether repeated blocks are folded into one; auto: where there is too much to see
 }
@@ -355,7 +355,7 @@ interface ChainFactor {
 }
 
 interface GroupNode {
-  kind: "module" | "fold" | "rest";
+  kind: "module" | "fold" | "rest" | "plumbing"; // plumbing: ops between modules that only reshape or compute positions
   module: number; // position in the topology's modules; of a fold that of the module around it
   items: (number | GroupNode)[]; // forward ops and groups, in order of execution
   repeats: number; // of a fold how often its pattern repeats, of a rest one less; else 0
@@ -704,7 +704,7 @@ interface View {
   predict: string; // figure to be guessed before it is shown, such as l2.std; "" for none
   guess: string; // what was guessed, "" for nothing yet
   a: string; // "?" and the canonical query of the run to compare to, or "dump:" and a dump's place; "" for none
-  level: string; // of the groups that are open: "layer", "all", or how deep
+  level: string; // of the groups that are open: "auto", "layer", "all", or how deep
   toggled: string; // groups that are otherwise than the level says, see expansion.js
   fold: "auto" | "on" | "off"; // whether repeated blocks are folded into one
   colour: "" | OverlayKind; // what fills the boxes, "" for nothing

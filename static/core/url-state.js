@@ -3,8 +3,8 @@
 
 export const MAX_ZOOM = 2 ** 20;
 
-/** Which groups are open: all but the innermost, all, or those less deep than a number. */
-const LEVELS = ["layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
+/** Which groups are open: as many as are legible, all but the innermost, all, or those less deep than a number. */
+const LEVELS = ["auto", "layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
 
 /** The parts of the view: any text, one of some texts, the first of them at first, or a number: [at first, at most].
  * @type {Record<keyof View, "" | readonly string[] | readonly [number, number]>} */

@@ -77,7 +77,7 @@ class GraphToolbar extends HTMLElement {
 
   /** @param {number} depth */
   set depth(depth) {
-    const options = [["layer", "layers"],
+    const options = [["auto", "overview"], ["layer", "layers"],
       ...Array.from({ length: depth }, (_, index) => [String(index + 1), `depth ${index + 1}`]), ["all", "every op"]];
     fill(this.#level, /** @type {[string, string][]} */ (options), this.#view?.level ?? "");
   }

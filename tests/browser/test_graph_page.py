@@ -159,7 +159,7 @@ def test_one_file_shows_the_same_without_a_server(explorer: Any, context: Browse
 
 
 def test_repeated_layers_fold_into_one_box_that_says_the_worst_that_theory_finds_in_it(explorer: Any) -> None:
-    page = explorer.open("/?preset=deep-relu").page
+    page = explorer.open("/?preset=deep-relu#fold=off").page
     unfolded = boxes(explorer).count()
     page.get_by_role("button", name="Fold repeats").click()
     fold = page.locator('graph-view .box.forward[data-id*="*50"]')

@@ -136,7 +136,7 @@ def test_theory_is_drawn_and_told(explorer, profile_of):
 
 
 def test_where_inf_and_nan_begin_is_marked_and_told(explorer, module, dump_of):
-    explorer.open(f"/?{EXPLODING}")
+    explorer.open(f"/?{EXPLODING}#fold=off")
     page = explorer.page
     causes = module("lab/non-finite.js", CAUSES, dump_of(EXPLODING))
     lines = page.locator("layer-profile .cause")

@@ -112,6 +112,58 @@ test("repetitions are folded, and things have addresses", () => {
   assert.equal(find(graph, "__proto__"), null);
 });
 
+/** A model whose ops run one after the other. @param {Record<string, string>} modules path → type
+ * @param {[string, string, number?][]} ops path of the module, name, bytes @returns {Topology} */
+function chain(modules, ops) {
+  const id = (path) => `m:${path}`;
+  const parentOf = (path) => path === "" ? null : id(path.includes(".") ? path.slice(0, path.lastIndexOf(".")) : "");
+  return {
+    ...layers50,
+    modules: Object.entries(modules).map(([path, type]) => ({ id: id(path), path, type, parent: parentOf(path) })),
+    ops: ops.map(([path, name, bytes = 4], at) => ({ ...layers50.ops[0], id: `n${at}`, name, bytes, phase: "forward",
+      module: id(path), inputs: [`t${at}`], outputs: [`t${at + 1}`], saved: [] })),
+    tensors: Array.from({ length: ops.length + 1 }, (_, at) => ({ ...layers50.tensors[0], id: `t${at}`, name: `v${at}`,
+      role: at === 0 ? "input" : "activation", dtype: "float32", producer: at === 0 ? null : `n${at - 1}`, consumers: at === ops.length ? [] : [`n${at}`] })),
+    ...{ saved: [], gradients: [], layers: [], faults: [] },
+  };
+}
+
+/** @returns {string[]} what is shown at first sight of the forward half, without tensors */
+function atSight(topology) {
+  const { boxes } = layOut(topology, { level: "auto", fold: "auto" });
+  return Object.entries(boxes).filter(([, { kind, half }]) => half === 0 && kind !== "tensor").map(([id]) => id);
+}
+
+test("at first sight a large graph says what the model is", () => {
+  assert.deepEqual(atSight(layers50), ["layers.0*49/forward", "layers.98/forward", "loss/forward"]);
+
+  const range = (count, of) => Array.from({ length: count }, (_, at) => of(at)).flat();
+  const block = (path) =>
+    [[`${path}.attn.q`, "linear"], [`${path}.attn`, "softmax"], [`${path}.attn.out`, "linear"], [path, "add"],
+      [`${path}.mlp.up`, "linear"], [`${path}.mlp`, "gelu"], [`${path}.mlp.down`, "linear"], [path, "add"]];
+  const named = (path, type) => Object.fromEntries([[path, type], [`${path}.attn`, "Attention"],
+    ...["attn.q", "attn.out", "mlp.up", "mlp.down"].map((name) => [`${path}.${name}`, "Linear"]), [`${path}.mlp`, "MLP"]]);
+  const gpt = chain(
+    Object.assign({ "": "LM", trunk: "Trunk", "trunk.wte": "Embedding", "trunk.h": "ModuleList", "trunk.ln": "LayerNorm",
+      head: "Linear" }, ...range(12, (at) => [named(`trunk.h.${at}`, "Block")])),
+    [["trunk", "view", 0], ["trunk.wte", "embedding"], ...range(12, (at) => block(`trunk.h.${at}`)),
+      ["trunk.ln", "layer_norm"], ["trunk", "view", 0], ["", "getitem"], ["head", "linear"], ["", "cross_entropy"]],
+  );
+  assert.deepEqual(atSight(gpt), ["n0", "trunk.wte/forward", "trunk.h.0*12/forward", "trunk.ln/forward",
+    "view+1/forward", "head/forward", "n102"]);
+
+  // Few stages stand side by side, though all of them are alike.
+  const stages = [1, 2, 3, 4].map((at) => `layer${at}`);
+  const blocks = stages.flatMap((path) => range(6, (at) => [`${path}.${at}`]));
+  const resnet = chain(
+    Object.assign({ "": "ResNet", stem: "Conv2d", norm: "BatchNorm2d", fc: "Linear" },
+      ...stages.map((path) => ({ [path]: "Sequential" })), ...blocks.map((path) => named(path, "Block"))),
+    [["stem", "conv2d"], ["norm", "batch_norm"], ...blocks.flatMap(block), ["fc", "linear"]],
+  );
+  assert.deepEqual(atSight(resnet),
+    ["stem/forward", "norm/forward", ...stages.map((path) => `${path}/forward`), "fc/forward"]);
+});
+
 test("opening a group moves nothing within others", () => {
   const cache = new LayoutCache();
   const { graph, drawing: before } = lay(lstm, {}, {}, cache);

@@ -40,4 +40,7 @@ test("a viewport keeps what is held and leaves no gaps", () => {
   // A drawing that shrinks to fit leaves no gap at its ends.
   const elastic = { width: 1600, height: 500, natural: 4000, isElastic: true };
   assert.deepEqual([300, -5000].map((to) => after(elastic, ["moveTo", to, 80]).x), [0, -800]);
+  // One that is broader than the room begins at its first row, until something else is asked for.
+  const broad = { width: 800, height: 1500, natural: 800, isElastic: true };
+  assert.deepEqual([after(broad).y, after(broad, ["look", { zoom: 1, at: 0, across: 0.6 }]).y], [0, -650]);
 });

@@ -10,10 +10,15 @@ export const ROLES =
   /** @type {const} */ (["input", "target", "parameter", "buffer", "constant", "preactivation", "activation",
     "intermediate", "loss", "gradient", "saved"]);
 
-export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest"]);
+export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest", "plumbing"]);
 
-/** At layer level, a graph of more boxes than this has its repetitions folded. */
-const MAX_UNFOLDED = 700;
+/** A graph of more boxes than this at layer level has its repetitions folded. At level "auto" its layers
+ * are shown if their forward boxes are at most MAX_AT_SIGHT, else the outermost groups that are at least MIN_AT_SIGHT. */
+const MAX_UNFOLDED = 300;
+const MAX_AT_SIGHT = 24;
+const MIN_AT_SIGHT = 6;
+/** So many stages of a network are not folded, though they are alike. */
+const MAX_STAGES = 4;
 /** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
@@ -88,18 +93,55 @@ export function backwardId(id) {
 /** Which groups are open, one number per group. If `foldOn` is false, the entries of folds are ignored.
  * @param {Graph} graph @param {Expansion} expansion @returns {{open: Uint8Array, foldOn: boolean}} */
 export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
-  const { groups, groupKind, groupDepth, groupIsLeaf } = arrays;
+  const { groups, groupKind, groupDepth, groupIsLeaf, groupRepeats, groupParent } = arrays;
   const open = new Uint8Array(groups);
   const flipped = new Set(toggled);
-  const depth = level === "all" ? Infinity : level === "layer" ? -1 : Number.parseInt(level, 10);
-  for (let group = 0; group < groups; group += 1) {
-    const isModule = groupKind[group] === 0;
-    const byLevel = isModule && (depth === -1 ? groupIsLeaf[group] === 0 : groupDepth[group] < depth);
-    open[group] = byLevel !== flipped.has(groupId[group] ?? "") ? 1 : 0;
+  const isLarge = boxesAtLayerLevel(arrays) > MAX_UNFOLDED;
+  const isOverview = level === "auto" && isLarge;
+  /** @param {number} depth @param {boolean} withLeaves whether the innermost groups open too */
+  const openTo = (depth, withLeaves) => {
+    for (let group = 0; group < groups; group += 1) {
+      const isOpen = groupKind[group] === 0 && groupDepth[group] < depth && (withLeaves || groupIsLeaf[group] === 0);
+      open[group] = isOpen ? 1 : 0;
+    }
+    // A closed model would be a single box.
+    open[0] = 1;
+  };
+  openTo(0, false);
+  // The stages of a network stand side by side where they are few.
+  const areFew = isOverview && itemsShown(arrays, open, false) <= MAX_AT_SIGHT
+    && !groupRepeats.some((repeats, group) => groupParent[group] === 0 && repeats > MAX_STAGES);
+  const foldOn = fold === "on" || (fold === "auto" && isLarge && !areFew);
+  if (level === "layer" || level === "auto") openTo(Infinity, false);
+  else openTo(level === "all" ? Infinity : Number.parseInt(level, 10), true);
+  if (isOverview && itemsShown(arrays, open, foldOn) > MAX_AT_SIGHT) {
+    const deepest = Math.max(...groupDepth);
+    let depth = 0;
+    do {
+      openTo(depth, false);
+      depth += 1;
+    } while (depth <= deepest && itemsShown(arrays, open, foldOn) < MIN_AT_SIGHT);
   }
-  // A closed model would be a single box.
-  open[0] = 1;
-  return { open, foldOn: fold === "on" || (fold === "auto" && boxesAtLayerLevel(arrays) > MAX_UNFOLDED) };
+  groupId.forEach((id, group) => {
+    if (group > 0 && flipped.has(id)) open[group] = 1 - open[group];
+  });
+  return { open, foldOn };
+}
+
+/** @param {GraphArrays} arrays @param {Uint8Array} open @param {boolean} foldOn @returns {number} boxes of ops and closed
+ * groups in the forward half */
+function itemsShown({ ops, groups, opHalf, opGroup, groupKind, groupParent }, open, foldOn) {
+  /** Whether what is directly in a group is shown. */
+  const isSeen = new Uint8Array(groups);
+  let items = 0;
+  for (let group = 0; group < groups; group += 1) {
+    const isAround = group === 0 || isSeen[groupParent[group]] === 1;
+    const isSeeThrough = groupKind[group] !== 0 && !foldOn;
+    isSeen[group] = isAround && (isSeeThrough || open[group] === 1) ? 1 : 0;
+    if (isAround && isSeen[group] === 0) items += 1;
+  }
+  for (let op = 0; op < ops; op += 1) if (opHalf[op] === 0 && opGroup[op] >= 0) items += isSeen[opGroup[op]];
+  return items;
 }
 
 const boxesAtLayerLevel = memo(countBoxes);
@@ -203,6 +245,7 @@ function groupIds(nodes, { modules, ops }) {
   return nodes.map(({ kind, module, items, repeats }) => {
     if (kind === "module") return named(pathOf(module));
     if (kind === "rest") return named(`${fold}.rest`);
+    if (kind === "plumbing") return named(`${ops[Number(items[0])].name}+${items.length - 1}`);
     const group = items.find((item) => typeof item === "object");
     const [first] = items;
     const isOfGroups = group !== undefined && group.kind === "module";
@@ -219,7 +262,8 @@ function labelOfGroup({ kind, module, items, repeats }, { modules, ops }) {
   if (kind === "rest") return `${repeats} more`;
   const names = items.flatMap((item) => {
     if (typeof item === "number") return [ops[item].name];
-    return item.kind === "rest" ? [] : [item.kind === "module" ? modules[unwrapped(item).module].type : "…"];
+    return item.kind === "rest" || item.kind === "plumbing" ? []
+      : [item.kind === "module" ? modules[unwrapped(item).module].type : "…"];
   });
   return names.length <= NAMED_ITEMS ? names.join(" → ") : `${names.slice(0, NAMED_ITEMS - 1).join(" → ")} → …`;
 }

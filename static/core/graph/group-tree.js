@@ -6,6 +6,8 @@
 
 const LONGEST_PERIOD = 8;
 /** How often a run of leaves has to repeat to be folded, and a run that holds groups of groups. */
+/** Ops that only rearrange elements, though they may copy them. */
+const REARRANGING = new Set(["contiguous", "getitem", "pad", "to"]);
 const FEWEST = { leaves: 4, blocks: 2 };
 
 /** @param {GroupNode} group @param {readonly number[]} shapes of its items; equal numbers, equal structure
@@ -26,6 +28,31 @@ function foldSiblings({ items, module }, shapes) {
     const rest = { kind: "rest", module, items: items.slice(at + period, end), repeats: repeats - 1 };
     folded.push({ kind: "fold", module, items: [...items.slice(at, at + period), rest], repeats });
     at = end;
+  }
+  return folded;
+}
+
+/** @param {Topology} topology @returns {boolean[]} op → whether it only rearranges elements or computes indices */
+function plumbingOf({ ops, tensors }) {
+  const integral = new Set(tensors.filter(({ dtype }) => /^(u?int|bool)/.test(dtype)).map(({ id }) => id));
+  return ops.map(({ name, bytes, outputs }) =>
+    bytes === 0 || REARRANGING.has(name) || (outputs.length > 0 && outputs.every((id) => integral.has(id)))
+  );
+}
+
+/** @param {readonly (number | GroupNode)[]} items of a group @param {number} module @param {readonly boolean[]} plumbing
+ * @returns {(number | GroupNode)[]} the same; between modules, every run of such ops is one group */
+function foldPlumbing(items, module, plumbing) {
+  const isPlumbing = (/** @type {number | GroupNode} */ item) => typeof item === "number" && plumbing[item];
+  /** @type {(number | GroupNode)[]} */
+  const folded = [];
+  if (items.every((item) => typeof item === "number")) return [...items];
+  for (let at = 0; at < items.length;) {
+    let end = at;
+    while (end < items.length && isPlumbing(items[end])) end += 1;
+    if (end - at > 1) folded.push({ kind: "plumbing", module, items: items.slice(at, end), repeats: 0 });
+    else folded.push(...items.slice(at, Math.max(end, at + 1)));
+    at = Math.max(end, at + 1);
   }
   return folded;
 }
@@ -67,7 +94,7 @@ function holdsGroup({ items }) {
 export function groupTree(topology) {
   const { modules } = topology;
   const root = runs(topology);
-  dissolve(root);
+  dissolve(root, modules);
   fold(root, topology, modules);
   return root;
 }
@@ -119,15 +146,34 @@ function runs({ modules, ops }) {
   return root;
 }
 
-/** Takes away wrappers: groups of nothing but groups that alone among their siblings hold groups.
- * @param {GroupNode} root */
-function dissolve(root) {
+/** Takes away wrappers: groups that alone among their siblings hold groups, and are nothing but groups or the trunk of a
+ * model, such as the GPT2Model of a GPT2LMHeadModel. @param {GroupNode} root @param {readonly Module[]} modules */
+function dissolve(root, modules) {
   for (;;) {
-    const holders = groupsIn(root).filter((group) => groupsIn(group).length > 0);
-    const [only] = holders;
-    if (holders.length !== 1 || only === undefined || only.items.some((item) => typeof item === "number")) return;
+    const only = onlyHolder(root);
+    if (only === undefined) return;
+    if (only.items.some((item) => typeof item === "number") && !isTrunk(only, modules)) return;
     root.items = root.items.flatMap((item) => item === only ? only.items : [item]);
   }
+}
+
+/** @param {GroupNode} around @returns {GroupNode | undefined} the group in it that alone holds groups */
+function onlyHolder(around) {
+  const holders = groupsIn(around).filter((group) => groupsIn(group).length > 0);
+  return holders.length === 1 ? holders[0] : undefined;
+}
+
+/** @param {GroupNode} group @param {readonly Module[]} modules @returns {boolean} whether it holds one list of blocks, all
+ * of one type */
+function isTrunk(group, modules) {
+  const list = onlyHolder(group);
+  if (list === undefined) return false;
+  const blocks = groupsIn(list);
+  const isList = blocks.length === list.items.length && blocks.length > 1
+    && blocks.every((block) =>
+      groupsIn(block).length > 0 && modules[block.module].type === modules[blocks[0].module].type
+    );
+  return isList || isTrunk(list, modules);
 }
 
 /** @param {GroupNode} group @returns {GroupNode[]} */
@@ -137,7 +183,9 @@ function groupsIn({ items }) {
 
 /** Folds repetitions, from the innermost groups outward. @param {GroupNode} root @param {Topology} topology
  * @param {readonly Module[]} modules */
-function fold(root, { ops }, modules) {
+function fold(root, topology, modules) {
+  const { ops } = topology;
+  const plumbing = plumbingOf(topology);
   const order = [root];
   for (let at = 0; at < order.length; at += 1) for (const child of groupsIn(order[at] ?? root)) order.push(child);
   /** Numbers of structures, by their content. @type {Map<string, number>} */
@@ -154,6 +202,6 @@ function fold(root, { ops }, modules) {
       typeof item === "number" ? numbered(`op ${ops[item].name}`) : (structures.get(item) ?? -1)
     );
     structures.set(group, numbered(`${modules[group.module].type}(${shapes.join()})`));
-    group.items = foldSiblings(group, shapes);
+    group.items = foldPlumbing(foldSiblings(group, shapes), group.module, plumbing);
   }
 }

@@ -77,8 +77,8 @@ const LINE = 1.1;
 const MIN_PLOT = 10;
 const NOTE_SIZE = 10;
 /** Type that a name shrinks to before it is cut, px. */
-const TIGHT_SIZES = [11, 10, 9, 8];
-export const TIGHT_SIZE = 8;
+const TIGHT_SIZES = [11, 10, 9];
+export const TIGHT_SIZE = 9;
 const MAX_LINES = 3;
 /** A narrower box has no name, px. */
 const MIN_NAMED = 14;

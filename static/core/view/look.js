@@ -25,6 +25,8 @@ const MIN_CUT_HEIGHT = 12;
 const SCALAR_SIZES = [14, 11, 9];
 /** A narrower closed group has no room for a badge on its border, px. */
 export const MIN_BADGED = 44;
+/** Types that say nothing of what is in them: the name of the attribute says more. */
+const CONTAINERS = new Set(["Sequential", "ModuleList", "ModuleDict"]);
 /** A darker ground has white words on it: luminance, 0 to 1. */
 const DARK = 0.36;
 export const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
@@ -108,6 +110,7 @@ function groupWords({ graph, facts, picture }, index, half, w, medium) {
     // The number of a layer in its row says no more than its place does.
     if (isLeaf && /^\d+$/.test(attribute)) return { label, notes };
     if (attribute !== "" && textWidth(full, NAME_FONT) + 2 * INSET <= w) label = full;
+    else if (CONTAINERS.has(label) && attribute !== "") [label, notes[0]] = [attribute, label];
     else if (attribute !== "") notes.push(attribute);
     else if (GROUP_KINDS[groupKind[index]] === "fold") label += ` × ${repeats}`;
   }

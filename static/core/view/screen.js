@@ -26,7 +26,7 @@ export class GraphScreen {
    * @type {((item: Item) => Item | null) | null} */
   #find = null;
   /** @type {Expansion} */
-  #expansion = { level: "layer", toggled: [], fold: "auto" };
+  #expansion = { level: "auto", toggled: [], fold: "auto" };
   /** @type {Statistic} */
   #statistic = "std";
   /** @type {Paintwork | null} */

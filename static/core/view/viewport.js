@@ -130,8 +130,10 @@ export class Viewport {
       const { magnify, zoom } = splitZoom(camera.zoom, extent.natural, this.#length);
       this.camera = { zoom, at, across };
       this.scale = magnify;
-      this.x = offset(extent.width * magnify, room.width, sideways);
-      this.y = offset(extent.height * magnify, room.height, upright);
+      // At first sight, a drawing that is too broad shows its beginning across too.
+      const isFirst = camera.zoom === 1 && at === 0 && across === 0.5;
+      this.x = offset(extent.width * magnify, room.width, isFirst ? 0 : sideways);
+      this.y = offset(extent.height * magnify, room.height, isFirst ? 0 : upright);
       return;
     }
     if (camera.zoom === 1 && camera.at === 0 && this.fitScale < MIN_FIT) {
