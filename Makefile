@@ -4,9 +4,9 @@
 #   make run HOST=127.0.0.1 PORT=9000 PYTHON=python3.12
 
 PYTHON ?= python3
-PORT ?= 8000
+PORT ?= $(or $(CHAINRULE_PORT),8000)
 # Not ?=: some shells export HOST as the machine's name.
-HOST = 127.0.0.1
+HOST = $(or $(CHAINRULE_HOST),127.0.0.1)
 TORCH_INDEX ?=
 
 VENV := .venv

@@ -1,5 +1,9 @@
 """The settings: from the environment, checked, described."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -70,3 +74,13 @@ def test_which_hosts_are_loopback():
         assert is_loopback(host), host
     for host in ("0.0.0.0", "::", "192.168.1.4", "localhost.example", ""):
         assert not is_loopback(host), host
+
+
+def test_make_run_listens_where_the_settings_say():
+    settings = {"CHAINRULE_HOST": "127.0.0.2", "CHAINRULE_PORT": "9001"}
+    for given, told in [({}, "127.0.0.1 --port 8000"), (settings, "127.0.0.2 --port 9001")]:
+        environment = {name: value for name, value in os.environ.items() if name not in {*settings, "PORT"}}
+        command = ["make", "--dry-run", "--no-print-directory", "run"]
+        root = Path(__file__).parents[1]
+        planned = subprocess.run(command, cwd=root, env=environment | given, capture_output=True, text=True, check=True)
+        assert f"serve --host {told}" in planned.stdout

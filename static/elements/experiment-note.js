@@ -45,7 +45,7 @@ class ExperimentNote extends HTMLElement {
       : presets.flatMap((preset) =>
         this.#guess(preset, presets.length === 1 ? "Guess first" : `Guess ${preset.focus} first`)
       );
-    this.replaceChildren(html("strong", {}, first.title), ...nodes, ...guesses);
+    this.replaceChildren(html("strong", {}, first.title), ...guesses, ...nodes);
   }
 
   /** @param {Preset} preset @param {string} text @returns {Node[]} */

@@ -6,7 +6,7 @@ import { html } from "../core/dom.js";
 import { count, isHidden, significant, valueAt } from "../core/format.js";
 import { drawBars, peak } from "../core/histogram.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
-import { loadPlotly } from "../core/lab/plotly.js";
+import { loadPlotly, LOCAL } from "../core/lab/plotly.js";
 
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */
 
@@ -125,7 +125,7 @@ class HistogramChart extends HTMLElement {
         ticklabelposition: "inside top", side: "right", fixedrange: true, range: [0, tallest / (1 - HEADROOM)] },
     };
     const config = {
-      displaylogo: false,
+      ...LOCAL,
       modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "pan2d"],
       toImageButtonOptions: { filename: `chainrule-${name}`, format: "svg" },
     };

@@ -13,7 +13,7 @@ import { drawAxes, drawLegend, LayersPainter } from "../core/lab/layers-canvas.j
 import { exportedFigure, layersFigure } from "../core/lab/layers-figure.js";
 import { columnX, planOf, wholeSection } from "../core/lab/layers-plan.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
-import { loadPlotly } from "../core/lab/plotly.js";
+import { loadPlotly, LOCAL } from "../core/lab/plotly.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { ValueAxis } from "../core/value-axis.js";
 
@@ -283,7 +283,7 @@ class LayersView extends HTMLElement {
     // Without Plotly the canvas shows the same.
     if (plotly === null || this.#shown !== shown || !this.#isSeen) return;
     const { data, layout } = layersFigure(shown.histograms, shown.plan, this.#paint, this.#family);
-    await plotly.react(this.#plot, data, layout, { displayModeBar: false, doubleClick: "reset" });
+    await plotly.react(this.#plot, data, layout, { ...LOCAL, displayModeBar: false, doubleClick: "reset" });
     if (this.#plot.dataset["heard"] === undefined) {
       this.#plot.dataset["heard"] = "";
       this.#plot.on?.("plotly_relayout", () => this.#zoomed());

@@ -116,6 +116,21 @@ def test_specs_are_told_apart_by_what_differs(explorer):
     assert list(table(explorer.page)) == [("loss", "")]
 
 
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 768), (390, 844)])
+def test_no_bar_lies_over_a_figure(explorer, size):
+    page = explorer.page
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    explorer.open("/?widths=100x11&scale=1.2#tab=inspector&a=?widths=100x11%26scale=0.001")
+    gaps = page.locator("comparison-table .contrast").evaluate_all(
+        """(cells) => cells.filter((cell) => cell.checkVisibility()).flatMap((cell) => {
+            const [bar, text] = [...cell.children].map((part) => part.getBoundingClientRect());
+            return bar.width > 0 ? [text.left - bar.right] : [];
+        })"""
+    )
+    assert min(gaps, default=0) >= 0
+    assert gaps or size[0] == 1024
+
+
 @pytest.mark.long
 def test_bars_point_to_where_the_runs_part(explorer):
     explorer.open("/?widths=100x11&scale=1.2#a=?widths=100x11")

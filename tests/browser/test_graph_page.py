@@ -48,6 +48,8 @@ def test_a_search_counts_goes_to_what_it_finds_and_opens_what_hides_it(explorer:
     search.fill("/(/")
     expect(search).to_have_attribute("aria-invalid", "true")
     assert "(" in (found.get_attribute("title") or "")
+    # The problem can be read to its end.
+    assert found.evaluate("(found) => found.scrollWidth <= found.clientWidth && found.clientHeight > 0")
     search.press("Escape")
     expect(found).to_have_text("")
     explorer.idle()

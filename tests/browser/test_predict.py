@@ -217,6 +217,8 @@ def test_an_experiment_can_be_guessed_first(explorer):
     page = explorer.page
     note = page.locator("experiment-note")
     expect(note).to_contain_text("0.8259")
+    # The question stands before its answer.
+    assert note.inner_text().index("Guess first") < note.inner_text().index("0.8259")
     note.get_by_role("button", name="Guess first").click()
     expect(page.locator("#guess")).to_be_focused()
     for given_away in ("0.8259", "0.8256", "0.794"):

@@ -8,7 +8,7 @@ import { decodeFrame, frameHeader, rowIndex } from "../../static/core/picture.js
 import { shortName, termOf } from "../../static/core/rules/terms.js";
 import { decadeLabel, decadeRange, decadeTicks, layerTicks, linearScale, sliderScale } from "../../static/core/scales.js";
 import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "../../static/core/url-state.js";
-import { dumpOf, isRising, made, near, pageData, pictureOf } from "./tools.mjs";
+import { contrast, dumpOf, isRising, made, near, pageData, pictureOf, schemeColours } from "./tools.mjs";
 
 test("numbers have three significant digits", () => {
   for (const [value, text] of [
@@ -229,4 +229,14 @@ test("the page and the server go to another program alike", async () => {
   // A mistaken query goes to the server as it is, which names the mistake.
   for (const query of ["program=exp&scale=2", "program=perceptron&seed=1", "rung=loops"])
     assert.equal(specQuery(page, parseSpec(page, query)), query);
+});
+
+test("the colours of the passes are legible as text", () => {
+  for (const colours of schemeColours()) {
+    for (const name of ["forward", "backward", "parameter", "warning", "ink-muted"])
+      for (const ground of ["paper", "surface", "raised", `${name}-soft`].filter((each) => each in colours)) {
+        const ratio = contrast(colours[name], colours[ground]);
+        assert.ok(ratio >= 4.5, `${name} on ${ground}: ${ratio.toFixed(2)}`);
+      }
+  }
 });

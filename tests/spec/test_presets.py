@@ -20,6 +20,11 @@ def test_a_preset_is_well_formed(preset):
     assert preset.statistic in {*bands_of_theory(preset), *preset.band, "nan"}
 
 
+def test_no_two_presets_are_one_page():
+    specs = [ModelSpec.parse({"preset": preset.name}).query() for preset in PRESETS]
+    assert len(set(specs)) == len(specs)
+
+
 @EVERY
 def test_a_figure_has_one_band(preset):
     assert bands_of_theory(preset).keys().isdisjoint(preset.band)

@@ -111,6 +111,16 @@ def test_a_bad_address_opens_the_page_in_its_error_state(client, query, field, c
     assert data["spec"] == ModelSpec().as_dict()
 
 
+def test_a_browser_gets_a_page_where_nothing_is_and_a_program_json(client):
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    answer = client.get("/nowhere", headers=browser)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert '<a href="/">' in answer.text
+    for path, headers in [("/nowhere", {}), ("/api/v1/nowhere", browser), ("/nowhere.json", browser)]:
+        answer = client.get(path, headers=headers)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+
+
 @pytest.mark.parametrize(
     "prefix", ["/foundations/", "/foundations/neuron?", "/foundations/neuron?x=", "/?", "/?device="]
 )

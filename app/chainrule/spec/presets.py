@@ -50,7 +50,8 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         name="scaled",
         title="Weights divided by √100",
-        spec={"init": "lecun_normal"},
+        # Without relu: what it takes is the next one's subject.
+        spec={"init": "lecun_normal", "activation": "linear"},
         focus="l1",
         statistic="std",
         theory="std 1",

@@ -32,8 +32,8 @@ def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | N
     return Response(orjson.dumps(value), status, headers, JSON)
 
 
-def error_answer(path: str, error: ChainruleError) -> Response:
-    """The answer for an error: JSON in the one shape, or a page at a page's address."""
+def error_answer(path: str, accept: str, error: ChainruleError) -> Response:
+    """The answer for an error: a page at a page's address or for a browser's visit, else JSON in the one shape."""
     note_error(error)
     headers = {"cache-control": "no-store"}
     if isinstance(error, BusyError):
@@ -42,7 +42,7 @@ def error_answer(path: str, error: ChainruleError) -> Response:
         headers["connection"] = "close"
     if error.status == 401:
         headers["www-authenticate"] = 'Bearer realm="chainrule"'
-    if is_page(path):
+    if is_page(path) or is_visit(path, accept):
         page = render("error.html", status=error.status, error=error.body()["error"], version=__version__)
         return HTMLResponse(page, error.status, headers)
     return json_answer(error.body(), status=error.status, headers=headers)
@@ -51,6 +51,11 @@ def error_answer(path: str, error: ChainruleError) -> Response:
 def is_page(path: str) -> bool:
     """Whether a path is a page for people."""
     return path == "/" or ((path == "/foundations" or path.startswith("/foundations/")) and not path.endswith(".json"))
+
+
+def is_visit(path: str, accept: str) -> bool:
+    """Whether a browser visits an address that is no program's; `accept` is the request's header."""
+    return "text/html" in accept and not path.startswith("/api/") and not path.endswith(".json")
 
 
 def from_http_exception(request: Request, exception: HTTPException) -> ChainruleError:

@@ -128,7 +128,9 @@ class Guard:
         except Exception:
             logger.exception("%s %s failed", scope.get("method", "WEBSOCKET"), scope["path"])
             if not started:
-                await error_answer(scope["path"], InternalError())(scope, receive, send_guarded)
+                await error_answer(scope["path"], Headers(scope=scope).get("accept", ""), InternalError())(
+                    scope, receive, send_guarded
+                )
             elif scope["type"] == "http":
                 # Half an answer must not look complete: the server closes the connection.
                 raise
@@ -176,7 +178,7 @@ class Guard:
 
     def _refuse(self, scope: Scope, error: ChainruleError) -> Response:
         self.metrics.rejected.labels(code=error.code).inc()
-        return error_answer(scope["path"], error)
+        return error_answer(scope["path"], Headers(scope=scope).get("accept", ""), error)
 
     def _check_places(self, scope: Scope) -> None:
         settings, number = self.settings, self.open[scope["type"]]

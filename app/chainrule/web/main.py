@@ -102,7 +102,7 @@ def create_app(
         log_error(error)
         if error.status < 500 or isinstance(error, BusyError):
             service.metrics.rejected.labels(error.code).inc()
-        return error_answer(request.url.path, error)
+        return error_answer(request.url.path, request.headers.get("accept", ""), error)
 
     @app.exception_handler(ChainruleError)
     async def on_our_error(request: Request, error: ChainruleError) -> Response:

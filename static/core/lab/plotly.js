@@ -5,6 +5,9 @@
  * @property {(target: HTMLElement) => void} purge
  * @property {(figure: {data: object[], layout: object}, options: object) => Promise<unknown>} downloadImage */
 
+/** Options of every chart: its buttons act in the page only. */
+export const LOCAL = { displaylogo: false, showSendToCloud: false, plotlyServerURL: "" };
+
 const ADDRESS = "/static/vendor/plotly.min.js";
 
 /** @type {Promise<Plotly> | null} */

@@ -132,7 +132,7 @@ const COLOURS = {
   "forward-soft": ["#eef5fb", "#18242e"],
   "backward": ["#c23b22", "#f07b62"],
   "backward-soft": ["#fcf1ee", "#2b1d1a"],
-  "parameter": ["#b27d00", "#dcae3a"],
+  "parameter": ["#8a6100", "#dcae3a"],
   "neutral": ["#77808a", "#98a1aa"],
   "warning": ["#8a3ca5", "#cf92e6"],
 };
