@@ -87,7 +87,7 @@ bench-explore: $(VENV)/.installed-dev $(BUNDLES) ## one's own model, from the co
 bench-verdicts: $(VENV)/.installed-dev ## false alarms on models that train, causes found in models that do not; writes bench/results/bench-verdicts.json
 	@$(BIN)/python bench/verdicts.py
 
-screenshots: $(VENV)/.installed-dev $(BUNDLES) ## make the README's pictures anew
+screenshots: $(VENV)/.installed-dev $(BUNDLES) ## make the documents' pictures again
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python tests/browser/screenshots.py
 

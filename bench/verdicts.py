@@ -5,8 +5,8 @@
 Healthy models: those of `healthy_models`, recorded at initialization and after some steps of AdamW on one batch; an
 alarm is a fault, frozen parameters left out, or an unhealthy layer. Faulty models: those of `faulty_models`, one step
 each; a cause is found if a fault of the right kind points at the marked line, and found first if no other fault stands
-before it. Prints two tables and writes bench/results/bench-verdicts.json, and the README's tables as bench-verdicts.md
-beside it; with --only, bench-partial.json alone.
+before it. Prints two tables and writes bench/results/bench-verdicts.json, and the tables of docs/performance.md
+as bench-verdicts.md beside it; with --only, bench-partial.json alone.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def markdown(good: dict[str, Any], bad: dict[str, Any]) -> str:
-    """The two tables as the README has them: healthy models by library, and each fault with its finding."""
+    """The two tables as docs/performance.md has them: healthy models by library, and each fault with its finding."""
     families: dict[str, list[str]] = {}
     for name in good:
         library, _, rest = name.partition(" ")

@@ -15,24 +15,26 @@ from chainrule.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def table(heading):
-    """Rows of the first table after a heading, cells stripped of their code marks."""
-    section = README.split(f"\n### {heading}\n")[1]
-    rows = re.search(r"((?:^\|.*\|\n)+)", section, re.MULTILINE)[1].splitlines()[2:]
+def table(document):
+    """Rows of a document's first table, cells stripped of their code marks."""
+    rows = re.search(r"((?:^\|.*\|\n)+)", document, re.MULTILINE)[1].splitlines()[2:]
     return [[cell.strip().strip("`") for cell in row.strip("|").split("|")] for row in rows]
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    documents = "\n".join([README, DOCS[ROOT / "docs" / "api.md"]])
+    return dict.fromkeys(re.findall(rf"^```{language}\n(.*?)^```", documents, re.MULTILINE | re.DOTALL))
 
 
 def curl_commands():
-    return [line for block in blocks("sh") for line in block.splitlines() if line.startswith("curl")]
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("curl")]
+    return list(dict.fromkeys(lines))
 
 
 def test_every_setting_is_listed_with_its_default():
@@ -44,7 +46,7 @@ def test_every_setting_is_listed_with_its_default():
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     expected = {f"CHAINRULE_{name.upper()}": text(field.default) for name, field in Settings.model_fields.items()}
-    assert {row[0]: row[1] for row in table("Settings")} == expected
+    assert {row[0]: row[1] for row in table(DOCS[ROOT / "docs" / "settings.md"])} == expected
 
 
 @pytest.mark.parametrize("command", curl_commands())
@@ -88,6 +90,10 @@ def test_relative_links_lead_somewhere():
     for document in (README, CONTRIBUTING, CHANGELOG):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document):
             assert (ROOT / target).exists(), target
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
 
 
 def test_constraints_pin_every_dependency_within_what_is_admitted():

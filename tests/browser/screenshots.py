@@ -1,6 +1,6 @@
 """Pictures of the explorer, made from the real server in a real Chromium.
 
-python tests/browser/screenshots.py            the README's pictures, into docs/
+python tests/browser/screenshots.py            the documents' pictures, into docs/
 python tests/browser/screenshots.py OUTDIR     every scene at every size in both colour schemes, to be looked at
 """
 

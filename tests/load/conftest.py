@@ -4,7 +4,7 @@
     make load ONLY=health        one row: the name of its file
 
 The figures are printed as a table at the end, and kept in bench/results/load.json; of each row the worst stands in
-bench/results/load.md, the README's table. See `tests/shared/load_table.py`.
+bench/results/load.md, the table of docs/reliability.md. See `tests/shared/load_table.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The load battery's figures as the README's table: of every row its worst, and what missed its goal says so.
+"""The load battery's figures as the table of docs/reliability.md: the worst of every row, and what missed its goal.
 
     python tests/shared/load_table.py        make bench/results/load.md from bench/results/load.json, and show it
 
-`make load` does so itself at its end. The README's marks enclose a copy of that file.
+`make load` does so itself at its end. The marks in docs/reliability.md enclose a copy of that file.
 """
 
 from __future__ import annotations

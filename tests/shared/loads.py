@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 FIFTY: dict[str, Any] = {"widths": "100x51", "batch": 200}
-"""Fifty layers of 100: the README quotes the slider's figures for this net."""
+"""Fifty layers of 100: docs/performance.md quotes the slider's figures for this net."""
 
 DEFAULT: dict[str, Any] = {}
 """The chapter's net of two layers."""
