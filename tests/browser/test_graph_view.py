@@ -37,6 +37,23 @@ def number(pattern: str, text: str | None) -> float:
     return float(found[1])
 
 
+# The least size of the words in boxes, px of the screen, and whether there are any.
+LEAST_WORDS = """() => {
+    const words = [...document.querySelectorAll("graph-view .box :is(text, tspan)")].filter((each) =>
+        [...each.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim() !== ""));
+    const sizes = words.map((each) => parseFloat(getComputedStyle(each).fontSize) * Math.abs(each.getScreenCTM().d
+        || each.getScreenCTM().b));
+    return [sizes.length > 0, Math.min(Infinity, ...sizes)];
+}"""
+
+
+@pytest.mark.parametrize("address", ["/", "/#level=all", "/?widths=20x6#level=all&fold=off", ALL_OPEN])
+def test_words_in_boxes_are_legible_or_left_out(explorer: Any, address: str) -> None:
+    any_words, least = explorer.open(address).page.evaluate(LEAST_WORDS)
+    assert any_words
+    assert least >= 8.99
+
+
 @pytest.mark.parametrize("half", ["forward", pytest.param("backward", marks=pytest.mark.long)])
 def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     page = explorer.open().page

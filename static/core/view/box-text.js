@@ -149,20 +149,22 @@ export function opText(label, notes, w, h, hasPlot) {
 }
 
 /** A name that does not fit in its normal size: smaller, in more lines, turned, or at last cut. @param {string} label
- * @param {number} w @param {number} h @returns {{lines: TextLine[], isTurned: boolean}} no lines where not even one
- * letter fits */
-export function tightText(label, w, h) {
-  if (label === "" || w < MIN_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
+ * @param {number} w @param {number} h @param {number} [least] size; the name is not cut where that is more than usual
+ * @returns {{lines: TextLine[], isTurned: boolean}} no lines where it does not fit */
+export function tightText(label, w, h, least = TIGHT_SIZE) {
+  if (label === "" || w < MIN_NAMED || h < least * LINE) return { lines: [], isTurned: false };
+  const sizes = least > TIGHT_SIZE ? [least] : TIGHT_SIZES;
   const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);
-  for (const size of TIGHT_SIZES) {
+  for (const size of sizes) {
     const lines = wrapped(words, size, w - 2);
     if (lines.length > 0 && lines.length * size * LINE <= h)
       return { lines: stacked(lines, size, w, h), isTurned: false };
   }
-  for (const size of TIGHT_SIZES) {
+  for (const size of sizes) {
     if (size * LINE <= w && textWidth(label, `600 ${size}px`) + 4 <= h)
       return { lines: [turned(label, size, w, h)], isTurned: true };
   }
+  if (least > TIGHT_SIZE) return { lines: [], isTurned: false };
   const [across, up] = [cut(label, w - 2), cut(label, h - 4)];
   if (up.length > across.length) return { lines: [turned(up, TIGHT_SIZE, w, h)], isTurned: true };
   return { lines: across === "" ? [] : stacked([across], TIGHT_SIZE, w, h), isTurned: false };

@@ -2,7 +2,7 @@
 
 import { ailmentLook, boxLook, isDark, rectangle } from "./look.js";
 import { makeParts, reused, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./parts.js";
-import { frameText } from "./box-text.js";
+import { frameText, TIGHT_SIZE } from "./box-text.js";
 import { svg, write } from "../dom.js";
 import { attributeOf, fullLabel } from "./facts.js";
 import { failedBox } from "./navigation.js";
@@ -114,10 +114,12 @@ export class BoxLayer {
     this.#placeIn(sight, parts);
     const kind = drawing.kind[box];
     const { x, y, w, h } = rectangle(drawing, box);
-    const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : ""} ${graph.groupId.length}`;
+    // On the screen no word is smaller than TIGHT_SIZE.
+    const least = Math.ceil((4 * TIGHT_SIZE) / Math.min(1, scale)) / 4;
+    const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : least} ${graph.groupId.length}`;
     if (shape === parts.shape) return;
     parts.shape = shape;
-    const look = boxLook(sight, box, "page");
+    const look = boxLook(sight, box, "page", least);
     parts.look = look;
     parts.kind = classesOf(look, graph);
     frame.setAttribute("x", x.toFixed(2));

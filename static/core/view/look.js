@@ -23,6 +23,9 @@ const NAME_FONT = "600 12px";
 const CUT_SIZE = 10;
 const MIN_CUT_HEIGHT = 12;
 const SCALAR_SIZES = [14, 11, 9];
+const FIGURE_SIZE = 11;
+/** A larger name does not stand above a histogram, px. */
+const MAX_NAME = 13;
 /** A narrower closed group has no room for a badge on its border, px. */
 export const MIN_BADGED = 44;
 /** Types that say nothing of what is in them: the name of the attribute says more. */
@@ -34,8 +37,8 @@ export const HUES = /** @type {const} */ (["forward", "backward", "parameter", "
 const MIN_ARROW = 9;
 
 /** All but the figures, which change with every picture. @param {BoxScene} scene @param {number} box
- * @param {Medium} medium */
-export function boxLook(scene, box, medium) {
+ * @param {Medium} medium @param {number} [least] size of words, px of the drawing; smaller ones are left out */
+export function boxLook(scene, box, medium, least = 0) {
   const { drawing, graph } = scene;
   const [kind, index, half] = [drawing.kind[box], drawing.ref[box], phaseOf(drawing, box)];
   const { x, y, w, h } = rectangle(drawing, box);
@@ -49,9 +52,30 @@ export function boxLook(scene, box, medium) {
     radius: Math.min(RADIUS[kind], w / 3),
     tensor, // null: no tensor's box
     // null: a frame, whose header depends on the scale
-    text: kind === TENSOR ? tensorWords(scene, index, w, h, medium)
-      : kind === FRAME ? null : opWords(scene, kind, index, half, w, h, medium),
+    text: kind === FRAME ? null
+      : kind === TENSOR ? legible(tensorWords(scene, index, w, h, medium), graph.tensorLabel[index], true, w, h, least)
+      : legible(opWords(scene, kind, index, half, w, h, medium),
+        kind === GROUP ? graph.groupLabel[index] : graph.opLabel[index], false, w, h, least),
   };
+}
+
+/** @param {BoxText} text @param {string} label @param {boolean} isTensor @param {number} w @param {number} h
+ * @param {number} least @returns {BoxText} without the words that are smaller; its name larger, if there is room */
+function legible(text, label, isTensor, w, h, least) {
+  const isLegible = (/** @type {TextLine} */ { size }) => size >= least;
+  if (least <= TIGHT_SIZE || text.level === "strip") return text;
+  const notes = text.notes.filter(isLegible);
+  const value = (text.isScalar ? SCALAR_SIZES[0] : FIGURE_SIZE) >= least ? text.value : null;
+  if (text.name.every(isLegible)) return { ...text, notes, value };
+  if (!isTensor) {
+    const { lines, isTurned } = tightText(label, w, h, least);
+    return { ...text, notes: [], value, name: lines, isTurned };
+  }
+  const [line] = text.name;
+  const fits = !text.isScalar && least <= MAX_NAME && textWidth(label, `600 ${least}px`) + 2 * INSET <= w;
+  // The name says more than the figure beside it.
+  return { ...text, notes, value: fits && text.level !== "narrow" ? null : value,
+    name: fits ? [{ ...line, text: label, size: least }] : [] };
 }
 
 /** @param {Drawing} drawing @param {number} box @returns {Phase} */
@@ -140,8 +164,8 @@ export function figureLook(picture, statistic, { tensor, text, rect }) {
     return { words: size === undefined ? "" : long, size: size ?? 9, isWarning };
   }
   const { room } = text.value;
-  const words = [long, short].find((candidate) => textWidth(candidate, "11px") + 2 <= room) ?? "";
-  return { words, size: 11, isWarning };
+  const words = [long, short].find((candidate) => textWidth(candidate, `${FIGURE_SIZE}px`) + 2 <= room) ?? "";
+  return { words, size: FIGURE_SIZE, isWarning };
 }
 
 /** What is wrong with the tensors in a closed group. @param {BoxScene} scene @param {number} box
