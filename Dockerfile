@@ -29,8 +29,9 @@ FROM dependencies AS chainrule
 
 ENV XDG_CACHE_HOME=/opt/chainrule/cache
 RUN python -m pip --python /opt/python install -c constraints.txt ninja setuptools
-COPY README.md LICENSE hatch_build.py ./
+COPY README.md LICENSE hatch_build.py mkdocs.yml ./
 COPY app app
+COPY docs docs
 COPY static static
 COPY templates templates
 RUN python -m pip wheel --no-deps --wheel-dir dist . \

@@ -25,7 +25,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-explore bench-verdicts screenshots build clean
+.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-explore bench-verdicts screenshots docs build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,12 +91,15 @@ screenshots: $(VENV)/.installed-dev $(BUNDLES) ## make the documents' pictures a
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python tests/browser/screenshots.py
 
+docs: $(VENV)/.installed-dev ## build the documents into app/chainrule/page/guide, which the server shows at /guide
+	@$(BIN)/python -m mkdocs build --quiet --strict
+
 build: $(VENV)/.installed-dev ## build the source distribution and the wheel into dist/
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## remove everything that the other targets made
 	rm -rf $(VENV) node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -rf app/chainrule/stats/*.so app/chainrule/page/bundled
+	rm -rf app/chainrule/stats/*.so app/chainrule/page/bundled app/chainrule/page/guide
 	find app tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

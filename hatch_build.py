@@ -1,7 +1,8 @@
-"""Compile the statistics kernel and bundle the page's scripts while the package is built; without either, time is lost.
+"""Compile the statistics kernel, bundle the page's scripts and build the guide while the package is built.
 
 A wheel gets them inside and is tagged for the platform; an editable installation gets the kernel beside the C file, and
-the bundles where the wheel has them. The kernel needs a C compiler: the one that `CC` names, else the one that made the
+the bundles and the guide where the wheel has them. Without the kernel or the bundles the package is slower; without the
+guide `/guide` says how to build it. The kernel needs a C compiler: the one that `CC` names, else the one that made the
 interpreter or the system's. It needs the interpreter's headers, and keeps to the stable ABI of CPython 3.11, so that
 one serves all later versions.
 """
@@ -25,6 +26,7 @@ from packaging.tags import sys_tags
 SOURCE = Path("app/chainrule/stats/_kernel.c")
 NAME = "_kernel.abi3.so"
 BUNDLES = Path("app/chainrule/page/bundled")
+GUIDE = Path("app/chainrule/page/guide")
 # Nothing that lets the compiler assume numbers to be finite, nor (-Ofast) make the processor flush denormals at load.
 FLAGS = (
     "-std=c11 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-math-errno".split()
@@ -107,6 +109,15 @@ def bundle_scripts(root: Path, folder: Path) -> str | None:
     return None if done.returncode == 0 else done.stderr.strip() or f"exit status {done.returncode}"
 
 
+def build_guide(root: Path, folder: Path) -> str | None:
+    """Build the documents into a folder; say why if that cannot be done."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", os.fspath(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    for path in folder.glob("sitemap.xml*"):
+        path.unlink()  # it has the time of the build; two wheels of the same files are the same
+    return None if done.returncode == 0 else done.stderr.strip() or f"exit status {done.returncode}"
+
+
 class BuildHook(BuildHookInterface[Any]):
     """Adds the kernel and the bundles to a wheel, or puts them into `app/` where the installation is editable."""
 
@@ -132,6 +143,13 @@ class BuildHook(BuildHookInterface[Any]):
         elif not editable:
             (bundles / "DIGEST").unlink()  # of the times of a checkout; nobody edits what is installed
             build_data["force_include"][os.fspath(bundles)] = BUNDLES.relative_to("app").as_posix()
+
+        guide = Path(self.root, GUIDE) if editable else Path(self._folder.name, GUIDE.name)
+        failure = build_guide(Path(self.root), guide)
+        if failure is not None:
+            self.app.display_warning(f"The guide was not built: {failure}")
+        elif not editable:
+            build_data["force_include"][os.fspath(guide)] = GUIDE.relative_to("app").as_posix()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove what was compiled: the wheel has it."""

@@ -3,6 +3,8 @@
 import argparse
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -90,6 +92,30 @@ def test_relative_links_lead_somewhere():
     for document in (README, CONTRIBUTING, CHANGELOG):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document):
             assert (ROOT / target).exists(), target
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory):
+    """The documents, built as the package builds them."""
+    folder = tmp_path_factory.mktemp("guide")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+def test_the_guide_has_every_document_and_loads_nothing_from_elsewhere(guide):
+    assert {path.stem for path in guide.glob("*.html")} == {path.stem for path in DOCS}
+    loaded = re.compile(
+        r"<(?:script|link|img|iframe|source|object|embed|video|audio)\b[^>]*?\b(?:src|href|data)=\"([^\"]*)"
+    )
+    for page in guide.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "<script" not in text
+        for address in loaded.findall(text):
+            assert address == "data:," or (guide / address).is_file(), (page.name, address)
+    for style in guide.rglob("*.css"):
+        assert not re.search(r"url\(|@import", style.read_text(encoding="utf-8"))
 
 
 def test_the_readme_is_short():

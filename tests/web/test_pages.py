@@ -17,6 +17,7 @@ from chainrule.spec import ModelSpec
 from chainrule.spec.keys import SPEC_KEYS
 from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import PROGRAMS
+from chainrule.web import static_files
 from chainrule.web.guard import SECURITY_HEADERS
 from chainrule.web.main import create_app
 
@@ -245,3 +246,19 @@ def test_files_without_the_current_digest_are_revalidated(client, digest):
     assert answer.headers["cache-control"] == "private, no-cache"
     again = client.get(f"/static/{digest}explorer.js", headers={"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.headers["cache-control"], again.content) == (304, "private, no-cache", b"")
+
+
+def test_the_guide_is_shown_where_it_is_built(open_client, settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(static_files, "GUIDE", tmp_path / "guide")
+    client = open_client(create_app(settings))
+    missing = client.get("/guide/", headers={"accept": "text/html"})
+    assert missing.status_code == 404
+    assert missing.headers["content-type"].startswith("text/html")
+    assert "make docs" in missing.text
+
+    (tmp_path / "guide").mkdir()
+    (tmp_path / "guide" / "index.html").write_text("<h1>Guide</h1>")
+    assert client.get("/guide", follow_redirects=True).text == "<h1>Guide</h1>"
+    assert client.get("/guide/").headers["cache-control"] == "private, no-cache"
+    assert client.get("/guide/missing.html").status_code == 404
+    assert client.get("/guide/../main.py").status_code == 404

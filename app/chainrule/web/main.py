@@ -35,7 +35,7 @@ from chainrule.web.probes import probes_router
 from chainrule.web.request_log import RequestLog, Templates, log_error
 from chainrule.web.server import Server, ServerConfig
 from chainrule.web.service import Service
-from chainrule.web.static_files import OwnFiles
+from chainrule.web.static_files import GuideFiles, OwnFiles
 
 if TYPE_CHECKING:
     from chainrule.user_model.model import UserModel
@@ -134,6 +134,7 @@ def create_app(
     for router in routers:
         app.include_router(router)
     app.mount("/static", OwnFiles())
+    app.mount("/guide", GuideFiles())
     app.add_middleware(Guard, settings=settings, metrics=service.metrics)
     # Added last, it stands outside the guard: what that refuses has an id and a record too.
     routes = [*app.routes, *(route for router in routers for route in router.routes)]

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from chainrule import __version__
 from chainrule.build import check_program
@@ -25,7 +25,7 @@ from chainrule.web.service import Service
 
 
 def pages_router(service: Service, model: Model | None = None) -> APIRouter:
-    """`/`, `/docs`, third-party files, and `/standalone.html`, the page's template for saved files."""
+    """`/`, `/guide`, `/docs`, third-party files, and `/standalone.html`, the page's template for saved files."""
     router = APIRouter(include_in_schema=False)
     opened = [{"name": dump.name, "url": dump_address(index)} for index, dump in enumerate(service.dumps)]
     first = opened[0] if opened else None
@@ -64,6 +64,11 @@ def pages_router(service: Service, model: Model | None = None) -> APIRouter:
             # To be saved, not to be shown: the policy of this server lets no script run inside a page.
             answer.headers["content-disposition"] = 'attachment; filename="chainrule.html"'
         return answer
+
+    @router.get("/guide")
+    async def guide() -> Response:
+        # The guide's links are relative to the folder.
+        return RedirectResponse("/guide/")
 
     @router.get("/docs")
     async def docs() -> Response:

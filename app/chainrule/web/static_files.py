@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from chainrule.errors import NotFoundError
 from chainrule.page import assets
 from chainrule.page.bundles import bundle_of
 from chainrule.page.static_addresses import VERSIONED, is_current
@@ -20,6 +21,10 @@ from chainrule.web.answers import REVALIDATE
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 """Cache-Control of what never changes beneath its address, for a year. The files are no secret: they are published."""
+
+
+GUIDE = Path(assets.__file__).parent / "guide"
+"""The documents, as `make docs` or an installation built them."""
 
 
 class OwnFiles(StaticFiles):
@@ -45,4 +50,22 @@ class OwnFiles(StaticFiles):
         else:
             answer = await super().get_response(name, scope)
         answer.headers["cache-control"] = IMMUTABLE if is_kept else REVALIDATE
+        return answer
+
+
+class GuideFiles(StaticFiles):
+    """The files of the built guide."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=GUIDE, html=True, check_dir=False)
+
+    async def check_config(self) -> None:
+        """Raises NotFoundError if the guide is not built; called until it is."""
+        if not GUIDE.is_dir():
+            raise NotFoundError("The guide is not built. Run this command in the project's folder: make docs")
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file or 304; raises HTTPException if it does not exist."""
+        answer = await super().get_response(path, scope)
+        answer.headers["cache-control"] = REVALIDATE
         return answer
