@@ -25,6 +25,7 @@ import "./elements/inspector-panel.js";
 import "./elements/layer-profile.js";
 import "./elements/layer-table.js";
 import "./elements/layers-view.js";
+import "./elements/lesson-column.js";
 import "./elements/prediction-prompt.js";
 import "./elements/run-status.js";
 import "./elements/spec-controls.js";
@@ -38,6 +39,7 @@ import { connectAnnouncer } from "./explorer/announcer.js";
 import { connectDumps, pinnedOf, theoryOfDump } from "./explorer/dump.js";
 import { connectGraph } from "./explorer/graph.js";
 import { connectHeader, connectKeys } from "./explorer/header.js";
+import { connectLesson, landing } from "./explorer/lesson.js";
 import { connectLinks, NET } from "./explorer/links.js";
 import { connectModel } from "./explorer/model.js";
 import { connectPictures } from "./explorer/pictures.js";
@@ -66,6 +68,7 @@ const elements = {
   toolbar: find("graph-toolbar"),
   steps: find("steps-view"),
   layers: find("layers-view"),
+  lesson: find("lesson-column"),
   profile: find("layer-profile"),
   inspector: find("inspector-panel"),
   comparison: find("comparison-table"),
@@ -89,12 +92,17 @@ const table = page.model == null ? page
       defaults: Object.fromEntries(page.keys.map(({ name, default: value }) => [name, value])) }] };
 /** @param {Spec} spec @returns {string} */
 const queryOf = (spec) => specQuery(table, spec);
+/** @param {string} address from its ? on @returns {string} */
+const queryIn = (address) => address.slice(1).split("#")[0] ?? "";
+/** @param {string} address @returns {string} */
+const fragmentIn = (address) => address.split("#")[1] ?? "";
 /** @param {string} query @returns {Spec} */
 const specOf = (query) => parseSpec(table, query);
 
 // The query of the address may hold a preset's name or a mistake; page.query is the server's reading.
-const spec = signal(specOf(page.query));
-const view = signal(parseView(location.hash || (page.view ?? "")));
+const greeting = landing(page.lessons);
+const spec = signal(specOf(greeting === "" ? page.query : queryIn(greeting)));
+const view = signal(parseView(fragmentIn(greeting) || location.hash || (page.view ?? "")));
 const picture = signal(/** @type {Picture | null} */ (null));
 const theory = signal(/** @type {Theory | null} */ (null));
 /** Run A. */
@@ -269,6 +277,7 @@ spec.subscribe((value) => {
 });
 connectLinks(spec, view, queryOf, (widths) => {
   address.pushes = true;
+  view.value = { ...view.value, lesson: "", answer: "" };
   setSpec({ ...withProgram(page, spec.value, NET), widths });
 });
 
@@ -432,6 +441,13 @@ function unpinned() {
   return { a: "", ...(view.value.colour === "difference" ? { colour: "", span: "" } : {}) };
 }
 
+connectLesson({ lessons: page.lessons, column: elements.lesson, view, picture, setView, on, open(target) {
+  address.pushes = true;
+  // Enters the address with the spec: one history entry.
+  view.value = parseView(fragmentIn(target));
+  if (target.startsWith("?")) setSpec(specOf(queryIn(target)));
+  else setView({});
+} });
 connectHeader({ view, setView, query: () => address.query, needsToken: page.needs_token });
 connectKeys(setView, elements.graph, elements.toolbar);
 connectTakeaway(page, () => ({

@@ -272,6 +272,19 @@ interface PageData {
   dumps?: OpenDump[]; // all of them, where the server was opened with several
   model?: OwnModel | null; // whose what-if the page's spec is; the programs and presets are none then
   view?: string; // fragment to start with, of a page that was saved
+  lessons: Lesson[];
+}
+
+type Lesson = { name: string; title: string; steps: LessonStep[] };
+
+/** question, explanation and answers: HTML of the server's making */
+interface LessonStep {
+  title: string;
+  view: string; // address from its ? on; "" to stay
+  question: string;
+  answers: { text: string; is_right: boolean }[];
+  until: string; // the condition that ends the step, see core/lab/lesson.js; "" for none
+  explanation: string;
 }
 
 /** a dump and where it is: at an address, or here; with what theory expects of it */
@@ -701,6 +714,9 @@ interface View {
   range: "adaptive" | "fixed"; // of the values shown
   axis: "linear" | "log"; // of the values
   bins: "shared" | "own"; // whether the histograms of a kind share an axis
+  lesson: string; // the lesson's name, a dot, and the number of its step; "" for none
+  answer: string; // number of the chosen answer, from 1; "" for none yet
+  mode: "" | "teach"; // teach: large type, for a projector
   predict: string; // figure to be guessed before it is shown, such as l2.std; "" for none
   guess: string; // what was guessed, "" for nothing yet
   a: string; // "?" and the canonical query of the run to compare to, or "dump:" and a dump's place; "" for none

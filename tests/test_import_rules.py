@@ -16,6 +16,7 @@ STATIC = ROOT / "static"
 PYTHON = {
     "errors": "",
     "foundations": "",
+    "lessons": "errors",
     "settings": "",
     "stats": "",
     "theory": "",
@@ -34,7 +35,7 @@ PYTHON = {
     "export": "errors settings stats memory stopping spec trace diagnose dump run page",
     "recording": "trace diagnose run export",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
-        chapter export recording""",
+        chapter export recording lessons""",
     "__main__": "errors settings foundations spec dump user_model gradcheck export web",
 }
 

@@ -46,6 +46,10 @@ class InputError(ChainruleError, code="invalid_input", status=422):
     """
 
 
+class LessonError(ChainruleError, code="invalid_lesson"):
+    """A lesson's file cannot be read; the message names the file, the line and the allowed form."""
+
+
 class NotFoundError(ChainruleError, code="not_found", status=404):
     """A name that does not exist; `limit` lists the names that do, where they are few."""
 

@@ -96,6 +96,7 @@ class Settings(BaseSettings):
     shutdown_seconds: int = Field(
         default=5, ge=1, description="How long open requests may take to end at shutdown, in seconds."
     )
+    lessons: str = Field(default="", description="Folder with lessons to show in place of Chainrule's own.")
     log_format: LogFormat = Field(
         default="text", description="text for people or json, one object a line, for machines."
     )

@@ -18,6 +18,8 @@ const VIEW_KEYS = {
   range: ["fixed", "adaptive"],
   axis: ["linear", "log"],
   bins: ["shared", "own"],
+  ...{ lesson: "", answer: "" },
+  mode: ["", "teach"],
   ...{ predict: "", guess: "", a: "" },
   level: LEVELS,
   toggled: "",

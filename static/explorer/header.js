@@ -117,6 +117,7 @@ export function connectKeys(setView, graph, toolbar) {
     if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey
       || document.querySelector("dialog[open]") !== null) return;
     if (event.key === "Escape" && document.querySelector("details.menu[open]") === null) setView({ select: "" });
+    if (event.key === "p") setView({ mode: document.body.dataset["mode"] === "teach" ? "" : "teach" });
     if (event.key === "/") {
       event.preventDefault();
       toolbar.focus();

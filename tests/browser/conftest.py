@@ -22,6 +22,8 @@ WIDE = {"width": 1440, "height": 900}
 USUAL = {"width": 1280, "height": 720}
 """Playwright's own viewport, of tests whose options name none."""
 
+VISITED = "try { localStorage.setItem('chainrule.visited', '1') } catch {}"
+
 OF_A_TAB = ("viewport", "color_scheme", "permissions")
 """Options that one context can have and give back: in another nothing of the page is cached, which takes seconds."""
 
@@ -51,6 +53,8 @@ class Kept:
         if key not in self._contexts:
             self._contexts[key] = self.browser().new_context(**({"viewport": WIDE} | options))
             self._contexts[key].set_default_timeout(60_000)
+            # `/` is the chapter's net: the greeting is for a first visit.
+            self._contexts[key].add_init_script(VISITED)
         return self._contexts[key]
 
     def tab(self, context: BrowserContext, empty: str) -> Page:

@@ -58,6 +58,7 @@ ROUTES = {
     ),
     "/api/v1/tensor.json?name=l2": ("application/json", {"name", "id", "shape", "dtype", "rows", "cols", "values"}),
     "/api/v1/presets.json": ("application/json", {"presets"}),
+    "/api/v1/lessons.json": ("application/json", {"lessons"}),
     "/api/v1/devices.json": ("application/json", {"devices"}),
     "/api/v1/schema/trace.json": ("application/json", {"$schema", "$id", "properties", "$defs"}),
     "/foundations": ("text/html; charset=utf-8", None),

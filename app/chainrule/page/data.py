@@ -28,6 +28,7 @@ def page_data(
     dump: Mapping[str, Any] | None = None,
     dumps: Sequence[Mapping[str, Any]] = (),
     model: Mapping[str, Any] | None = None,
+    lessons: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The data of a page that shows a spec first, or a what-if of the user's `model`, or a `dump`.
 
@@ -52,6 +53,7 @@ def page_data(
         "dump": dump,
         "dumps": list(dumps),
         "model": model,
+        "lessons": list(lessons),
     }
 
 

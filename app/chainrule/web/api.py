@@ -92,6 +92,12 @@ def api_router(service: Service) -> APIRouter:
     for path, name, body, doc in (
         ("presets", "presets", lambda: {"presets": presets_list()}, "The chapter's experiments as specs."),
         ("devices", "devices", lambda: {"devices": devices}, "The devices a spec can name on this server."),
+        (
+            "lessons",
+            "lessons",
+            lambda: {"lessons": service.lessons},
+            "The lessons: steps with a view, a question, answers, a condition and an explanation.",
+        ),
         ("schema/trace", "schema", trace_schema, "The JSON Schema that every graph dump follows."),
     ):
         handler = _kept(body)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +19,7 @@ from starlette.responses import Response
 from chainrule import __version__
 from chainrule.dump.opened import DumpFile, OpenDump
 from chainrule.errors import BusyError, ChainruleError
+from chainrule.lessons import LESSONS, read_lessons
 from chainrule.run import trace_spec
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
@@ -64,7 +67,9 @@ def create_app(
         shutdown_seconds=settings.shutdown_seconds,
     )
     dumps = (dump,) if isinstance(dump, OpenDump) else tuple(dump or ())
-    service = Service(settings, compute, metrics, dumps)
+    folder = Path(settings.lessons) if settings.lessons else LESSONS
+    lessons = [asdict(lesson) for lesson in read_lessons(folder)]
+    service = Service(settings, compute, metrics, dumps, lessons)
     model = None if own is None else Model(service, own)
 
     @asynccontextmanager

@@ -53,6 +53,7 @@ def pages_router(service: Service, model: Model | None = None) -> APIRouter:
             dump=first,
             dumps=opened,
             model=None if model is None else model.page_data(),
+            lessons=service.lessons if model is None and not opened else (),
         )
         page = render("explorer.html", version=__version__, page_data=data, error=error, standalone=False)
         return HTMLResponse(page, status, {"cache-control": "private, no-store"})

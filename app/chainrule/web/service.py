@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,12 +26,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Settings, devices, metrics and open dumps of the server."""
+    """Settings, devices, metrics, open dumps and lessons of the server."""
 
     settings: Settings
     compute: Compute
     metrics: Metrics
     dumps: Sequence[OpenDump | DumpFile] = ()
+    lessons: Sequence[Mapping[str, Any]] = ()
 
     def admit(self, spec: ModelSpec, form: str = "json") -> ModelSpec:
         """The spec itself, if it is within the limits for the format `form` and its device exists.

@@ -1,0 +1,144 @@
+"""From a folder of Markdown files to lessons.
+
+`# Title`, then a step under each `## Heading`: a block ```` ```view ```` with the address that the step opens, text, a
+list of answers (`- [ ]`, and `- [x]` for the right one), a block ```` ```until ```` with the condition that ends the
+step, and the explanation, which is shown when the step is done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from chainrule.errors import LessonError
+
+LESSONS = Path(__file__).parent
+"""The folder of the lessons that come with the package."""
+
+FILE = re.compile(r"(?:\d+-)?([a-z][a-z0-9-]*)\.md")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
+ANSWER = re.compile(r"^- \[([ x])\] (.+)\n?", re.MULTILINE)
+NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
+CONDITION = re.compile(
+    r"(?:(?:mean|std|min|max|norm|zero_fraction|dead_fraction|saturation|nan|inf) of [\w.∇:/-]+(?: \d+)?"
+    rf" (?:[<>] {NUMBER}|between {NUMBER} and {NUMBER})"
+    r"|(?:spec|view) [a-z_]+ is \S+)"
+)
+CONDITION_FORMS = (
+    "<statistic> of <tensor> < 1",
+    "<statistic> of <tensor> > 1",
+    "<statistic> of <tensor> between 0.1 and 10",
+    "spec <key> is <value>",
+    "view <key> is <value>",
+)
+
+MARKDOWN = MarkdownIt("commonmark", {"html": False})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One of the answers to a step's question, as HTML."""
+
+    text: str
+    is_right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`view` is an address of the explorer from its `?` on, "" to stay; `question` and `explanation` are HTML."""
+
+    title: str
+    view: str
+    question: str
+    answers: tuple[Answer, ...]
+    until: str
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """`name` is the file's, without number and ending; it stands in addresses."""
+
+    name: str
+    title: str
+    steps: tuple[Step, ...]
+
+
+def read_lessons(folder: Path) -> tuple[Lesson, ...]:
+    """The lessons of a folder, by the order of its file names.
+
+    Raises:
+        LessonError: the folder or a file cannot be read, or is no lesson.
+    """
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".md")
+        texts = [path.read_text(encoding="utf-8") for path in paths]
+    except (OSError, UnicodeDecodeError) as error:
+        raise LessonError(f"{folder}: {error}") from None
+    lessons = [read_lesson(path.name, text) for path, text in zip(paths, texts, strict=True)]
+    names = [lesson.name for lesson in lessons]
+    for lesson in lessons:
+        if names.count(lesson.name) > 1:
+            raise LessonError(f"{folder}: two files are named {lesson.name}")
+    return tuple(lessons)
+
+
+def read_lesson(file: str, text: str) -> Lesson:
+    """Read one lesson.
+
+    Raises:
+        LessonError: names the file, the line and the allowed form.
+    """
+    named = FILE.fullmatch(file)
+    if named is None:
+        raise LessonError(f"{file}: a lesson's file is named like 01-signal.md")
+    head, *sections = re.split(r"^## ", text.replace("\r\n", "\n"), flags=re.MULTILINE)
+    titled = re.fullmatch(r"# (.+)\s*", head)
+    if titled is None:
+        raise LessonError(f"{file}, line 1: a lesson begins with one line '# Title', and its first step '## Heading'")
+    if not sections:
+        raise LessonError(f"{file}: a lesson needs at least one step, which begins with '## Heading'")
+    line = 1 + head.count("\n")
+    steps = []
+    for section in sections:
+        steps.append(_read_step(f"{file}, line {line}", section))
+        line += section.count("\n")
+    return Lesson(named[1], titled[1], tuple(steps))
+
+
+def _read_step(place: str, section: str) -> Step:
+    title, _, body = section.partition("\n")
+    blocks: dict[str, str] = {}
+    for kind, content in BLOCK.findall(body):
+        if kind in ("view", "until"):
+            if kind in blocks:
+                raise LessonError(f"{place}: a step has at most one block '{kind}'")
+            blocks[kind] = content.strip()
+    view, until = blocks.get("view", ""), blocks.get("until", "")
+    if "view" in blocks and not re.fullmatch(r"[?#]\S+", view):
+        raise LessonError(f"{place}: the view {view!r} is not an address that begins with ? or #")
+    if "until" in blocks and not CONDITION.fullmatch(until):
+        raise LessonError(f"{place}: the condition {until!r} has none of the forms {'; '.join(CONDITION_FORMS)}")
+    answers = tuple(Answer(MARKDOWN.renderInline(text), mark == "x") for mark, text in ANSWER.findall(body))
+    if answers and sum(answer.is_right for answer in answers) != 1:
+        raise LessonError(f"{place}: exactly one answer is right and is written '- [x] …'")
+    question, explanation = _around(body, bool(answers), bool(until))
+    if not question.strip():
+        raise LessonError(f"{place}: a step needs a text")
+    return Step(title.strip(), view, question, answers, until, explanation)
+
+
+def _around(body: str, has_answers: bool, has_condition: bool) -> tuple[str, str]:
+    """The texts before the answers or the condition, and after the last of them; other blocks of code stay."""
+    mark = "\0"
+    marked = BLOCK.sub(lambda match: {"view": "", "until": mark}.get(match[1], match[0]), body)
+    marked = ANSWER.sub(mark, marked)
+    if not (has_answers or has_condition):
+        return MARKDOWN.render(marked), ""
+    parts = marked.split(mark)
+    between: Sequence[str] = [part for part in parts[1:-1] if part.strip()]
+    return MARKDOWN.render("\n\n".join([parts[0], *between])), MARKDOWN.render(parts[-1])

@@ -1,0 +1,75 @@
+/** The lesson beside the picture: its steps open views of the explorer, and end when their conditions hold. */
+
+import { holds, stepOf } from "../core/lab/lesson.js";
+
+const VISITED = "chainrule.visited";
+
+/** @returns {boolean} whether this is the first visit; from now on it no longer is */
+function isFirstVisit() {
+  try {
+    const isFirst = localStorage.getItem(VISITED) === null;
+    localStorage.setItem(VISITED, "1");
+    return isFirst;
+  } catch {
+    // A page without storage, such as one in a frame, cannot remember: it shows no greeting.
+    return false;
+  }
+}
+
+/** @param {Lesson[]} lessons @returns {string} where the page starts, as from its ? on; "" where the address says it */
+export function landing(lessons) {
+  const step = lessons[0]?.steps[0];
+  if (location.search !== "" || location.hash !== "" || step === undefined || !isFirstVisit()) return "";
+  return addressOf(lessons[0], 0);
+}
+
+/** @param {Lesson | undefined} lesson @param {number} at @returns {string} from its ? or # on */
+function addressOf(lesson, at) {
+  const view = lesson?.steps[at]?.view ?? "";
+  return `${view}${view.includes("#") ? "&" : "#"}lesson=${lesson?.name}.${at + 1}`;
+}
+
+/** @param {object} page @param {Lesson[]} page.lessons @param {any} page.column @param {Signal<View>} page.view
+ * @param {Signal<Picture | null>} page.picture @param {(change: Partial<View>) => void} page.setView
+ * @param {(address: string) => void} page.open a query and a fragment
+ * @param {(type: string, listener: (detail: any) => void) => void} page.on */
+export function connectLesson({ lessons, column, view, picture, setView, open, on }) {
+  /** The step whose condition has been met. */
+  let met = "";
+
+  function show() {
+    const { lesson: place, answer, mode } = view.value;
+    const found = stepOf(lessons, place);
+    column.hidden = found === null;
+    document.body.toggleAttribute("data-lesson", found !== null);
+    document.body.dataset["mode"] = mode;
+    if (found === null) return;
+    const { lesson, step, at } = found;
+    const isAnswered = step.answers.length === 0 || answer !== "";
+    if (met !== place) met = "";
+    if (isAnswered && step.until !== "" && picture.value !== null && holds(step.until, picture.value, view.value))
+      met = place;
+    column.show(lesson, at, answer, met === place);
+  }
+
+  /** @param {string} name @param {number} at */
+  function go(name, at) {
+    const lesson = lessons.find((each) => each.name === name);
+    if (lesson === undefined) return;
+    const { view: target } = lesson.steps[at] ?? { view: "" };
+    if (target === "") setView({ lesson: `${name}.${at + 1}`, answer: "" });
+    else open(addressOf(lesson, at));
+  }
+
+  view.subscribe(show);
+  picture.subscribe(show);
+  on("lesson-step", ({ at }) => go(view.value.lesson.split(".")[0] ?? "", at));
+  on("lesson-answer", ({ answer }) => setView({ answer }));
+  on("lesson-end", () => setView({ lesson: "", answer: "" }));
+  for (const button of document.querySelectorAll("button[data-lesson]")) {
+    button.addEventListener("click", () => {
+      button.closest("details")?.removeAttribute("open");
+      go(button.getAttribute("data-lesson") ?? "", 0);
+    });
+  }
+}
