@@ -471,6 +471,7 @@ interface Sight {
   paintwork: Paintwork | null;
   palette: Palette;
   lit: Uint8Array | null; // box → whether it is one of those that are pointed out; null: all are alike
+  step: number | null; // tensors that no op up to this one has written are empty; null: none are
   scale: number; // px of the screen per px of the drawing
   isVertical: boolean; // whether depth runs downward
 }

@@ -15,6 +15,8 @@ const SPEEDS = [1, 2, 5, 10, 30];
 const MAX_ALIVE = 8;
 /** Tensors listed of what one op reads or writes. */
 const MAX_LISTED = 6;
+/** Tensors named in a sentence. */
+const MAX_SPOKEN = 3;
 const CURVE_HEIGHT = 64;
 
 class StepsView extends HTMLElement {
@@ -37,6 +39,7 @@ class StepsView extends HTMLElement {
   #where = html("span", { class: "where" });
   #phase = html("span", { class: "chip" });
   #name = html("button", { type: "button", class: "link mono" });
+  #sentence = html("p", { class: "sentence" });
   #formula = html("div", { class: "formulas" });
   #lists = html("div", { class: "lists" });
   #alive = html("section", { class: "alive", "aria-label": "Saved tensors in memory" });
@@ -68,7 +71,7 @@ class StepsView extends HTMLElement {
       move("on", "Step (→)", () => this.#step + 1), move("last", "Last step (End)", () => Infinity), this.#scrubber,
       this.#where, this.#speed);
     const now = html("section", { class: "now", "aria-label": "This step" }, html("h2", {}, this.#name, this.#phase),
-      this.#formula, this.#lists);
+      this.#sentence, this.#formula, this.#lists);
     this.append(controls, html("div", { class: "memory" }, this.#caption, this.#curve),
       html("div", { class: "columns" }, now, this.#alive));
     this.#draw();
@@ -165,6 +168,7 @@ class StepsView extends HTMLElement {
     this.#updates = [];
     writeText(this.#name, now.op.name);
     writeText(this.#phase, now.op.phase);
+    writeText(this.#sentence, this.#words(now));
     this.#phase.className = `chip ${now.op.phase}`;
     this.#formula.replaceChildren(...this.#formulas(now.op));
     const saves = now.op.phase === "forward" ? [this.#list("saves", now.saves, "nothing for the backward pass")] : [];
@@ -172,6 +176,21 @@ class StepsView extends HTMLElement {
       this.#list("writes", now.writes, "nothing"), ...saves);
     this.#drawAlive(steps, place);
     if (this.#picture !== null) { for (const update of this.#updates) update(this.#picture); }
+  }
+
+  /** What a step does, as a sentence. @param {{op: Op, reads: number[], writes: number[], saves: number[]}} step
+   * @returns {string} */
+  #words({ op, reads, writes, saves }) {
+    const named = (/** @type {readonly number[]} */ tensors) => {
+      const names = tensors.map((tensor) => this.#graph?.topology.tensors[tensor]?.name ?? "");
+      return names.length > MAX_SPOKEN ? `${names.length} tensors`
+        : [names.slice(0, -1).join(", "), names.at(-1)].filter((part) => part !== "").join(" and ");
+    };
+    const parts = [...(reads.length > 0 ? [`reads ${named(reads)}`] : []),
+      ...(writes.length > 0 ? [`writes ${named(writes)}`] : [])];
+    const does = `${op.name} ${parts.length > 0 ? parts.join(" and ") : "runs"}.`;
+    return op.phase === "backward" || saves.length === 0 ? does
+      : `${does} It keeps ${named(saves)} for the backward pass.`;
   }
 
   /** @param {Op} op @returns {Node[]} */

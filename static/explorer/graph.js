@@ -137,6 +137,8 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   // Lighting
 
   function light() {
+    const { show, step } = view.value;
+    screen.step = show === "steps" ? step : null;
     screen.lit = litNow();
   }
 

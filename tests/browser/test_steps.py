@@ -11,6 +11,7 @@ def test_the_scrubber_plays_steps_and_lights(explorer):
     slider = view.get_by_role("slider", name="Step")
     expect(slider).to_have_attribute("aria-valuetext", "step 4 of 22: relu")
     expect(view.locator(".formulas")).to_have_text("l2 = relu(l1)")
+    expect(view.locator(".sentence")).to_have_text("relu reads l1 and writes l2. It keeps l2 for the backward pass.")
     expect(view.locator(".lists")).to_contain_text("saves")
     expect(view.locator(".alive")).to_contain_text("x")
 
@@ -40,3 +41,27 @@ def test_the_scrubber_plays_steps_and_lights(explorer):
     expect(slider).to_have_attribute("aria-valuetext", "step 22 of 22: TBackward0")
     view.locator(".lists .link").first.click()
     expect_when_idle(page, "() => location.hash.includes('select=')")
+
+
+NAMES = {"x", "w1", "l1", "l2", "out", "l2.g", "loss.g"}
+
+
+def test_boxes_fill_as_they_are_computed(explorer):
+    """Before its step a tensor's box has no figure; leaves have theirs from the start."""
+    explorer.open("/?style=module#show=steps&step=3")
+    page = explorer.page
+
+    def has_figure(name):
+        return page.locator(f'graph-view .box[data-id="{name}"] .value').text_content() != ""
+
+    def filled():
+        return {name for name in NAMES if has_figure(name)}
+
+    assert filled() == {"x", "w1", "l1", "l2"}
+    page.locator("steps-view").get_by_role("slider", name="Step").focus()
+    page.keyboard.press("Home")
+    explorer.idle()
+    assert filled() == {"x", "w1"}
+    page.keyboard.press("End")
+    explorer.idle()
+    assert filled() == NAMES

@@ -165,6 +165,15 @@ export function stepAt(graph, step) {
   };
 }
 
+/** @param {Graph} graph @param {number} tensor @param {number | null} step null: after the last
+ * @returns {boolean} whether the tensor has its value when the step has run */
+export function isComputed({ arrays }, tensor, step) {
+  if (step === null) return true;
+  const made = arrays.producer[tensor];
+  // The gradient of the loss is there when the backward pass begins.
+  return made >= 0 ? made <= step : arrays.tensorHalf[tensor] === 0 || arrays.opHalf[step] === 1;
+}
+
 /** The saved tensors in memory while a step runs, largest first. @param {ExecutionSteps} steps @param {number} step
  * @param {number} most @returns {{shown: {tensor: number, bytes: number, until: number}[], more: number}} tensor: the
  * one that owns the memory; more: how many are not shown */

@@ -4,6 +4,7 @@
 import { drawBars } from "../histogram.js";
 import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
 import { colourOf, hex, hue, mix } from "../colours.js";
+import { isComputed } from "../graph/steps.js";
 import { memo } from "../memo.js";
 import { PixelImage, pixelOf, StripImage } from "./images.js";
 import { phaseOf, repetitionStrips } from "./look.js";
@@ -174,12 +175,12 @@ export class Histograms {
       if (kind[box] === GROUP) {
         if (at.h < MIN_STRIPS_HEIGHT) continue;
         const paint = paintOf(sight, phase, isDimmed);
-        for (const strip of repetitionStrips(facts, index, phase, at))
+        for (const strip of repetitionStrips(facts, index, phase, at, sight.step))
           this.#strips.draw(picture, strip.row, scaled(strip.at, ratio), paint);
         continue;
       }
       const row = facts.rows[index];
-      if (row < 0) continue;
+      if (row < 0 || !isComputed(sight.graph, index, sight.step)) continue;
       const paint = paintOf(sight, hue(phase, sight.graph.topology.tensors[index].role), isDimmed);
       if (text === null || text.level === "strip" || at.w < MIN_BARS || at.h < MIN_BARS / 2)
         this.#strips.draw(picture, row, scaled(at, ratio), paint);

@@ -4,6 +4,7 @@
 import { hue } from "../colours.js";
 import { duration, quantity } from "../format.js";
 import { GROUP_KINDS } from "../graph/graph.js";
+import { isComputed } from "../graph/steps.js";
 import { figure } from "../labels.js";
 import { FRAME, GROUP, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
 import { cut, INSET, opText, shortened, STRIP_WIDTH, tensorText, textWidth, TIGHT_SIZE,
@@ -176,8 +177,8 @@ export function ailmentLook({ drawing, facts, picture }, box) {
 }
 
 /** A strip for each repetition of a fold, or for as many as fit. @param {GraphFacts} facts @param {number} group
- * @param {Phase} half @param {Rectangle} at @returns {{row: number, at: Rectangle}[]} row: of the statistics */
-export function repetitionStrips(facts, group, half, at) {
+ * @param {Phase} half @param {Rectangle} at @param {number | null} [until] the step that the steps view shows @returns {{row: number, at: Rectangle}[]} row: of the statistics */
+export function repetitionStrips(facts, group, half, at, until = null) {
   const tensors = facts.repetitions(group, half);
   const shown = Math.min(tensors.length, Math.max(1, Math.floor(at.w / 2)));
   const step = at.w / shown;
@@ -186,7 +187,7 @@ export function repetitionStrips(facts, group, half, at) {
     // The last repetition to run backward is the leftmost, like its tensors.
     const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
     const row = tensor < 0 ? -1 : facts.rows[tensor];
-    if (row >= 0)
+    if (row >= 0 && isComputed(facts.graph, tensor, until))
       strips.push({ row, at: { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h } });
   }
   return strips;

@@ -1,6 +1,7 @@
 /** The SVG elements of a box and their contents, and the lines as SVG paths. */
 
 import { svg, write, writeText } from "../dom.js";
+import { isComputed } from "../graph/steps.js";
 import { healthIcon } from "../health.js";
 import { FRAME, GROUP, ROUTE_KINDS, TENSOR } from "../layout/sizes.js";
 import { edgeLook, figureLook, HUES, MIN_BADGED } from "./look.js";
@@ -88,9 +89,10 @@ function isUnderMark(text, w) {
 }
 
 /** @param {Sight} sight @param {BoxParts} parts */
-export function writeFigure({ picture, statistic }, parts) {
+export function writeFigure({ graph, picture, statistic, step }, parts) {
   const { value, look } = parts;
-  const found = look === null ? null : figureLook(picture, statistic, look);
+  const isEmpty = look === null || (look.kind === TENSOR && !isComputed(graph, look.index, step));
+  const found = isEmpty ? null : figureLook(picture, statistic, look);
   if (look?.kind === TENSOR) warn(parts, found?.isWarning ?? false);
   if (found !== null) {
     value.style.fontSize = look?.text?.isScalar === true ? `${found.size}px` : "";

@@ -35,6 +35,8 @@ export class GraphScreen {
   #theory = null;
   /** @type {ReadonlySet<string> | null} */
   #lit = null;
+  /** @type {number | null} */
+  #step = null;
   /** Id of the item to bring into view with the next drawing. */
   #wanted = "";
   #palette = readPalette();
@@ -158,6 +160,15 @@ export class GraphScreen {
     this.stage.dim(sight);
   }
 
+  /** @param {number | null} step boxes of tensors that are not computed then are empty; null: none are */
+  set step(step) {
+    if (step === this.#step) return;
+    this.#step = step;
+    if (this.#sight === null) return;
+    this.#sight.step = step;
+    this.stage.write(this.#sight);
+  }
+
   get sight() {
     return this.#sight;
   }
@@ -265,7 +276,7 @@ export class GraphScreen {
     const index = new DrawingIndex(graph.arrays, drawing);
     /** @type {Sight} */
     const sight = { graph, drawing, index, facts, picture, statistic: this.#statistic, paintwork: this.#paintwork,
-      palette: this.#palette, lit: null, scale: 1, isVertical: this.#isVertical };
+      palette: this.#palette, lit: null, step: this.#step, scale: 1, isVertical: this.#isVertical };
     sight.lit = litBoxes(sight, this.#lit);
     this.#sight = sight;
     this.stage.viewport.room = this.#room;
