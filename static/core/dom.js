@@ -23,7 +23,12 @@ export function buttonOf(attributes, press, ...children) {
   return button;
 }
 
-/** @param {readonly string[]} names @returns {HTMLTableRowElement} the headings of a table's columns */
+/** @param {string} text for screen readers only @returns {HTMLElement} */
+export function unseen(text) {
+  return html("span", { class: "visually-hidden" }, text);
+}
+
+/** @param {readonly (string | Node)[]} names @returns {HTMLTableRowElement} the headings of a table's columns */
 export function headings(names) {
   return html("tr", {}, ...names.map((name) => html("th", { scope: "col" }, name)));
 }

@@ -5,7 +5,7 @@
 
 import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";
 import { dumpDifferences, greatestDifferences } from "../core/lab/dump-run.js";
-import { buttonOf, emit, headings, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, headings, html, unseen, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
 /** @typedef {Pick<ComparedPair, "a" | "b" | "contrast">} Figures */
@@ -69,7 +69,7 @@ class ComparisonTable extends HTMLElement {
         html("td", {}, b),
         html("td", { class: difference < Infinity ? "apart" : "apart warning" }, bar, html("span", {}, text)));
     });
-    const head = headings(["", "A", "B", "difference"]);
+    const head = headings([unseen("tensor"), "A", "B", "difference"]);
     const caption = compared === 0 ? "No tensor of one has a partner in the other."
       : pairs.length === 0 ? `All ${compared} tensors are alike.`
       : "Tensors that differ most: std, and the largest relative difference of std, least and greatest value";
@@ -118,7 +118,7 @@ class ComparisonTable extends HTMLElement {
   #build(layers, statistic) {
     const contrast = isRatio(statistic) ? "B ÷ A" : "B − A";
     const { title, forward } = TITLES[statistic];
-    const head = headings(["", "", "A", "B", contrast]);
+    const head = headings([unseen("layer"), unseen("tensor"), "A", "B", contrast]);
     const loss = html("tbody", { class: "loss" });
     this.#loss = this.#line(loss, null, "", "loss");
     const section = (/** @type {"forward" | "backward"} */ phase, /** @type {string} */ name) => {
@@ -140,7 +140,7 @@ class ComparisonTable extends HTMLElement {
   /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name */
   #line(body, tensor, layer, name) {
     const line = body.insertRow();
-    line.append(html("th", { scope: "row" }, layer));
+    line.append(layer === "" ? html("td") : html("th", { scope: "row" }, layer));
     const label = line.insertCell();
     label.className = "name";
     label.append(

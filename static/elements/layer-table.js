@@ -4,7 +4,7 @@
  * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}. */
 
 import { cancel, later } from "../core/activity.js";
-import { buttonOf, emit, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, headings, html, unseen, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
 import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
 import { nonFinite } from "../core/picture.js";
@@ -121,13 +121,13 @@ class LayerTable extends HTMLElement {
       if (this.#isLong) this.#empty(run, run.entries.length * this.#rowHeight);
       else this.#fill(run);
     }
-    const titles = ["", "tensor", "mean", "std", "std of gradient"].map((title) => html("th", { scope: "col" }, title));
+    const titles = headings([unseen("layer"), "tensor", "mean", "std", "std of gradient"]);
     const caption = html("caption", {}, "Per layer, over all elements of the batch");
     const bodies = this.#runs.map(({ body }) => body);
     // A screen reader learns the full number of rows.
     const attributes = { class: path === "" ? "" : "named",
       ...(this.#isLong ? { "aria-rowcount": String(rows + 1) } : {}) };
-    this.replaceChildren(html("table", attributes, caption, html("thead", {}, html("tr", {}, ...titles)), ...bodies));
+    this.replaceChildren(html("table", attributes, caption, html("thead", {}, titles), ...bodies));
     for (const body of bodies) this.#sight.observe(body);
   }
 
@@ -154,7 +154,7 @@ class LayerTable extends HTMLElement {
 
   /** @param {Run} run @param {HTMLTableRowElement} line @param {Line} entry */
   #write(run, line, { label, name, short, tensor, gradient }) {
-    line.append(html("th", { scope: "row" }, label));
+    line.append(html("th", { scope: "row" }, label || unseen(short)));
     const link = buttonOf({ class: "link", title: name }, () => emit(this, "tensor-select", { tensor }), short);
     line.insertCell().append(link);
     const cells = [line.insertCell(), line.insertCell(), line.insertCell()];

@@ -76,7 +76,7 @@ function table(title, requirements) {
 function race({ styles }, label) {
   const most = Math.max(...styles.flatMap((each) => [each.forward_seconds ?? 0, each.backward_seconds ?? 0]));
   const titles = ["", "forward, backward", "together", "off by"].map((title) =>
-    html("span", { role: "columnheader" }, title)
+    html("span", { role: title === "" ? "cell" : "columnheader" }, title)
   );
   return html("div", { class: "layer-race", role: "table", "aria-label": label },
     html("div", { role: "row", class: "titles" }, ...titles), ...styles.map((each) => row(each, most)));

@@ -164,7 +164,8 @@ function raceTable(rungs, names, printedLoops) {
   const x = (speedup) => ((Math.log10(speedup) - low) / (high - low)) * 100;
   const titles = TITLES.map((title, at) => {
     const kind = ["", "time", "speedup", "bar", "check", "printed"][at] ?? "";
-    return html("span", { role: "columnheader", class: kind }, ...(kind === "bar" ? [ticks(low, high, x)] : [title]));
+    return html("span", { role: title === "" ? "cell" : "columnheader", class: kind },
+      ...(kind === "bar" ? [ticks(low, high, x)] : [title]));
   });
   const rows = names.map((name, at) => row(name, rungs[at], at === rungs.length, x, printedSpeedup));
   return html("div", { class: "race", role: "table", "aria-label": "The race of the five rungs" },

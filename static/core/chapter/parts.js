@@ -30,7 +30,9 @@ export function counted(number, noun) {
 /** @template {keyof HTMLElementTagNameMap} K @param {K} tag */
 function maker(tag) {
   /** @param {string} classes @param {(Node | string)[]} children */
-  return (classes, ...children) => html(tag, classes === "" ? {} : { class: classes }, ...children);
+  return (classes, ...children) =>
+    // What scrolls can be reached by keyboard.
+    html(tag, { class: classes || false, tabindex: classes === "scroll" ? "0" : false }, ...children);
 }
 
 export const div = maker("div");
@@ -47,7 +49,10 @@ export function code(...children) {
 /** @param {readonly (string | HTMLElement)[]} titles of the columns @param {readonly HTMLElement[]} rows
  * @param {string} [classes] @returns {HTMLElement} */
 export function factsTable(titles, rows, classes = "facts") {
-  const heads = titles.map((title) => typeof title === "string" ? head(title) : title);
+  const heads = titles.map((title) => typeof title === "string" ? head(title) : title).map((each) =>
+    // A heading without words heads nothing.
+    each.textContent === "" ? html("td", { class: each.className }) : each
+  );
   const above = heads.length === 0 ? [] : [html("thead", {}, html("tr", {}, ...heads))];
   return html("table", { class: classes }, ...above, html("tbody", {}, ...rows));
 }

@@ -1,7 +1,7 @@
 /** The inspector's figures of a tensor: what was measured, and beside it what theory expects. */
 
 import { bandText, expectedText, figuresOf, figureText, isWithin, MEASURES } from "../lab/diagnosis.js";
-import { buttonOf, emit, headings, html, writeText } from "../dom.js";
+import { buttonOf, emit, headings, html, unseen, writeText } from "../dom.js";
 import { count, figureAt, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
@@ -92,7 +92,7 @@ export function comparison({ expectations, rules }, layer, tensor) {
   const body = html("tbody");
   const band = html("p");
   const fold = html("details", { class: "band-rule" }, html("summary", {}, "What the band is"), band);
-  const head = headings(["", "measured", "expected"]);
+  const head = headings([unseen("figure"), "measured", "expected"]);
   head.append(html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
   const none = html("p", { class: "hint" });
   const title = html("h3", {},
