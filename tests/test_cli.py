@@ -108,7 +108,7 @@ NODE_DATA = ("trace", "widths=5,4,1", "--format", "node-data")
         (["trace", "widths=100x66"], ["65 layers", "CHAINRULE_MAX_DEPTH"]),
         ([*NODE_DATA, "--with", "statistic=median"], ["statistic: 'median' is not one of std, mean,"]),
         ([*NODE_DATA, "--with", "level=all"], ["level: not a key of the format node-data, which are statistic"]),
-        ([*NODE_DATA, "--with", "statistic"], ["--with statistic: what is wanted is KEY=VALUE"]),
+        ([*NODE_DATA, "--with", "statistic"], ["--with statistic: expected KEY=VALUE"]),
         ([*NODE_DATA, "--node-data"], ["--node-data goes with --format model-explorer"]),
         (
             ["open", "bad.json", "--port", "0"],

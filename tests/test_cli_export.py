@@ -47,7 +47,7 @@ def test_options_of_the_format(dump, tmp_path):
     [
         (["DUMP"], "--format says what to write, or the suffix of the file that -o names"),
         (["DUMP", "-o", "net.png"], "net.png: the suffix says how a trace is written, and is one of .json, .dot"),
-        (["DUMP", "--format", "csv", "--with", "level"], "--with level: what is wanted is KEY=VALUE"),
+        (["DUMP", "--format", "csv", "--with", "level"], "--with level: expected KEY=VALUE"),
         (["DUMP", "--format", "csv", "--with", "level=all"], "level: not a key of the format csv, which are none"),
         (["nowhere.json", "--format", "csv"], "nowhere.json: No such file or directory"),
         (["FOLDER", "--format", "csv"], "Is a directory"),

@@ -64,7 +64,7 @@ def test_an_optimizer_of_another_type_is_an_error(net, optimizer):
         with pytest.raises(TypeError) as caught:
             how(net, optimizer=optimizer)
         assert str(caught.value) == (
-            f"the optimizer is of type {kind}; wanted is a torch.optim.Optimizer or a list of them"
+            f"the optimizer is of type {kind}; expected a torch.optim.Optimizer or a list of them"
         )
 
 
@@ -237,12 +237,12 @@ def test_a_mode_entered_after_start_stays(net):
 
 
 def test_a_recording_is_made_once(net, recording):
-    with pytest.raises(TraceError, match="made once"), recording:
+    with pytest.raises(TraceError, match="runs only once"), recording:
         step(net)
-    with pytest.raises(TraceError, match="made once"):
+    with pytest.raises(TraceError, match="runs only once"):
         recording.start()
     fresh = chainrule.record(net)
-    with pytest.raises(TraceError, match="after it has begun"):
+    with pytest.raises(TraceError, match="start the recording before"):
         fresh.stop()
     with pytest.raises(TraceError, match="complete only when"):
         fresh.save("never.json")

@@ -368,7 +368,7 @@ def _options(given: list[str] | None) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in given or ()]
     for key, equals, _ in pairs:
         if not equals:
-            _fail(f"--with {key}: what is wanted is KEY=VALUE", USAGE)
+            _fail(f"--with {key}: expected KEY=VALUE", USAGE)
     return {key: value for key, _, value in pairs}
 
 

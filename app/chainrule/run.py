@@ -289,7 +289,7 @@ def window_of(
     _check_window(rows, cols)
     wanted = trace.tensor_by_name.get(name)
     if wanted is None:
-        raise NotFoundError(f"name: no tensor is called {name!r}", field="name")
+        raise NotFoundError(f"name: unknown tensor {name!r}", field="name")
     found: list[torch.Tensor] = []
 
     def copy_window(tensor_id: str, tensor: torch.Tensor) -> None:
@@ -310,7 +310,7 @@ def window_of(
 
     run_again(copy_window)
     if not found:
-        raise NotFoundError(f"name: {name!r} has no values that could be shown", field="name")
+        raise NotFoundError(f"name: {name!r} has no values to show", field="name")
     return TensorValues(name, wanted.id, wanted.shape, wanted.dtype, rows, cols, json_value(found[0]))
 
 
@@ -318,7 +318,7 @@ def _check_window(rows: tuple[int, int], cols: tuple[int, int]) -> None:
     for field, (start, stop) in (("rows", rows), ("cols", cols)):
         if not 0 <= start < stop or stop - start > MAX_VALUES:
             raise SpecError(
-                f"{field}: {start}:{stop} is not a window of 1 to {MAX_VALUES} from 0 on",
+                f"{field}: {start}:{stop} is not a window of 1 to {MAX_VALUES} values that starts at 0 or later",
                 field=field,
                 limit=MAX_VALUES,
             )

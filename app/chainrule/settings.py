@@ -120,7 +120,7 @@ class Settings(BaseSettings):
             try:
                 ipaddress.ip_network(each if each != "*" else "0.0.0.0/0")
             except ValueError:
-                raise ValueError("what is wanted is addresses and networks such as 10.0.0.0/8, or *") from None
+                raise ValueError("expected addresses and networks such as 10.0.0.0/8, or *") from None
         return value
 
     @field_validator("token", mode="after")

@@ -9,7 +9,7 @@ import { FLOAT_COLUMNS } from "../core/picture.js";
 
 const CONSTRUCT =
   "One construct of the chapter by itself: click a box for its formula, its line of code and its values.";
-const HINT = "Drag the init scale: the same draw is rescaled, so that whatever moves is its doing.";
+const HINT = "Drag the init scale: the random draw stays the same, so every change comes from the scale.";
 
 class ExperimentNote extends HTMLElement {
   #shown = "";

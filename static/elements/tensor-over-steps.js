@@ -88,7 +88,7 @@ class TensorOverSteps extends HTMLElement {
     const ends = first < 0 ? "no finite value"
       : `std ${significant(rows[first]?.std)} at ${labels[first]}, ${significant(rows[last]?.std)} at ${labels[last]}`;
     write(this.#canvas, "aria-label",
-      `Histograms of ${name} at ${labels.length} steps: ${ends}. The figures are in the table beneath.`);
+      `Histograms of ${name} at ${labels.length} steps: ${ends}. The table below has the figures.`);
     const notes = [
       waiting > 0 ? `${count(waiting)} of ${count(labels.length)} steps are still to be read` : "",
       missing > 0 ? `${count(missing)} ${missing === 1 ? "step has" : "steps have"} no such tensor` : "",

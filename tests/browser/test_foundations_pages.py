@@ -84,7 +84,7 @@ def test_arithmetic(chapter):
     expect(page.locator("#operation")).to_contain_text("must match the size of tensor b (2)")
     expect(product.locator("figure")).to_have_count(3)  # the rest of the page goes on
     page.fill("#input-b", "1,two")
-    expect(page.locator("#input-b-note")).to_contain_text("'two' is no number")
+    expect(page.locator("#input-b-note")).to_contain_text("'two' is not a number")
 
 
 def test_a_rounded_sum_is_not_called_the_rounding_of_the_ratio(chapter):

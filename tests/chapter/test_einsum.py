@@ -119,7 +119,7 @@ def test_pytorch_s_message_is_about_the_same_fault(given, says):
         ({"equation": "i" * 201}, "equation", "201 characters"),
         ({"sublists": "[" * 201}, "sublists", "201 characters"),
         ({"sublists": "As, [..., 0, 52], Bs, [1]"}, "sublists", "from 0 to 51"),
-        ({"shapes": "a"}, "shapes", "'a' is no size"),
+        ({"shapes": "a"}, "shapes", "'a' is not a size"),
     ],
 )
 def test_too_large_or_unreadable_input_is_refused(given, field, says):

@@ -115,7 +115,7 @@ def test_several_shapes_are_read():
         read_shapes(";" * 9, 8)
     with pytest.raises(ValueError, match="dimensions"):
         read_shape("1," * 9 + "1")
-    with pytest.raises(ValueError, match="no size"):
+    with pytest.raises(ValueError, match="not a size"):
         read_shape("3,-1")
 
 

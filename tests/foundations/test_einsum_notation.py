@@ -24,9 +24,9 @@ from chainrule.foundations.einsum_notation import (
         ("ik,kj>ij", 5, "the arrow is '->'"),
         ("ij- >ji", 2, "in one piece"),
         ("i1->i", 1, "numbers belong in sublists"),
-        ("ij->i?", 5, "'?' is no index"),
+        ("ij->i?", 5, "'?' is not an index"),
         ("é->é", 0, "letters a-z and A-Z"),
-        ("i\tj", 1, "'\\t' is no index"),
+        ("i\tj", 1, "'\\t' is not an index"),
         ("ij->i->j", 5, "a second arrow"),
         ("ij->i,j", 5, "a comma in the output"),
         ("ij->ii", 5, "'i' is repeated in the output"),
@@ -77,9 +77,9 @@ SUBLISTS = [
     ("[0, 52]", 4, "from 0 to 51"),
     ("[0,,1]", 3, "'' is neither"),
     ("As, [0, 1", 4, "never closed"),
-    ("[0], [1] + [2]", 9, "'+' means nothing"),
+    ("[0], [1] + [2]", 9, "'+' is not allowed"),
     ("[0], [1], [2]", 10, "one list more"),
-    ("As, Bs", 6, "there is no list"),
+    ("As, Bs", 6, "a list is missing"),
 ]
 
 

@@ -322,12 +322,12 @@ def test_a_fault_found_by_torch_fails_the_check(monkeypatch):
         ),
         ("number", "make_inputs", r"^functions.py:\d+: forward returned a value of type float"),
         ("two_outputs", "one", r"^functions.py:\d+: forward raised on float64 inputs: TypeError: .*missing 1 required"),
-        ("NoFunction", "make_inputs", "NoFunction is a class, but no torch.autograd.Function"),
+        ("NoFunction", "make_inputs", "NoFunction is a class, but not a torch.autograd.Function"),
         ("VALUE", "make_inputs", "VALUE is a value of type int, which cannot be called"),
         ("Absent", "make_inputs", r"functions.py: there is no Absent; there is .*Product"),
         ("Product", "absent", "functions.py: there is no absent"),
         ("Product", "VALUE", "functions.py:VALUE: a value of type int, not a function that makes the inputs"),
-        ("Product", "a_dict", "functions.py:a_dict: it returned a value of type dict; wanted is a tuple"),
+        ("Product", "a_dict", "functions.py:a_dict: it returned a value of type dict; expected a tuple"),
         ("Product", "no_gradient", "functions.py:no_gradient: none of its tensors requires grad"),
         ("Product", "complex_inputs", "its tensor 0 is torch.complex64: only real"),
         ("Product", "sparse_inputs", "its tensor 0 is not a dense one"),
@@ -360,8 +360,8 @@ def test_an_error_has_the_line_that_raised(function, inputs, line, says):
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("functions.py:a b", "wanted is FILE.py:NAME"),
-        ("none.py:f", "none.py: there is no such file"),
+        ("functions.py:a b", "expected FILE.py:NAME"),
+        ("none.py:f", "none.py: file not found"),
         ("broken.py:f", "broken.py:2: it does not import: ZeroDivisionError: division by zero"),
     ],
 )

@@ -98,10 +98,10 @@ def test_the_exit_status_is_the_verdict(factory, status, says):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["net.py:nonsense"], "net.py:{nonsense}: nonsense returned 3; wanted is (model, inputs)"),
+        (["net.py:nonsense"], "net.py:{nonsense}: nonsense returned 3; expected (model, inputs)"),
         (["net.py:raises"], "net.py:{raises}: raises() raised: OSError: no data"),
         (["net.py:missing"], "net.py: there is no missing; there is "),
-        (["gone.py:make"], "gone.py: there is no such file"),
+        (["gone.py:make"], "gone.py: file not found"),
         (["net.py:healthy", "--device", "gpu"], "device gpu: torch has no such device here"),
         (["gone.json"], "gone.json: No such file or directory"),
     ],

@@ -49,10 +49,10 @@ def dump_of(client, query=""):
 
 def test_errors_are_one_line_with_the_place(tmp_path, monkeypatch):
     monkeypatch.chdir(USER_MODELS)
-    assert refused("nothing_here.py:make") == "nothing_here.py: there is no such file"
+    assert refused("nothing_here.py:make") == "nothing_here.py: file not found"
     line = line_of(USER_MODELS / "nonsense.py", "def no_scalar")
     said = refused("nonsense.py:no_scalar")
-    assert said.startswith(f"nonsense.py:{line}: no scalar loss: the model puts out a tensor of shape (4, 2); give (")
+    assert said.startswith(f"nonsense.py:{line}: no scalar loss: the model returns a tensor of shape (4, 2); give (")
     assert refused("nonsense.py:frozen").startswith("nonsense.py:")
     assert refused("nonsense.py:inputs_on_meta").endswith("or both with --device cpu")
     assert "ran out of memory" in refused("nonsense.py:out_of_memory", status=1)

@@ -53,12 +53,12 @@ def test_an_error_in_an_imported_file_has_its_place_there(write):
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("model.py", "model.py: wanted is FILE.py:NAME"),
-        ("model.py:", "model.py:: wanted is FILE.py:NAME"),
-        (":make", ":make: wanted is FILE.py:NAME"),
-        ("model.py:make()", "model.py:make(): wanted is FILE.py:NAME"),
-        ("model.py:make", "model.py: there is no such file"),
-        (".:make", ".: a folder; wanted is FILE.py:NAME"),
+        ("model.py", "model.py: expected FILE.py:NAME"),
+        ("model.py:", "model.py:: expected FILE.py:NAME"),
+        (":make", ":make: expected FILE.py:NAME"),
+        ("model.py:make()", "model.py:make(): expected FILE.py:NAME"),
+        ("model.py:make", "model.py: file not found"),
+        (".:make", ". is a folder; expected FILE.py:NAME"),
     ],
 )
 def test_a_bad_reference_is_refused(reference, message):

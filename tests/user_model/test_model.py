@@ -91,9 +91,9 @@ def test_the_trace_of_a_check_is_used_by_the_next_tracer(edited):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("make = 3", "model.py: make is 3, not a function that returns it; wanted is (model, inputs), (model"),
+        ("make = 3", "model.py: make is 3, not a function that returns it; expected (model, inputs), (model"),
         ("def main(): ...", "model.py: there is no make; there is main"),
-        ("def make():\n    return 3", "model.py:1: make returned 3; wanted is (model, inputs)"),
+        ("def make():\n    return 3", "model.py:1: make returned 3; expected (model, inputs)"),
         ("def make():\n    return 1 / 0", "model.py:2: make() raised: ZeroDivisionError: division by zero"),
         ("def make(width): ...", "model.py:1: make(width) takes arguments; a factory is called with none"),
         ("async def make(): ...", "model.py:1: make is an async function; a factory is called, and not awaited"),

@@ -56,22 +56,22 @@ def test_an_optimizer_comes_last_and_its_copy_holds_the_copied_parameters():
     ] * 2
 
 
-WANTED = "wanted is (model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
+WANTED = "expected (model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
 
 
 @pytest.mark.parametrize(
     ("made", "message"),
     [
         (None, f"make returned None; {WANTED}"),
-        ((NET, X, None, None, 3), "make returned a tuple of 5; wanted"),
-        ((NET, X, None, 3), "make: the optimizer is of type int; wanted is a torch.optim.Optimizer or a list of them"),
+        ((NET, X, None, None, 3), "make returned a tuple of 5; expected"),
+        ((NET, X, None, 3), "make: the optimizer is of type int; expected a torch.optim.Optimizer or a list of them"),
         ((torch.sin, X), f"for the model; {WANTED}, where model is a torch"),
         (
             (NET, [X]),
-            "make returned a list of 1 (a tensor of shape (4, 3)) for the inputs; wanted is a tensor, a tuple",
+            "make returned a list of 1 (a tensor of shape (4, 3)) for the inputs; expected a tensor, a tuple",
         ),
-        ((NET, {0: X}), "make returned a dict of 0 for the inputs; wanted is a tensor"),
-        ((NET, X, 0.5), "make returned 0.5 for the loss; wanted is (model, inputs)"),
+        ((NET, {0: X}), "make returned a dict of 0 for the inputs; expected a tensor"),
+        ((NET, X, 0.5), "make returned 0.5 for the loss; expected (model, inputs)"),
     ],
 )
 def test_a_bad_return_value_is_described(made, message):
@@ -96,7 +96,7 @@ def test_inputs_that_forward_does_not_take_are_refused():
         ),
         (nn.functional.mse_loss, "the loss, mse_loss(input: torch.Tensor, target: torch.Tensor, size_average"),
         (lambda: 0, "is called with the output alone: too many positional arguments"),
-        (nn.MSELoss, "the loss is the class MSELoss; wanted is loss_fn, where loss_fn(output) is a scalar"),
+        (nn.MSELoss, "the loss is the class MSELoss; expected loss_fn, where loss_fn(output) is a scalar"),
     ],
 )
 def test_a_loss_that_does_not_take_the_output_alone_is_refused(loss, message):
@@ -145,7 +145,7 @@ def test_inputs_on_another_device_are_refused():
 
 def test_a_subject_made_by_hand_is_checked():
     assert check_subject(Subject(NET, (X,))).model is NET
-    with pytest.raises(ExploreError, match=r"^the model is a value of type function; wanted is a torch\.nn\.Module"):
+    with pytest.raises(ExploreError, match=r"^the model is a value of type function; expected a torch\.nn\.Module"):
         check_subject(Subject(math.sin.__call__ and (lambda x: x), (X,)))
     with pytest.raises(ExploreError, match="does not take these inputs"):
         check_subject(Subject(NET, ()))
@@ -181,7 +181,7 @@ def test_the_scalar_loss_comes_from_loss_or_output():
 def test_an_output_without_a_scalar_is_refused(output, what):
     with pytest.raises(ExploreError) as caught:
         scalar(output)
-    assert caught.value.message.startswith(f"model.py:3: no scalar loss: the model puts out {what}; give (model,")
+    assert caught.value.message.startswith(f"model.py:3: no scalar loss: the model returns {what}; give (model,")
 
 
 def test_a_loss_that_gives_no_scalar_is_refused_with_its_line(write):

@@ -151,12 +151,12 @@ def test_a_port_can_be_chosen_and_one_in_use_is_an_error(net, x):
 @pytest.mark.parametrize(
     ("model", "options", "says"),
     [
-        (Net(), {}, r"no scalar loss: the model puts out a tensor of shape \(8, 1\)"),
+        (Net(), {}, r"no scalar loss: the model returns a tensor of shape \(8, 1\)"),
         (Net(), {"loss": lambda output: output}, r"no scalar loss: loss_fn\(output\) is a tensor"),
         (Net(), {"loss": square, "kwargs": {"shake": 1}}, "does not take these inputs: .*shake"),
         (Net().requires_grad_(False), {"loss": square}, "none of its 6 parameters requires grad"),
         (Net().to("meta"), {"loss": square}, "meta device"),
-        (square, {}, r"wanted is a torch\.nn\.Module"),
+        (square, {}, r"expected a torch\.nn\.Module"),
     ],
 )
 def test_a_bad_model_is_refused_and_leaves_no_thread(x, model, options, says):

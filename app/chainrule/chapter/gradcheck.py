@@ -141,7 +141,7 @@ PAGE = Page(
     name="gradcheck",
     title="Gradient check",
     seed="001 Extending torch.autograd: gradcheck",
-    lead="A backward is right when its Jacobian is the one that differences of the forward give, element by element.",
+    lead="A backward is correct if its Jacobian matches finite differences of the forward, element by element.",
     inputs=(
         choice("function", "linear_function", _CHECKED, tuple(CASES), label="Function"),
         choice("dtype", "float64", "Which of the two checks the heatmaps show.", tuple(DTYPES)),

@@ -104,7 +104,7 @@ def tensor_pattern(*dims: int) -> str:
 def read_number(given: str) -> float:
     """A decimal number, or nan, inf, -inf. Raises ValueError."""
     if not re.fullmatch(NUMBER, given):
-        raise ValueError(f"{shown(given)} is no number" if given.strip() else "a number is missing")
+        raise ValueError(f"{shown(given)} is not a number" if given.strip() else "a number is missing")
     value = float(given.replace("−", "-"))
     if math.isinf(value) and "inf" not in given.lower():
         raise ValueError(f"{shown(given)} is too large for a float64; infinity is written inf")
@@ -119,7 +119,7 @@ def read_shape(given: str) -> tuple[int, ...]:
         raise ValueError(f"it has {len(sizes)} dimensions, at most {MAX_DIMS} are read")
     for size in sizes:
         if not re.fullmatch(r"\s*[0-9]{1,10}\s*", size):
-            raise ValueError(f"{shown(size)} is no size")
+            raise ValueError(f"{shown(size)} is not a size")
     return tuple(map(int, sizes))
 
 

@@ -187,7 +187,7 @@ def read_rungs(given: str) -> tuple[str, ...]:
     names = [name.strip() for name in given.split(",")]
     for name in names:
         if name not in RUNGS:
-            raise ValueError(f"{name[:40]!r} is none of them" if name else "a name is missing")
+            raise ValueError(f"unknown name {name[:40]!r}" if name else "a name is missing")
     return tuple(name for name in RUNGS if name in names)
 
 

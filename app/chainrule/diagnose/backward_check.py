@@ -248,9 +248,9 @@ def _checked_in(call: _Call, arguments: Sequence[Any], wide: Sequence[Any], ladd
         raise _UncheckableError("it computes with complex numbers")
     for each in learns:
         if torch.finfo(each.dtype).eps > COARSE.precision:
-            raise _UncheckableError(f"it returns {each.dtype}, whose digits are too few for differences")
+            raise _UncheckableError(f"it returns {each.dtype}, which has too few digits for finite differences")
     if not all(map(_same, outputs, again)):
-        raise _UncheckableError("called again it returns something else, as with random numbers")
+        raise _UncheckableError("a second call returns another result, as with random numbers")
     elements = sum(each.numel() for each in (*wide, *outputs) if isinstance(each, Tensor))
     calls = min(WORK / max(1, elements), (call.deadline - perf_counter()) / max(took, 1e-9))
     size = max(MIN_SAMPLE, min(SAMPLE, int(calls / CALLS)))

@@ -71,7 +71,7 @@ def optimizers_of(optimizer: object) -> tuple[Optimizer, ...]:
     for each in found:
         if not isinstance(each, Optimizer):
             raise TypeError(
-                f"the optimizer is of type {type(each).__name__}; wanted is a torch.optim.Optimizer or a list of them"
+                f"the optimizer is of type {type(each).__name__}; expected a torch.optim.Optimizer or a list of them"
             )
     return found
 

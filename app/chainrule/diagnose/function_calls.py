@@ -125,10 +125,10 @@ class FunctionCalls:
     def _kept(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Copies of the arguments of a call. Raises _NotKeptError if it must not be made again."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            raise _NotKeptError("called again by one process of several it could wait for the others for ever")
+            raise _NotKeptError("a second call by one of several processes could wait for the others forever")
         tensors = nested_tensors(arguments)
         if any(type(each) not in (Tensor, nn.Parameter) or address(each) is None for each in tensors):
-            raise _NotKeptError("an argument is no plain, dense tensor")
+            raise _NotKeptError("an argument is not a plain, dense tensor")
         size = self._bytes + sum(each.nbytes for each in tensors)
         if size > MAX_BYTES:
             raise _NotKeptError(f"its arguments are too large: {MAX_BYTES >> 20} MiB are kept in all")

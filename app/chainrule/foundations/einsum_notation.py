@@ -130,8 +130,8 @@ def _meaningless(character: str, rest: str, where: str) -> str:
     if character in "->":
         return f"'{character}' stands alone: the arrow is '->', in one piece"
     if character.isdigit():
-        return f"'{character}' is no index: in an equation indices are letters, numbers belong in sublists"
-    return f"{character!r} is no index: indices are the letters a-z and A-Z"
+        return f"'{character}' is not an index: in an equation indices are letters; numbers belong in sublists"
+    return f"{character!r} is not an index: indices are the letters a-z and A-Z"
 
 
 def _output(right: str, start: int, counts: Counter[str]) -> tuple[Subscript, ...]:
@@ -240,9 +240,9 @@ def parse_sublists(text: str, operand_count: int) -> str:
                 raise EinsumError(f"one list more than the {operand_count} operands and the output have", at)
             lists.append(_letters(token[1:-1], at + 1))
         elif found["other"]:
-            raise EinsumError(f"{token!r} means nothing between sublists, such as `As, [..., 0, 1]`", at)
+            raise EinsumError(f"{token!r} is not allowed between sublists, such as `As, [..., 0, 1]`", at)
     if not lists:
-        raise EinsumError("there is no list: an operand's indices stand in brackets, such as [..., 0, 1]", len(text))
+        raise EinsumError("a list is missing: an operand's indices are in brackets, such as [..., 0, 1]", len(text))
     if len(lists) > operand_count:
         return f"{','.join(lists[:-1])}->{lists[-1]}"
     return ",".join(lists)

@@ -56,7 +56,7 @@ class Target:
     def __post_init__(self) -> None:
         if isinstance(self.function, type) and not self.is_function:
             raise CheckError(
-                f"{self.name} is a class, but no torch.autograd.Function: give a Function, a function or an instance"
+                f"{self.name} is a class, but not a torch.autograd.Function: give a Function, a function or an instance"
             )
         if not callable(self.function):
             raise CheckError(f"{self.name} is a value of type {type(self.function).__name__}, which cannot be called")
@@ -176,7 +176,7 @@ def _check_in(
 
 def _check_outputs(target: Target, outputs: Sequence[Tensor], dtype: str) -> None:
     if not any(each.requires_grad for each in outputs):
-        raise CheckError(f"{target.place()}: no output requires grad: nothing that it returns is differentiable")
+        raise CheckError(f"{target.place()}: no output requires grad, so nothing that it returns is differentiable")
     for number, each in enumerate(outputs):
         if each.requires_grad and each.is_complex():
             raise CheckError(f"{target.place()}: output {number} is {each.dtype}: only real ones can be checked")
@@ -233,18 +233,22 @@ def check_arguments(made: Any) -> tuple[Any, ...]:
     if isinstance(made, Tensor):
         made = (made,)
     if not isinstance(made, tuple | list):
-        raise CheckError(f"it returned a value of type {type(made).__name__}; wanted is a tuple of the arguments")
+        raise CheckError(f"it returned a value of type {type(made).__name__}; expected a tuple of the arguments")
     if not any(isinstance(each, Tensor) and each.requires_grad for each in made):
         raise CheckError(
-            "none of its tensors requires grad, so that there is nothing to check: torch.randn(3, requires_grad=True)"
+            "none of its tensors requires grad, so there is nothing to check: torch.randn(3, requires_grad=True)"
         )
     for number, each in enumerate(made):
         if not isinstance(each, Tensor):
             continue
         if each.layout is not torch.strided or each.is_nested or each.is_quantized:
-            raise CheckError(f"its tensor {number} is not a dense one ({each.layout}): only those can be checked")
+            raise CheckError(
+                f"its tensor {number} is not a dense one ({each.layout}); only dense tensors can be checked"
+            )
         if each.requires_grad and not each.is_floating_point():
             raise CheckError(f"its tensor {number} is {each.dtype}: only real floating point can be checked")
         if each.is_floating_point() and not bool(each.isfinite().all()):
-            raise CheckError(f"its tensor {number} holds NaN or infinity: a difference at such a point says nothing")
+            raise CheckError(
+                f"its tensor {number} holds NaN or infinity: finite differences are not valid at such a point"
+            )
     return tuple(made)

@@ -97,7 +97,7 @@ def _run(tracer: Tracer, what_if: WhatIf, wanted: int | None = None) -> _Listene
                 if is_interrupt(error):
                     raise
                 if not listener.calls:
-                    raise CheckError(f"the model raised before it came there: {in_words(error)}") from None
+                    raise CheckError(f"the model raised before it reached this op: {in_words(error)}") from None
     return listener
 
 
@@ -106,13 +106,13 @@ def _call_of(tracer: Tracer, what_if: WhatIf, op: str) -> int:
     trace = tracer.trace(what_if)
     known = {each.id: place for place, each in enumerate(trace.ops)}
     if op not in known:
-        raise NotFoundError(f"op: {op} is none of the {len(known)} ops of {tracer.subject.name}", field="op")
+        raise NotFoundError(f"op: unknown op {op}; {tracer.subject.name} has {len(known)} ops", field="op")
     asked = trace.ops[known[op]]
     forward = known[asked.twin] if asked.twin is not None and asked.twin in known else known[op]
     calls = {index: ops for index, ops in _run(tracer, what_if).calls.items() if forward in ops}
     if not calls:
         raise CheckError(
-            f"op: {op} ({asked.name}) is no op of a custom autograd.Function: torch's own gradients need no check",
+            f"op: {op} ({asked.name}) is not an op of a custom autograd.Function; torch's own gradients need no check",
             field="op",
         )
     return min(calls, key=lambda index: len(calls[index]))

@@ -42,7 +42,7 @@ def check_call(function: type[Function], arguments: tuple[Any, ...], file: str) 
     try:
         check_arguments(arguments)
     except CheckError as error:
-        raise CheckError(f"{target.name} is called with what cannot be checked: {error.message}") from None
+        raise CheckError(f"{target.name} is called with arguments that cannot be checked: {error.message}") from None
     elements = sum(each.numel() for each in arguments if isinstance(each, Tensor))
     if elements > MAX_ELEMENTS:
         raise CheckError(

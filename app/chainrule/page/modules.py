@@ -96,7 +96,7 @@ def _as_function(path: Path, names: dict[Path, str], address: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match["unknown"]:
             form = match["unknown"][:80]
-            raise RenderError(f"{path.name}: {form!r} is a form of import or export that is not known here")
+            raise RenderError(f"{path.name}: {form!r} is a form of import or export that Chainrule does not support")
         if match["name"]:
             exports.append(match["name"])
         elif match["exported"] is not None:

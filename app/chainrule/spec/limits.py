@@ -60,7 +60,7 @@ def check_device(spec: ModelSpec, devices: Sequence[str]) -> None:
     """Refuse a device that this machine does not have. Raises SpecError."""
     if spec.device not in devices:
         raise SpecError(
-            f"device: {spec.device!r} is not on this machine, which has {', '.join(devices)}",
+            f"device: {spec.device!r} is not available; this machine has {', '.join(devices)}",
             field="device",
             limit=list(devices),
         )

@@ -97,7 +97,7 @@ PROGRAMS: Mapping[str, Program] = {
         ),
         Program(
             "mul_constant",
-            "Multiplication by a number that is no tensor, as an autograd.Function; the loss is Σ out.",
+            "Multiplication by a number that is not a tensor, as an autograd.Function; the loss is Σ out.",
             ("constant", "widths", "batch", *_EVERYWHERE),
             _ELEMENTWISE,
             page="/foundations/functions",

@@ -60,7 +60,7 @@ class Key:
         try:
             if isinstance(value, str):
                 if self.max_length is not None and len(value) > self.max_length:
-                    raise ValueError(f"at most {self.max_length} characters are read")
+                    raise ValueError(f"at most {self.max_length} characters are allowed")
                 if self.reader is not None:
                     value = self.reader(value)
             return _READERS[self.kind](self, value)

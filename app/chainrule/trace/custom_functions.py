@@ -50,7 +50,7 @@ def watch(thread: int, watcher: Watcher) -> None:
     """
     with _lock:
         if thread in _watchers:
-            raise TraceError("this thread is being recorded already: recordings do not nest")
+            raise TraceError("this thread is already being recorded; recordings cannot be nested")
         if not _watchers:
             _SingleLevelFunction.apply = classmethod(_observed_apply)  # type: ignore[attr-defined]
             if "torch._dynamo" in sys.modules:  # its import takes seconds; until then nothing is compiled

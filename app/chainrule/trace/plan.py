@@ -377,7 +377,7 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
         ChainruleError: the work of this thread was asked to stop.
     """
     if not plan.complete:
-        raise TraceError("this recording took statistics that no call shows again")
+        raise TraceError("this recording has statistics that no call repeats")
     slab = StatisticsSlab(plan.size)
     repetition = _Repetition(plan, slab, known)
     thread = threading.get_ident()

@@ -105,14 +105,14 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
             TraceError: it has not begun.
         """
         if not self._began:
-            raise TraceError("a recording ends after it has begun: with `start()`, or with its block")
+            raise TraceError("start the recording before you stop it: call `start()` or use a `with` block")
         if self._trace is None:
             self.__exit__(None if error is None else type(error), error, None)
         return self
 
     def _begin(self, frames: Sequence[FrameType]) -> Self:
         if self._began:
-            raise TraceError("a recording is made once; `record(...)` makes another")
+            raise TraceError("a recording runs only once; call `record(...)` for another")
         self._observer.start(frames)
         self._began = time.perf_counter()
         return self

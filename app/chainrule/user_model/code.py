@@ -42,13 +42,13 @@ def split_reference(reference: str) -> tuple[Path, str]:
     """
     file, colon, name = reference.rpartition(":")
     if not colon or not file or not all(part.isidentifier() for part in name.split(".")):
-        raise ExploreError(f"{reference}: wanted is FILE.py:NAME")
+        raise ExploreError(f"{reference}: expected FILE.py:NAME")
     # Without `..`, as in the paths of Python's modules, with which it is compared.
     path = Path(os.path.abspath(file))
     if path.is_dir():
-        raise ExploreError(f"{file}: a folder; wanted is FILE.py:NAME")
+        raise ExploreError(f"{file} is a folder; expected FILE.py:NAME")
     if not path.is_file():
-        raise ExploreError(f"{file}: there is no such file")
+        raise ExploreError(f"{file}: file not found")
     return path, name
 
 

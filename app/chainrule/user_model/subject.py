@@ -19,7 +19,7 @@ from chainrule.errors import ChainruleError, ExploreError
 from chainrule.trace.nested import named_tensors, nested_tensors
 from chainrule.user_model.code import place_of, telling, told
 
-WANTED = "wanted is (model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
+WANTED = "expected (model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def make_subject(
     else:
         raise ExploreError(
             f"{prefix}{name} returned {described(given)} for the inputs; "
-            "wanted is a tensor, a tuple of the arguments, or a dict of them by name"
+            "expected a tensor, a tuple of the arguments, or a dict of them by name"
         )
     # A compiled module hides its ops; the module it was made from shows them.
     model = getattr(model, "_orig_mod", model)
@@ -132,7 +132,7 @@ def check_subject(subject: Subject, *, moves: bool = False) -> Subject:
     """
     prefix = subject.prefix
     if not isinstance(subject.model, nn.Module):
-        raise ExploreError(f"{prefix}the model is {described(subject.model)}; wanted is a torch.nn.Module")
+        raise ExploreError(f"{prefix}the model is {described(subject.model)}; expected a torch.nn.Module")
     _check_arguments(subject)
     _check_loss(subject)
     _check_parameters(subject)
@@ -165,7 +165,7 @@ def _check_loss(subject: Subject) -> None:
     loss = subject.loss
     if isinstance(loss, type):
         raise ExploreError(
-            f"{subject.prefix}the loss is {described(loss)}; wanted is loss_fn, where loss_fn(output) is a scalar"
+            f"{subject.prefix}the loss is {described(loss)}; expected loss_fn, where loss_fn(output) is a scalar"
         )
     if loss is None or (isinstance(loss, nn.Module) and loss._forward_pre_hooks):
         return
@@ -246,7 +246,7 @@ def scalar_loss(subject: Subject, output: Any, result: Any) -> Tensor:
         return found  # type: ignore[no-any-return]
     given = "(model, inputs, loss_fn)" if subject.place else "loss=loss_fn"
     raise ExploreError(
-        f"{subject.prefix}no scalar loss: the model puts out {described(output)}; "
+        f"{subject.prefix}no scalar loss: the model returns {described(output)}; "
         f"give {given}, where loss_fn(output) is a scalar, or inputs with which its output has a loss"
     )
 

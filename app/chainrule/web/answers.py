@@ -73,7 +73,7 @@ def from_http_exception(request: Request, exception: HTTPException) -> Chainrule
 
 def no_such_address(path: str) -> ChainruleError:
     """The error for a path that no route has."""
-    return NotFoundError(f"{_shortened(path)}: there is no such address")
+    return NotFoundError(f"{_shortened(path)}: address not found")
 
 
 def entity_tag(*parts: str) -> str:

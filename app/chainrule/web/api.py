@@ -228,7 +228,7 @@ class Api:
     async def post_trace(self, request: Request) -> Response:
         """POST /api/v1/trace."""
         if request.scope["query_string"]:
-            raise RequestError("a posted spec stands in the body, not in the address")
+            raise RequestError("a posted spec belongs in the body, not in the address")
         spec = self.service.read(await read_json_object(request, self.service))
         body = await self.service.run(request, spec.device, lambda: FORMATS["json"].render(spec, {}))
         return Response(body, 200, {"cache-control": "no-store"}, JSON)
@@ -245,10 +245,10 @@ class Api:
         """GET /api/v1/dump.json."""
         dumps = self.service.dumps
         if not dumps:
-            raise NotFoundError("no dump is open here; `chainrule open dump.json` opens one")
+            raise NotFoundError("no dump is open; open one with `chainrule open dump.json`")
         index, what = (key.read(request.query_params.get(key.name, key.default)) for key in (DUMP_INDEX, DUMP_PART))
         if index >= len(dumps):
-            raise NotFoundError(f"index: {index}: there is no such dump", field="index", limit=len(dumps) - 1)
+            raise NotFoundError(f"index: no dump {index}", field="index", limit=len(dumps) - 1)
         content, digest = await run_in_threadpool(dumps[index].load)
         if what == ITS_THEORY:
             tag = entity_tag(digest, what)

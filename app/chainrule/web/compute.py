@@ -273,7 +273,7 @@ class ComputeSlot:
                 self._end_turn()
             if isinstance(error, TimeoutError):
                 raise self._busy(
-                    f"{self.device} is busy: the turn of this request did not come within {seconds:g} seconds "
+                    f"{self.device} is busy: this request waited longer than {seconds:g} seconds "
                     "(CHAINRULE_DEADLINE_SECONDS)",
                     seconds,
                 ) from None

@@ -163,7 +163,7 @@ class Guard:
         # Another site's page cannot read answers, but could make the server compute them without end.
         if embedded_elsewhere(headers) and scope["type"] == "http" and not scope["path"].startswith(PAGE_FILES):
             raise RequestError(
-                f"Sec-Fetch-Site: a page of another site asks for {scope['path'][:80]!r}; it may only lead to it",
+                f"Sec-Fetch-Site: a page of another site requested {scope['path'][:80]!r}; it may only link to it",
                 status=403,
                 code="origin_not_allowed",
             )

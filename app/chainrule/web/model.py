@@ -78,7 +78,7 @@ def model_router(service: Service, model: Model) -> APIRouter:
         body = await read_json_object(request, service)
         op = body.get("op")
         if body.keys() != {"op"} or not isinstance(op, str):
-            raise RequestError('what is wanted is {"op": "n12"}, the id of an op', status=422, field="op")
+            raise RequestError('expected {"op": "n12"}, the id of an op', status=422, field="op")
         report = await service.run(request, spec.device, partial(_check_bytes, model, spec, op), math.inf)
         return Response(report, 200, {"cache-control": "no-store"}, JSON)
 

@@ -83,7 +83,7 @@ def add_route(
 ERRORS = {
     400: "The request cannot be read.",
     401: "A token is needed.",
-    404: "There is no such name.",
+    404: "The name is unknown.",
     408: "The body has not arrived in time.",
     413: "The body is too large.",
     415: "The body is not JSON.",

@@ -79,7 +79,7 @@ def pages_router(service: Service, model: Model | None = None) -> APIRouter:
     async def vendor(request: Request, name: str) -> Response:
         path = assets.vendor().get(name)
         if path is None:
-            raise NotFoundError(f"/static/vendor/{name[:80]}: there is no such file", limit=sorted(assets.vendor()))
+            raise NotFoundError(f"/static/vendor/{name[:80]}: file not found", limit=sorted(assets.vendor()))
         answer = FileResponse(path, headers={"cache-control": REVALIDATE}, stat_result=path.stat())
         tag = answer.headers["etag"]
         return not_modified(tag) if is_fresh(request.headers, tag) else answer

@@ -85,7 +85,7 @@ function termOf(part) {
   if (key === "shape") return shapeOf(word);
   const known = Object.hasOwn(KEYS, key) ? KEYS[key] : undefined;
   if (known === undefined)
-    return { error: `${key}: is no key; there are ${KEY_LIST}. In quotes, "${part}" is searched for as it stands.` };
+    return { error: `Unknown key: ${key}. Keys: ${KEY_LIST}. To search for this text, write "${part}" in quotes.` };
   if (known === "role" && !ROLES.some((role) => role.includes(word)))
     return { error: `role:${word}: no tensor has that role; there are ${ROLES.join(", ")}.` };
   if (known === "phase" && !["forward", "backward"].some((phase) => phase.startsWith(word)))
@@ -110,7 +110,7 @@ function figureOf(part, name, sign, number) {
     : Number(written);
   if (written.trim() === "" || Number.isNaN(value))
     return {
-      error: `${part}: ${number === "" ? "behind the sign there" : `“${number}”`} is no number, such as 10 or 1e-3.`,
+      error: `${part}: ${number === "" ? "the value after the sign" : `“${number}”`} is not a number, such as 10 or 1e-3.`,
     };
   const compare = COMPARISONS[{ "≥": ">=", "≤": "<=", "≠": "!=", "==": "=" }[sign] ?? sign];
   if (compare === undefined)

@@ -116,7 +116,7 @@ function isVertical({ rect, twin, half, boxes }) {
 function describe({ graph, facts, drawing, picture }) {
   const { opsForward, opsBackward, tensors } = facts.extents;
   const loss = picture === null || picture.loss === null ? "" : ` Loss ${significant(picture.loss)}.`;
-  return (`Forward pass on top with ${opsForward} ops, backward pass beneath with ${opsBackward}, ${tensors} tensors in `
+  return (`Forward pass on top with ${opsForward} ops, backward pass below with ${opsBackward}, ${tensors} tensors in `
     + `${graph.topology.modules.length} modules; ${drawing.boxes} boxes are drawn.${loss}`);
 }
 
