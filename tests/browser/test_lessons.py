@@ -1,0 +1,74 @@
+"""Each lesson, walked through from the menu: its steps open their views, take answers, and wait for the picture."""
+
+import pytest
+from playwright.sync_api import expect
+from waiting import idle
+
+from chainrule.lessons import LESSONS, read_lessons
+
+BUILT_IN = read_lessons(LESSONS)
+
+CHANGE = """(change) => document.querySelector("spec-controls").dispatchEvent(
+    new CustomEvent("spec-change", { bubbles: true, detail: { change, moving: false } }))"""
+
+CHANGES = {
+    "signal.1": {"scale": 1},
+    "signal.3": {"scale": 0.1},
+    "matmul.2": {"rung": "@"},
+    "vanish.2": {"activation": "tanh"},
+    "explode.2": {"scale": 1.05},
+    "lecun.2": {"init": "lecun_normal", "scale": 1},
+    "kaiming.2": {"scale": 1.43},
+    "tanh.2": {"scale": 1.667},
+    "dead-units.2": {"scale": 0.1},
+    "nan.2": {"scale": 0.2},
+}
+"""What solves a step that waits for another spec."""
+
+BOXES = {"neuron.2": "b.g", "chain-rule.1": "w1.g"}
+
+
+def solve(page, place):
+    if place in BOXES:
+        page.locator(f'graph-view .box[data-id="{BOXES[place]}"] .frame').first.click()
+    elif place == "chain-rule.3":
+        page.locator("steps-view").get_by_role("slider").fill("10")
+    else:
+        page.evaluate(CHANGE, CHANGES[place])
+
+
+@pytest.mark.parametrize("lesson", BUILT_IN, ids=lambda lesson: lesson.name)
+def test_a_lesson(explorer, lesson):
+    page = explorer.open("/").page
+    column = page.locator("lesson-column")
+    page.locator("details.lessons summary").click()
+    page.get_by_role("button", name=lesson.title, exact=True).click()
+    for number, step in enumerate(lesson.steps, 1):
+        place = f"{lesson.name}.{number}"
+        expect(column.get_by_role("heading")).to_have_text(step.title)
+        expect(column.locator(".place")).to_have_text(f"{lesson.title} · step {number} of {len(lesson.steps)}")
+        idle(page)
+        assert f"lesson={place}" in page.evaluate("location.hash")
+        answers = column.locator(".answers button")
+        assert answers.count() == len(step.answers)
+        if step.answers:
+            right = next(order for order, answer in enumerate(step.answers) if answer.is_right)
+            answers.nth(right).click()
+            expect(column.locator(".said")).to_have_text("Yes.")
+        if step.until:
+            expect(column.locator(".task")).to_have_text("Now try it in the picture.")
+            solve(page, place)
+            expect(column.locator(".task")).to_have_text("✓ Done")
+        column.get_by_role(
+            "button", name="End of the lesson" if number == len(lesson.steps) else "Next", exact=True
+        ).click()
+    expect(column).to_be_hidden()
+
+
+def test_a_wrong_answer_shows_the_right_one_and_stays_in_the_link(explorer):
+    page = explorer.open("/#lesson=signal.2").page
+    page.locator("lesson-column .answers button").first.click()
+    expect(page.locator("lesson-column .said")).to_have_text("No: the marked answer is right.")
+    expect(page.locator("lesson-column .is-right")).to_have_text("by 10, the square root of 100")
+    page.reload()
+    expect(page.locator("lesson-column [aria-pressed=true]")).to_have_text("by 1, the standard deviation of a weight")
