@@ -37,6 +37,7 @@ import "./elements/what-if-controls.js";
 import { connectAddress } from "./explorer/address.js";
 import { connectAnnouncer } from "./explorer/announcer.js";
 import { connectDumps, pinnedOf, theoryOfDump } from "./explorer/dump.js";
+import { connectExplanations } from "./explorer/explanations.js";
 import { connectGraph } from "./explorer/graph.js";
 import { connectHeader, connectKeys } from "./explorer/header.js";
 import { connectLesson, landing } from "./explorer/lesson.js";
@@ -448,6 +449,7 @@ connectLesson({ lessons: page.lessons, column: elements.lesson, view, picture, s
   if (target.startsWith("?")) setSpec(specOf(queryIn(target)));
   else setView({});
 } });
+connectExplanations(page.glossary);
 connectHeader({ view, setView, query: () => address.query, needsToken: page.needs_token });
 connectKeys(setView, elements.graph, elements.toolbar);
 connectTakeaway(page, () => ({

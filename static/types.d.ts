@@ -271,6 +271,7 @@ interface PageData {
   dump: OpenDump | null; // shown in place of the server's answers
   dumps?: OpenDump[]; // all of them, where the server was opened with several
   model?: OwnModel | null; // whose what-if the page's spec is; the programs and presets are none then
+  glossary: Record<string, { term: string; text: string }>; // by slug
   view?: string; // fragment to start with, of a page that was saved
   lessons: Lesson[];
 }

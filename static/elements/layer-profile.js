@@ -58,7 +58,7 @@ class LayerProfile extends HTMLElement {
   #select = html("select", { "aria-label": "Statistic" });
   #causeLines = html("div", { class: "causes", hidden: true });
   #frame = html("div", { class: "frame" });
-  #svg = svg("svg", { class: "profile-svg", role: "img", tabindex: 0 });
+  #svg = svg("svg", { class: "profile-svg", role: "img", tabindex: "0" });
   #ground = svg("g");
   #halves = { forward: new ProfileHalf("forward"), backward: new ProfileHalf("backward") };
   #reference = svg("g", { class: "reference" });
@@ -315,21 +315,21 @@ class LayerProfile extends HTMLElement {
     );
     const { text, why } = silence(this.#points, this.#figures.forward);
     const isNegative = this.#statistic === "mean" && measured.some((reading) => (reading?.value ?? 0) < 0);
-    /** @type {[string, string, boolean, string?][]} */
+    /** Mark, words, whether it is drawn, title, term. @type {[string, string, boolean, string?, string?][]} */
     const parts = [
-      ["dot hollow", "preactivation", hasPreactivations],
-      ["dot", hasPreactivations ? "activation" : "measured", true],
+      ["dot hollow", "preactivation", hasPreactivations, , "preactivation"],
+      ["dot", hasPreactivations ? "activation" : "measured", true, , hasPreactivations ? "activation" : ""],
       ["tri", "negative", isNegative],
-      ["rule", "theory", hasTheory],
-      ["area", "19 of 20 draws", hasTheory],
+      ["rule", "theory", hasTheory, , "theory"],
+      ["area", "19 of 20 draws", hasTheory, , "band"],
       ["dot ring", "outside", isAnyOutside],
       ["none", text, text !== "", why],
       ["box", runLabel(this.#pinned, this.#points.at(-1)?.layer ?? 0), this.#pinned !== null],
     ];
     const drawn = JSON.stringify(parts);
     if (this.#readout.firstElementChild?.getAttribute("data-drawn") === drawn) return;
-    const marks = parts.filter(([, , isShown]) => isShown).map(([mark, said, , title = false]) =>
-      html("span", { title }, html("i", { class: mark }), said)
+    const marks = parts.filter(([, , isShown]) => isShown).map(([mark, said, , title = false, term = ""]) =>
+      html("span", { title, ...(term && { "data-term": term, tabindex: "0" }) }, html("i", { class: mark }), said)
     );
     this.#readout.replaceChildren(html("span", { class: "key", "data-drawn": drawn }, ...marks));
   }

@@ -28,6 +28,12 @@ def static() -> Path:
     return _folder("static")
 
 
+@cache
+def documents() -> Path:
+    """Folder of the documents that the page reads."""
+    return _folder("docs")
+
+
 def are_installed() -> bool:
     """Whether the files belong to an installed package, which nobody edits."""
     return static().parent == PACKAGE

@@ -8,6 +8,7 @@ from typing import Any
 
 from chainrule import __version__
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
+from chainrule.page.glossary import glossary
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import SPEC_KEYS
@@ -46,6 +47,7 @@ def page_data(
         "presets": presets_list() if model is None else [],
         "limits": {name: getattr(settings, f"max_{name}") for name in LIMITS},
         "devices": list(devices),
+        "glossary": glossary(),
         "rules": asdict(RULES),
         "local_rules": asdict(LOCAL_RULES),
         "needs_token": settings.token is not None,
