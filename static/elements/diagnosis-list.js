@@ -29,7 +29,7 @@ class DiagnosisList extends HTMLElement {
   /** The faults drawn, as JSON: unchanged ones keep their elements, and with them open folds. */
   #faultsDrawn = "[]";
   #remedy = html("button", { type: "button", class: "remedy" });
-  #remedyNote = html("p", { class: "remedy-note" });
+  #remedyNote = html("p", { class: "remedy-note", "data-term": "gain", tabindex: "0" });
   #preserve = html("div", { class: "preserve" }, this.#remedy, this.#remedyNote);
   /** The remedy's change; null if there is nothing left to change. @type {Spec | null} */
   #change = null;
@@ -159,7 +159,6 @@ class DiagnosisList extends HTMLElement {
     const source =
       `With √n·σ(w) = ${wanted} the variance of preactivations stays as it is from layer to layer (${advice.source}).`;
     write(this.#remedy, "title", source);
-    write(this.#remedyNote, "title", source);
   }
 }
 

@@ -68,8 +68,8 @@ class LayerProfile extends HTMLElement {
   #empty = svg("text", { class: "empty", "text-anchor": "middle" });
 
   connectedCallback() {
-    for (const [statistic, { button, help }] of Object.entries(FORMS)) {
-      const choice = buttonOf({ "data-statistic": statistic, title: help }, () =>
+    for (const [statistic, { button, term }] of Object.entries(FORMS)) {
+      const choice = buttonOf({ "data-statistic": statistic, "data-term": term }, () =>
         emit(this, "statistic-change", { statistic }), button);
       this.#buttons.append(choice);
       this.#select.append(html("option", { value: statistic }, button));

@@ -17,6 +17,23 @@ def test_a_mark_of_the_profile_is_explained(explorer, how):
     expect(shown).to_be_hidden()
 
 
+MARKS = (
+    "saved-for-backward std mean dead-fraction saturation gradient-to-weight gain preactivation activation theory band"
+)
+
+
+def test_every_mark_of_the_default_view_is_reached_by_the_keyboard(explorer):
+    page = explorer.open().page
+    seen = set()
+    page.locator(".skip-link").focus()
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement?.getAttribute('data-term')"))
+        if seen >= set(MARKS.split()):
+            break
+    assert seen >= set(MARKS.split())
+
+
 def test_the_help_says_what_the_page_shows(explorer):
     page = explorer.open().page
     page.keyboard.press("?")

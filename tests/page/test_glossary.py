@@ -27,11 +27,12 @@ def test_a_mistake_is_named(text, message):
         read_glossary(text)
 
 
-def test_every_term_of_the_templates_has_an_entry():
-    named = {
-        term
-        for path in assets.templates().rglob("*.html")
-        for term in re.findall(r'data-term="([^"]*)"', path.read_text(encoding="utf-8"))
-    }
+def test_every_term_of_the_page_has_an_entry():
+    texts = [
+        path.read_text(encoding="utf-8")
+        for folder, ending in ((assets.templates(), "*.html"), (assets.static(), "*.js"))
+        for path in folder.rglob(ending)
+    ]
+    named = {term for text in texts for term in re.findall(r'(?:data-term=|"data-term": |\bterm: )"([^"]+)"', text)}
     assert named
     assert named <= set(glossary())

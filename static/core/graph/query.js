@@ -110,7 +110,9 @@ function figureOf(part, name, sign, number) {
     : Number(written);
   if (written.trim() === "" || Number.isNaN(value))
     return {
-      error: `${part}: ${number === "" ? "the value after the sign" : `“${number}”`} is not a number, such as 10 or 1e-3.`,
+      error: `${part}: ${
+        number === "" ? "the value after the sign" : `“${number}”`
+      } is not a number, such as 10 or 1e-3.`,
     };
   const compare = COMPARISONS[{ "≥": ">=", "≤": "<=", "≠": "!=", "==": "=" }[sign] ?? sign];
   if (compare === undefined)

@@ -4,21 +4,16 @@ import { decadeRange } from "../scales.js";
 
 /** How each statistic is shown. axis linear: a share, 0 to 1; hasGradients: the gradients' stands beneath. */
 export const FORMS = {
-  std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch",
-    symbol: "σ", axis: "log", hasGradients: true, label: "activations" },
-  mean: { title: "Mean per layer", button: "μ mean",
-    help: "Mean over all elements of the batch; its magnitude, a triangle where it is negative", symbol: "μ",
-    axis: "log", hasGradients: true, label: "activations" },
-  dead_fraction: { title: "Dead units", button: "dead",
-    help: "Share of units that are at most 0 for every input of the batch", symbol: "dead", axis: "linear",
+  std: { title: "Std per layer", button: "σ std", term: "std", symbol: "σ", axis: "log", hasGradients: true,
+    label: "activations" },
+  mean: { title: "Mean per layer", button: "μ mean", term: "mean", symbol: "μ", axis: "log", hasGradients: true,
+    label: "activations" },
+  dead_fraction: { title: "Dead units", button: "dead", term: "dead-fraction", symbol: "dead", axis: "linear",
     hasGradients: false, label: "dead units" },
-  saturation: { title: "Saturation", button: "saturated",
-    help: "Share of activations in the flat ends of the activation", symbol: "saturated", axis: "linear",
+  saturation: { title: "Saturation", button: "saturated", term: "saturation", symbol: "saturated", axis: "linear",
     hasGradients: false, label: "saturated" },
-  ratio: { title: "Gradient : weight", button: "∇:W",
-    help:
-      "Std of the weight's gradient over std of the weight: times the learning rate, the relative size of an SGD update",
-    symbol: "∇:W", axis: "log", hasGradients: false, label: "σ(∇) / σ(W)" },
+  ratio: { title: "Gradient : weight", button: "∇:W", term: "gradient-to-weight", symbol: "∇:W", axis: "log",
+    hasGradients: false, label: "σ(∇) / σ(W)" },
 };
 
 /** Above it, an update of SGD at learning rate 1 changes the weights by more than a thousandth. */

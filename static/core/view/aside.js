@@ -284,7 +284,10 @@ export class GraphBar {
   set statistic(statistic) {
     if (statistic === this.#statistic) return;
     this.#statistic = statistic;
-    this.#caption.replaceChildren(html("span", {}, `number in a box: ${statistic}`), " ",
-      html("span", {}, html("i"), "saved for backward"));
+    this.#caption.replaceChildren(
+      html("span", { "data-term": statistic, tabindex: "0" }, `number in a box: ${statistic}`),
+      " ",
+      html("span", { "data-term": "saved-for-backward", tabindex: "0" }, html("i"), "saved for backward"),
+    );
   }
 }
