@@ -35,7 +35,7 @@ def moved_to(explorer, change, query):
 def check(explorer, a, b):
     """Every figure of the table for std is that of the two profiles."""
     losses = explorer.page.locator("comparison-table tbody.loss td")
-    for place, run in ((1, a), (2, b)):
+    for place, run in ((2, a), (3, b)):
         expect(losses.nth(place)).to_have_text(significant(run["loss"]))
     rows = table(explorer.page)
     for one, other in zip(a["layers"], b["layers"], strict=True):

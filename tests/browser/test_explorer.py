@@ -252,7 +252,7 @@ def test_the_graph_is_walked_by_keyboard(explorer):
 
 
 def test_the_model_switch(explorer):
-    explorer.open()
+    explorer.open("/#fold=off")
     page = explorer.page
     page.get_by_role("button", name="50 layers").click()
     page.wait_for_selector('graph-view .box[data-id="l97"]')

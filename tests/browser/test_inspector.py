@@ -182,7 +182,8 @@ GAPS = """() => {
         return range.getBoundingClientRect();
     };
     return [...document.querySelectorAll("layer-table tr")].flatMap((row) => {
-        const extents = [...row.cells].filter((cell) => cell.textContent !== "").map(extent);
+        const extents = [...row.cells].filter((cell) => cell.textContent !== ""
+            && cell.querySelector(".visually-hidden") === null).map(extent);
         return extents.slice(1).map((right, order) => right.left - extents[order].right);
     });
 }"""

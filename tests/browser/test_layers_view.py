@@ -258,7 +258,7 @@ def test_an_image_has_axes_and_a_title(layers, tmp_path, form):
 
 
 def test_a_click_on_a_layer_selects_its_tensor_and_the_graph_goes_there(layers):
-    explorer = layers("widths=100x51", zoom=12, at="0.05")
+    explorer = layers("widths=100x51", fold="off", zoom=12, at="0.05")
     page = explorer.page
     frame = page.locator("layers-view .frame").bounding_box()
     # Column 41 of 51 is layer 40, whose activation is l80.

@@ -317,12 +317,16 @@ def with_module(inner):
 @pytest.mark.parametrize(
     ("function", "arguments", "why"),
     [
-        (of_own_generator(), [normal(3)], "returns something else, as with random numbers"),
+        (of_own_generator(), [normal(3)], "a second call returns another result, as with random numbers"),
         (rounded_at_random(), [normal(3)], "its backward gives another gradient each time"),
         (doubled_at_first(), [normal(3)], "its backward gives another gradient each time"),
         (with_module(nn.Identity()), [normal(3)], "it runs a Identity, which a second call could change"),
         (made(lambda _, x: x * 2, hand_on), [normal(3) * (1 + 1j)], "complex numbers"),
-        (made(lambda _, x: x.half(), hand_on), [normal(3)], "it returns torch.float16, whose digits are too few"),
+        (
+            made(lambda _, x: x.half(), hand_on),
+            [normal(3)],
+            "it returns torch.float16, which has too few digits for finite differences",
+        ),
     ],
 )
 def test_what_cannot_be_checked_is_said(function, arguments, why):

@@ -281,7 +281,7 @@ def test_what_a_second_call_could_change_is_unchecked(monkeypatch):
     assert (fault.level, "called with a Linear" in fault.message) == ("unchecked", True)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     (fault,) = told(by_record(wrong_net()))
-    assert (fault.level, "wait for the others for ever" in fault.message) == ("unchecked", True)
+    assert (fault.level, "wait for the others forever" in fault.message) == ("unchecked", True)
 
 
 def test_a_live_view_checks_once(monkeypatch):
