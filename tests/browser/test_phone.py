@@ -36,6 +36,15 @@ def test_a_view_fits(explorer, address, tab, shown, text):
         assert panel.evaluate("(panel) => panel.scrollWidth <= panel.clientWidth")
 
 
+def test_the_profile_is_drawn_after_the_steps(explorer):
+    page = explorer.open("/#show=steps").page
+    page.get_by_role("tab", name="Profile", exact=True).click()
+    explorer.idle()
+    assert page.locator("layer-profile .frame").bounding_box()["height"] > 200
+    dots = page.locator("layer-profile .dots.forward").evaluate_all("(all) => all.map((each) => each.getBBox().width)")
+    assert max(dots) > 100
+
+
 def test_a_list_chooses_the_statistic_of_the_profile(explorer):
     page = explorer.open("/#tab=profile").page
     expect(page.locator("layer-profile .segmented")).to_be_hidden()
