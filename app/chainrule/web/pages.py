@@ -15,6 +15,7 @@ from chainrule.errors import MissingExtraError, NotFoundError, SpecError
 from chainrule.export.html import shell
 from chainrule.page import assets
 from chainrule.page.data import page_data
+from chainrule.page.glossary import glossary
 from chainrule.page.templating import render
 from chainrule.spec import ModelSpec
 from chainrule.user_model.what_if import WhatIf
@@ -29,6 +30,8 @@ def pages_router(service: Service, model: Model | None = None) -> APIRouter:
     router = APIRouter(include_in_schema=False)
     opened = [{"name": dump.name, "url": dump_address(index)} for index, dump in enumerate(service.dumps)]
     first = opened[0] if opened else None
+    # Read now: requests open no files.
+    glossary()
 
     @router.get("/")
     async def explorer(request: Request) -> Response:
