@@ -67,9 +67,17 @@ def checkout(tmp_path):
     """A copy of the project whose kernel is compiled in no time."""
     folder = tmp_path / "checkout"
     folder.mkdir()
-    for name in ("app", "static", "templates"):
+    for name in ("app", "static", "templates", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "bundled"))
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore"):
+    for name in (
+        "pyproject.toml",
+        "mkdocs.yml",
+        "hatch_build.py",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        ".gitignore",
+    ):
         shutil.copy(ROOT / name, folder)
     (folder / "app" / "chainrule" / "stats" / "_kernel.c").write_text(SMALL_KERNEL)
     return folder
