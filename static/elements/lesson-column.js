@@ -46,6 +46,7 @@ class LessonColumn extends HTMLElement {
     this.replaceChildren(...parts, told, steps);
     if (focused != null) /** @type {HTMLElement | null} */ (this.querySelector(`[data-answer="${focused}"]`))?.focus();
     if (!isSameStep) this.scrollTop = 0;
+    else if (isDone) this.querySelector(".task, .said")?.scrollIntoView({ block: "nearest" });
   }
 
   /** @param {LessonStep} step @param {string} answer */
