@@ -145,8 +145,9 @@ const live = new Live({
 }, queryOf);
 
 addEventListener("popstate", () => {
-  const asked = specOf(location.search);
-  address.moved(queryOf(asked));
+  const start = landing(page.lessons);
+  const asked = specOf(queryIn(start || location.search));
+  address.moved(queryOf(asked), fragmentIn(start) || location.hash);
   if (queryOf(asked) !== queryOf(spec.value)) setSpec(asked);
 });
 

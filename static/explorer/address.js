@@ -53,13 +53,14 @@ export function connectAddress(view, accepted) {
       this.pushes = false;
     },
 
-    /** The browser went to another entry of its history. @param {string} query of that entry */
-    moved(query) {
+    /** The browser went to another entry of its history.
+     * @param {string} query of that entry @param {string} fragment of its view */
+    moved(query, fragment) {
       shown = location.pathname + location.search + location.hash;
       cancel(timer);
       this.pushes = false;
       this.query = query;
-      view.value = parseView(location.hash);
+      view.value = parseView(fragment);
     },
 
     /** @param {Partial<View>} change @param {boolean} [push] false for what the user did not ask for */

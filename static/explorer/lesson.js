@@ -1,6 +1,7 @@
 /** The lesson beside the picture: its steps open views of the explorer, and end when their conditions hold. */
 
 import { holds, stepOf } from "../core/lab/lesson.js";
+import { parseView } from "../core/url-state.js";
 
 const VISITED = "chainrule.visited";
 
@@ -18,15 +19,19 @@ function isFirstVisit() {
 
 /** @param {Lesson[]} lessons @returns {string} where the page starts, as from its ? on; "" where the address says it */
 export function landing(lessons) {
-  const step = lessons[0]?.steps[0];
-  if (location.search !== "" || location.hash !== "" || step === undefined || !isFirstVisit()) return "";
-  return addressOf(lessons[0], 0);
+  if (location.search !== "") return "";
+  const fragment = location.hash.slice(1);
+  // A link that names a step and no spec leads to the step's own view.
+  const found = stepOf(lessons, parseView(fragment).lesson);
+  if (found !== null) return `${addressOf(found.lesson, found.at)}&${fragment}`;
+  return fragment === "" && lessons[0] !== undefined && isFirstVisit() ? addressOf(lessons[0], 0) : "";
 }
 
-/** @param {Lesson | undefined} lesson @param {number} at @returns {string} from its ? or # on */
+/** @param {Lesson} lesson @param {number} at
+ * @returns {string} from its ? or # on; a step without a view of its own keeps that of the step before */
 function addressOf(lesson, at) {
-  const view = lesson?.steps[at]?.view ?? "";
-  return `${view}${view.includes("#") ? "&" : "#"}lesson=${lesson?.name}.${at + 1}`;
+  const view = lesson.steps.slice(0, at + 1).findLast((step) => step.view !== "")?.view ?? "";
+  return `${view}${view.includes("#") ? "&" : "#"}lesson=${lesson.name}.${at + 1}`;
 }
 
 /** @param {object} page @param {Lesson[]} page.lessons @param {any} page.column @param {Signal<View>} page.view

@@ -72,3 +72,16 @@ def test_a_wrong_answer_shows_the_right_one_and_stays_in_the_link(explorer):
     expect(page.locator("lesson-column .is-right")).to_have_text("by 10, the square root of 100")
     page.reload()
     expect(page.locator("lesson-column [aria-pressed=true]")).to_have_text("by 1, the standard deviation of a weight")
+
+
+@pytest.mark.parametrize("open_at", ["about:blank", "/"])
+def test_a_link_that_names_a_step_and_no_spec_opens_the_view_of_the_step(explorer, open_at):
+    explorer.page.goto(explorer.url + open_at if open_at == "/" else open_at)
+    page = explorer.open("/#lesson=signal.2&answer=1").page
+    expect(page.locator("layers-view canvas.layers")).to_be_visible()
+    expect(page.locator("#spec-init")).to_have_value("standard_normal")
+    assert page.evaluate("location.search").startswith("?widths=100x51&")
+    assert page.evaluate("location.hash") == "#show=layers&lesson=signal.2&answer=1"
+    # A spec in the link is the link's own.
+    explorer.open("/?seed=1#lesson=signal.2")
+    assert page.evaluate("location.search + location.hash") == "?seed=1#lesson=signal.2"
