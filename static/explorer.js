@@ -302,6 +302,14 @@ function isOwn() {
 /** The picture on the screen, without figures that wait for a guess. @type {Picture | null} */
 let shown = null;
 
+/** @returns {string} below a saved picture: whose it is, and the keys that differ from their defaults */
+function caption() {
+  const name = opened.value?.name ?? page.model?.name ?? "";
+  const query = shown === null || shown.spec === null ? "" : queryOf(shown.spec);
+  const keys = decodeURIComponent(query).replaceAll("&", ", ") || (name === "" ? "all keys at their defaults" : "");
+  return ["Chainrule", name, keys].filter((part) => part !== "").join(" · ");
+}
+
 /** @param {Picture} value */
 function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
@@ -319,6 +327,7 @@ function show(value) {
   document.body.dataset["layers"] = shown.topology.layers.length === 0 ? "none" : "some";
   drawn.show(shown);
   if (opened.value === null) own?.show(drawn.graph.value);
+  elements.layers.caption = caption();
   elements.layers.picture = shown;
   elements.profile.picture = shown;
   elements.diagnosis.picture = shown;
@@ -461,6 +470,7 @@ connectTakeaway(page, () => ({
   selection: view.value.select,
   paintwork: drawn.drawnWith(),
   query: address.query,
+  caption: caption(),
   // The saved file holds one dump.
   fragment: viewFragment(opened.value === null ? view.value : { ...view.value, ...unpinned(), dump: 0 }),
   opened: opened.value,

@@ -77,3 +77,14 @@ export function setting(value) {
   const short = value.toExponential().replace("e+", "e");
   return plain.length > 7 && short.length < plain.length ? short : plain;
 }
+
+/** @param {string} text @param {(line: string) => boolean} fits @returns {string[]} lines, broken after spaces and commas */
+export function wrapped(text, fits) {
+  const lines = [""];
+  for (const word of text.split(/(?<=[ ,])/)) {
+    const line = lines.pop() ?? "";
+    if (line === "" || fits(line + word)) lines.push(line + word);
+    else lines.push(line, word);
+  }
+  return lines;
+}

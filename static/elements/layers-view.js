@@ -66,6 +66,8 @@ class LayersView extends HTMLElement {
   #painter = new LayersPainter(this.#paint);
   #narrow = matchMedia(NARROW_SCREEN);
   #toldAxis = "";
+  /** Below the title of a saved image. */
+  caption = "";
 
   #of = html("select", { "aria-label": "Tensors" });
   #readout = html("p", { class: "readout" });
@@ -466,7 +468,8 @@ class LayersView extends HTMLElement {
       this.#readout.textContent = "No image: Plotly could not be loaded.";
       return;
     }
-    const figure = exportedFigure(histograms, plan, this.#paint, this.#family, `${TITLES[of]} per layer`, rule);
+    const figure = exportedFigure(histograms, plan, this.#paint, this.#family, `${TITLES[of]} per layer`, rule,
+      this.caption);
     const { width, height } = figure.layout;
     await plotly.downloadImage(figure, { format, filename: `chainrule-${of}-layers`, width, height,
       scale: format === "png" ? 2 : 1 });

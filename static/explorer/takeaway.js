@@ -39,7 +39,7 @@ const FAILED_MS = 4000;
 /** @typedef {object} OnScreen @property {Picture | null} picture @property {Graph | null} graph
  * @property {any} view the graph-view @property {"std" | "mean"} statistic @property {string} selection
  * @property {Paintwork | null} paintwork @property {string} query of the picture's spec
- * @property {string} fragment of the view @property {Theory | null} theory
+ * @property {string} caption of the picture @property {string} fragment of the view @property {Theory | null} theory
  * @property {string} model name of the user's own model or ""
  * @property {{name: string, dump: Dump} | null} opened the open dump */
 
@@ -63,11 +63,11 @@ export function connectTakeaway(page, now) {
 }
 
 /** @param {OnScreen} on @returns {string} */
-function svgOf({ picture, graph, view, statistic, selection, paintwork, theory }) {
+function svgOf({ picture, graph, view, statistic, selection, paintwork, theory, caption }) {
   const { drawing } = view;
   if (picture === null || graph === null || drawing === null) throw new Error("nothing is drawn yet");
   const scheme = isDarkScheme() ? "dark" : "light";
-  return graphSvg({ graph, drawing, picture, theory, statistic, paintwork, selection, scheme,
+  return graphSvg({ graph, drawing, picture, theory, statistic, paintwork, selection, scheme, caption,
     viewBox: view.viewBox() });
 }
 

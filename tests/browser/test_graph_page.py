@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 from playwright.sync_api import BrowserContext, Locator, expect
 
 
@@ -124,9 +125,14 @@ def test_the_picture_can_be_taken_away(explorer: Any, tmp_path: Path) -> None:
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     written = {text.strip() for text in root.itertext()}
     assert {"x", "l1", "l2", "Relu", "loss", "exploding"} <= written
+    assert "Chainrule · widths=20,9,1, scale=9" in written
     assert explorer.figure("l1") in written
     png = saved(explorer, "#save-png", tmp_path)
-    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    with Image.open(png) as image:
+        assert image.size == tuple(round(2 * float(root.attrib[side])) for side in ("width", "height"))
+        # The caption stands in the last lines, on paper.
+        caption = image.convert("L").crop((0, image.height - 2 * 24, image.width // 2, image.height))
+        assert caption.getextrema() == (pytest.approx(0x49, abs=8), 255)
     assert svg.name == "chainrule-20-9-1.svg"
 
 

@@ -252,7 +252,15 @@ def test_an_image_has_axes_and_a_title(layers, tmp_path, form):
     assert download.value.suggested_filename == "chainrule-weight-layers.svg"
     download.value.save_as(tmp_path / "image.svg")
     text = html.unescape((tmp_path / "image.svg").read_text())
-    for words in ("Weights per layer", "Fixed: ±0.566 = 4 × √(2/100)", "layer 5: w5", "NaN", "> 0.566", "< −0.566"):
+    for words in (
+        "Weights per layer",
+        "Chainrule · widths=100x6",
+        "Fixed: ±0.566 = 4 × √(2/100)",
+        "layer 5: w5",
+        "NaN",
+        "> 0.566",
+        "< −0.566",
+    ):
         assert words in text, words
     assert ("values in a bin" in text) == (form == "heatmap")
 

@@ -1,6 +1,6 @@
 /** The same picture for Plotly, once it rests: hover, zoom and export. Only an exported image has axes of its own. */
 
-import { count, percent, significant } from "../format.js";
+import { count, percent, significant, wrapped } from "../format.js";
 import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
   peakShare, ridgeFill, ridgeOf, wholeSection } from "./layers-plan.js";
 import { MIN_COUNT, rampStops } from "../colours.js";
@@ -9,6 +9,8 @@ import { BINS } from "../value-axis.js";
 /** @typedef {{data: object[], layout: Record<string, any>}} Figure */
 
 const PLAIN_AXIS = { showgrid: false, zeroline: false, showline: false, showticklabels: false, ticks: "" };
+/** Of a subtitle, px: the width of a letter at most, the height of a line. */
+const [LETTER, LINE] = [6, 15];
 const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
 
 /** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
@@ -55,8 +57,8 @@ export function layersFigure(histograms, plan, paint, family) {
 
 /** An image to keep: with axes, title and scale, on paper.
  * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
- * @param {string} family of the font @param {string} title @param {string} subtitle @returns {Figure} */
-export function exportedFigure(histograms, plan, paint, family, title, subtitle) {
+ * @param {string} family of the font @param {string} title @param {string} subtitle @param {string} caption @returns {Figure} */
+export function exportedFigure(histograms, plan, paint, family, title, subtitle, caption) {
   const { data, layout } = layersFigure(histograms, plan, paint, family);
   const { axis } = histograms;
   const section = wholeSection(plan);
@@ -75,7 +77,9 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
     tickvals: scale.map(({ place }) => place * Math.log1p(most)),
     ticktext: scale.map(({ text }) => text),
   };
-  const { left, right, top, bottom } = EXPORT_MARGIN;
+  const below = [subtitle, ...wrapped(caption, (line) => line.length * LETTER <= plan.width)];
+  const { left, right, bottom } = EXPORT_MARGIN;
+  const top = EXPORT_MARGIN.top + (below.length - 1) * LINE;
   const isHeatmap = plan.form === "heatmap";
   const margin = layout["margin"];
   const question = { x: histograms.hidden, y: 0.5, text: "?", showarrow: false, font: { size: 14, color: paint.ink } };
@@ -88,7 +92,7 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
       margin: { l: margin.l + left, r: margin.r + right, t: margin.t + top, b: margin.b + bottom },
       title: {
         text: plain(title),
-        subtitle: { text: plain(subtitle), font: { size: 11, color: paint.muted } },
+        subtitle: { text: below.map(plain).join("<br>"), font: { size: 11, color: paint.muted } },
         x: 0.02,
         y: 1 - 18 / (plan.height + top + bottom),
         yanchor: "top",

@@ -8,14 +8,15 @@ import { shape, significant } from "../format.js";
 import { find } from "../graph/graph.js";
 import { GraphFacts } from "../view/facts.js";
 import { FRAME, GROUP, OP, REUSE, TENSOR } from "../layout/sizes.js";
-import { barsSvg, escaped, LEGEND_HEIGHT, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
+import { barsSvg, captionSvg, escaped, LEGEND_HEIGHT, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
 
 /** @typedef {object} Shown
  * @property {Graph} graph @property {Drawing} drawing
  * @property {Picture | null} [picture] null: only the structure, without figures, histograms and durations
  * @property {Theory | null} [theory] of the picture @property {Statistic} [statistic] the figure in a tensor's box @property {Paintwork | null} [paintwork]
  * @property {string} [selection] id of the selected item @property {"light" | "dark"} [scheme]
- * @property {Region | null} [viewBox] the part of the drawing that is shown; null: all */
+ * @property {Region | null} [viewBox] the part of the drawing that is shown; null: all
+ * @property {string} [caption] below the picture */
 
 /** @typedef {Required<Shown> & {colours: ColourScheme, facts: GraphFacts, index: DrawingIndex, selected: number,
  * isVertical: boolean}} Scene */
@@ -44,6 +45,7 @@ export function graphSvg(shown) {
     selection: "",
     scheme: "light",
     viewBox: null,
+    caption: "",
     ...shown,
     colours: SCHEMES[shown.scheme ?? "light"],
     facts: new GraphFacts(graph),
@@ -56,7 +58,9 @@ export function graphSvg(shown) {
   const type = graph.topology.modules[0]?.type ?? "";
   const view = scene.viewBox ?? { x: 0, y: 0, width: drawing.width, height: drawing.height };
   const legend = scene.paintwork?.legend ?? null;
-  const height = view.height + (legend === null ? 0 : LEGEND_HEIGHT);
+  const below = view.y + view.height + (legend === null ? 0 : LEGEND_HEIGHT);
+  const caption = captionSvg(scene.caption, colours, { x: view.x + MARGIN, y: below }, view.width - 2 * MARGIN);
+  const height = below - view.y + caption.height;
   const frames = [];
   const boxes = [];
   for (let box = 0; box < drawing.boxes; box += 1) {
@@ -85,6 +89,7 @@ export function graphSvg(shown) {
     tag("g", { id: "boxes", fill: colours.ink }, lines(boxes)),
   ];
   if (legend !== null) parts.push(legendSvg(legend, colours, { x: view.x + MARGIN, y: view.y + view.height }));
+  parts.push(...caption.parts);
   return `${tag("svg", attributes, lines(parts))}\n`;
 }
 

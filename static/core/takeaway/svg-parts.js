@@ -2,7 +2,7 @@
 
 import { textWidth } from "../view/box-text.js";
 import { MIN_COUNT } from "../colours.js";
-import { isHidden, significant } from "../format.js";
+import { isHidden, significant, wrapped } from "../format.js";
 import { barsOf, END, endOpacity } from "../histogram.js";
 
 /** @param {number} value @returns {string} with at most two decimals */
@@ -118,6 +118,20 @@ export function legendSvg({ title, unit, low, high, isLog, stops, words }, colou
     write(word);
   }
   return tag("g", { id: "legend", fill: colours["ink-soft"] }, inside);
+}
+
+const LINE_HEIGHT = 16;
+
+/** @param {string} text @param {ColourScheme} colours @param {{x: number, y: number}} at upper left corner
+ * @param {number} width @returns {{parts: string[], height: number}} */
+export function captionSvg(text, colours, at, width) {
+  if (text === "") return { parts: [], height: 0 };
+  const lines = wrapped(text, (line) => textWidth(line, "11px") <= width);
+  const inside = lines.map((line, order) =>
+    tag("tspan", { x: at.x, y: at.y + (order + 1) * LINE_HEIGHT }, escaped(line))
+  );
+  return { parts: [tag("text", { id: "caption", fill: colours["ink-soft"] }, inside.join(""))],
+    height: lines.length * LINE_HEIGHT + GAP };
 }
 
 /** [light, dark] @type {Record<keyof ColourScheme, [string, string]>} */
