@@ -101,7 +101,7 @@ def test_a_parameter_used_without_gradients_is_a_fault(how):
     (cut,) = trace.faults
     assert cut.kind == "detach"
     assert cut.source.text == "lost = self.lost - 1"
-    assert cut.message == "from sub on gradients were off, as under torch.no_grad(): lost gets none"
+    assert cut.message == "gradients are off from sub on, as under torch.no_grad(): lost gets no gradient"
 
 
 def test_a_compiled_model_is_recorded_uncompiled(net):

@@ -159,7 +159,7 @@ def test_a_remedy_is_one_click(explorer):
     expect(faults.first).to_be_visible()
 
     explorer.open("/?init=zeros")
-    expect(faults.first.locator(".said")).to_contain_text("from layer 1 on all of it is 0")
+    expect(faults.first.locator(".said")).to_contain_text("it is 0 from layer 1 on")
     expect(remedy).to_have_text("Preserve variance: kaiming_normal")
     remedy.click()
     expect_when_idle(page, "() => location.search === ''")

@@ -100,13 +100,13 @@ def test_the_faults_of_a_model_are_listed_and_lead_to_their_places(viewed):
     cut = faults.nth(1)
     expect(cut.locator("b")).to_have_text("cut")
     expect(cut.locator(".place")).to_have_text(re.compile(r"test_diagnosis_faults\.py:\d+"))
-    expect(cut.locator(".mend")).to_contain_text("Leave it out")
+    expect(cut.locator(".mend")).to_contain_text("Remove detach")
     cut.locator("button.said").click()
     expect(page.locator("inspector-panel h2")).to_have_text("detach")
     # An op that did not run has no place in the graph.
     spare = faults.filter(has_text="spare (2 parameters)")
     expect(spare.locator("span.said")).to_have_text(
-        "spare (2 parameters): no gradient, unused: no op of this pass has read it"
+        "spare (2 parameters): no gradient, unused: no op of this pass reads it"
     )
     expect(spare.locator("button")).to_have_count(0)
 

@@ -17,8 +17,8 @@ from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_trace
 
 SILENT = {
-    "tokens": "Embedding: no theory of it here",
-    "norm": "LayerNorm: no theory of it here",
+    "tokens": "Embedding: theory does not cover this layer",
+    "norm": "LayerNorm: theory does not cover this layer",
     "head": "Linear: a single unit: how it spreads depends on what the inputs have in common",
 }
 

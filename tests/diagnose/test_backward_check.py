@@ -61,10 +61,10 @@ def test_the_chapters_functions_are_right(name):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_the_exercises_mistakes_are_found(name):
     finding = found(EXERCISES[name].function, *point_of(EXERCISES[name]))
-    # A loss that leaves grad_output out is right where that is 1.
+    # A loss that ignores grad_output is correct if grad_output is 1.
     is_loss = "grad_output is left out" in SOLUTIONS[EXERCISES[name].function].shows
     assert finding.level == ("note" if is_loss else "fault")
-    assert ("does not multiply by the gradient that comes in" in finding.message) == is_loss
+    assert ("does not multiply by grad_output" in finding.message) == is_loss
 
 
 def test_the_worst_element_is_told_with_both_values():
@@ -73,7 +73,8 @@ def test_the_worst_element_is_told_with_both_values():
     expected = f"{math.cos(1):.3g}"
     assert told(wrong, x) == (
         "fault",
-        f"the backward of Sine gives -{expected} for input x[1, 0], where differences of its forward give {expected}",
+        f"the backward of Sine gives -{expected} for input x[1, 0], but finite differences of its forward give "
+        f"{expected}",
     )
 
 
@@ -112,7 +113,7 @@ def test_straight_through_estimators_are_notes(function, arguments):
     level, message = told(function, *arguments)
     assert level == "note"
     assert message.startswith(
-        f"the backward of {function.__name__} is not the derivative of its forward, which is constant piecewise in x"
+        f"the backward of {function.__name__} is not the derivative of its forward: forward is piecewise constant in x."
     )
 
 
@@ -121,7 +122,7 @@ def test_a_gradient_where_forward_is_constant_is_a_note_only_if_all_else_is_righ
     level, message = told(of_input(lambda x: x.clamp(-0.5, 0.5), derivative))
     wrong = bool((derivative(torch.ones(1)) != 1).any())
     assert level == ("fault" if wrong else "note")
-    assert wrong or "elements of x on which its forward does not depend" in message
+    assert wrong or "elements of x that do not change its forward" in message
 
 
 def with_loss(_, x, loss):  # noqa: ARG001
@@ -145,7 +146,7 @@ def nearest(_, x, code):  # noqa: ARG001
 )
 def test_functions_that_hand_their_input_through_are_notes(function, arguments):
     level, message = told(function, *arguments)
-    assert (level, "hands its input through" in message) == ("note", True)
+    assert (level, "forward returns its input unchanged" in message) == ("note", True)
 
 
 def test_a_sum_with_zeros_does_not_hand_its_input_through():
@@ -169,7 +170,7 @@ def test_none_in_place_of_a_gradient_is_a_note():
     product = made(lambda _, x, y: x * y, lambda _, gradient: (gradient, None))
     ones = torch.ones(6, 5, requires_grad=True)
     level, message = told(product, normal(6, 5), ones)
-    assert (level, "returns None for y, on which its forward depends" in message) == ("note", True)
+    assert (level, "returns None for y, but its forward depends on it" in message) == ("note", True)
     assert told(product, normal(6, 5), 2 * ones.detach())[0] == "fault"
 
 
@@ -209,17 +210,17 @@ def test_a_backward_that_is_not_linear_is_a_fault_unless_forward_hands_through(n
 
     level, message = told(made(forward, backward), normal(*shape))
     assert level == "fault"
-    assert "is not linear in the gradient that comes in" in message
+    assert "is not linear in grad_output" in message
     level, message = told(made(lambda _, x: x.clone(), lambda _, gradient: bent(gradient)), normal(*shape))
-    assert (level, "hands its input through" in message) == ("note", True)
+    assert (level, "forward returns its input unchanged" in message) == ("note", True)
 
 
 def test_the_bent_gradient_is_told_with_both_values():
     bent = made(lambda _, x: 3 * x, lambda _, gradient: 3 * gradient.abs(), "Bent")
     assert told(bent, normal(1)) == (
         "fault",
-        "the backward of Bent is not linear in the gradient that comes in: for gradients of -1 it gives 3 for input "
-        "x[0], where the derivative times these gives -3",
+        "the backward of Bent is not linear in grad_output: for a grad_output of -1 it gives 3 for input x[0], but "
+        "grad_output times the derivative is -3",
     )
 
 
@@ -262,7 +263,7 @@ def test_points_without_a_derivative_are_unchecked(x):
     root = of_input(lambda x: x.abs().sqrt() + x.sqrt(), lambda x: x)
     level, message = told(root, x.requires_grad_())
     assert level == "unchecked"
-    assert "differences of its forward say nothing of x" in message
+    assert "finite differences do not work for x" in message
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -291,7 +292,7 @@ def test_a_function_of_float32_alone_is_checked_in_it(sign):
     assert finding is None if sign == 1 else finding.level == "fault"
     level, message = told(of_input(sine, torch.cos, "Sine"), normal(6, 5).half())
     assert level == "unchecked"
-    assert message.endswith("Sine are unchecked: called again it raised TypeError: float32 alone")
+    assert message.endswith("Sine were not checked: a repeated call raised TypeError: float32 alone")
 
 
 def doubled_at_first():
@@ -317,15 +318,15 @@ def with_module(inner):
 @pytest.mark.parametrize(
     ("function", "arguments", "why"),
     [
-        (of_own_generator(), [normal(3)], "a second call returns another result, as with random numbers"),
-        (rounded_at_random(), [normal(3)], "its backward gives another gradient each time"),
-        (doubled_at_first(), [normal(3)], "its backward gives another gradient each time"),
-        (with_module(nn.Identity()), [normal(3)], "it runs a Identity, which a second call could change"),
+        (of_own_generator(), [normal(3)], "a repeated call returned a different result; it may use random numbers"),
+        (rounded_at_random(), [normal(3)], "its backward returns a different gradient at each call"),
+        (doubled_at_first(), [normal(3)], "its backward returns a different gradient at each call"),
+        (with_module(nn.Identity()), [normal(3)], "it runs a Identity, and a repeated call could change that module"),
         (made(lambda _, x: x * 2, hand_on), [normal(3) * (1 + 1j)], "complex numbers"),
         (
             made(lambda _, x: x.half(), hand_on),
             [normal(3)],
-            "it returns torch.float16, which has too few digits for finite differences",
+            "it returns torch.float16, which is too imprecise for finite differences",
         ),
     ],
 )

@@ -142,8 +142,8 @@ def test_a_layer_without_a_theory_has_a_reason():
     found = profile(traced())
     assert [layer.name for layer in found.layers] == ["tokens", "norm", "up", "down", "head"]
     assert [layer.reason for layer in found.layers] == [
-        "Embedding: no theory of it here",
-        "LayerNorm: no theory of it here",
+        "Embedding: theory does not cover this layer",
+        "LayerNorm: theory does not cover this layer",
         None,
         None,
         "Linear: a single unit: how it spreads depends on what the inputs have in common",
@@ -171,9 +171,9 @@ def test_a_layer_without_a_theory_has_a_reason():
         (
             lambda: nn.LeakyReLU(0.3),
             None,
-            "leaky_relu of other parameters: no theory of it here, but of the preactivation",
+            "leaky_relu with non-default arguments: theory covers only the preactivation of this layer",
         ),
-        (nn.Mish, None, "mish: no theory of it here, but of the preactivation"),
+        (nn.Mish, None, "mish: theory covers only the preactivation of this layer"),
         (nn.GELU, "gelu", None),
         (lambda: nn.GELU(approximate="tanh"), "gelu", None),
         (lambda: nn.Softmax(-1), "linear", None),
@@ -262,7 +262,7 @@ def test_plain_functions_are_expected_too():
     with record(leaves={"x": x, "w": w}) as recording:
         (w.t() @ x.t()).square().mean().backward()
     (layer,) = profile(recording.trace).layers
-    assert (layer.expected, layer.reason) == ({}, "matmul: no theory of it here")
+    assert (layer.expected, layer.reason) == ({}, "matmul: theory does not cover this layer")
 
 
 def test_a_tensor_with_several_readers_has_no_expected_gradient():
@@ -278,7 +278,7 @@ def test_a_tensor_with_several_readers_has_no_expected_gradient():
 def test_only_a_parameter_is_the_bias_of_a_product():
     residual = Parts(lambda self, x: x @ self.weight + x, weight=nn.Parameter(torch.randn(20, 20)))
     (layer,) = profile(traced(lambda: nn.Sequential(residual), torch.randn(16, 20))).layers
-    assert (layer.expected, layer.reason) == ({}, "Parts: no theory of it here")
+    assert (layer.expected, layer.reason) == ({}, "Parts: theory does not cover this layer")
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
@@ -398,7 +398,7 @@ def test_a_reason_stands_only_where_there_is_one():
     trace = traced()
     dump = json.loads(dump_profile(profile(trace)))
     assert [list(layer) == [*LAYER_KEYS, "reason"] for layer in dump["layers"]] == [True, True, False, False, True]
-    assert dump["layers"][0]["reason"] == "Embedding: no theory of it here"
+    assert dump["layers"][0]["reason"] == "Embedding: theory does not cover this layer"
     assert dump["rules"]["expected"]["preactivation_std"]["rule"].startswith("std² = n Var(W) E[x²]")
     message = json.loads(theory_message(theory(trace), 7))
     for told, layer in zip(message["theory"]["layers"], dump["layers"], strict=True):

@@ -1,4 +1,4 @@
-"""What breaks a training although every number is right: each check finds its fault, and leaves its counter-example."""
+"""Faults that break a training although every number is correct: each check finds them, not their counter-examples."""
 
 import copy
 import math
@@ -60,7 +60,7 @@ def test_parameters_that_no_optimizer_holds_are_named_where_they_are_read():
     model = two_layers()
     (fault,) = found("no_optimizer", model, optimizer=SGD(model.second.parameters(), 0.1))
     assert (fault.name, fault.text) == ("linear", "hidden = torch.relu(self.first(x))")
-    assert fault.message.startswith("first (2 parameters): a gradient, and no optimizer that holds them")
+    assert fault.message.startswith("first (2 parameters): no given optimizer holds them")
 
 
 def test_the_step_of_a_generator_alone_is_told_to_give_both_optimizers():
@@ -69,7 +69,7 @@ def test_the_step_of_a_generator_alone_is_told_to_give_both_optimizers():
     with chainrule.record(model, optimizer=SGD(model.first.parameters(), 0.1)) as recording:
         model(torch.randn(N, 8)).sum().backward()
     (fault,) = (each for each in recording.trace.faults if each.kind == "no_optimizer")
-    assert fault.remedy.endswith("If another optimizer holds them, give the recording all optimizers in a list.")
+    assert fault.remedy.endswith("If another optimizer holds them, give the recording a list of all optimizers.")
 
 
 def test_an_optimizer_of_another_model_holds_nothing():
@@ -113,7 +113,7 @@ def test_gradients_of_the_step_before_are_found():
     model, optimizer = after_a_step()
     (fault,) = found("leftover_gradient", model, optimizer=optimizer)
     assert (fault.name, fault.text) == ("linear", "hidden = torch.relu(self.first(x))")
-    assert fault.message.startswith("the whole model (4 parameters): the backward pass adds to what .grad held before")
+    assert fault.message.startswith("the whole model (4 parameters): .grad was not 0 before the backward pass")
 
 
 @pytest.mark.parametrize("to_none", [True, False])
@@ -177,7 +177,7 @@ def test_a_batch_norm_in_eval_mode_is_found():
     model = with_norm(nn.BatchNorm1d(8)).eval()
     (fault,) = found("eval_mode", model, optimizer=SGD(model.parameters(), 0.1))
     assert (fault.name, fault.text) == ("batch_norm", "return self.second(torch.relu(self.norm(hidden)))")
-    assert fault.message.startswith("norm: a batch norm in eval mode")
+    assert fault.message.startswith("norm: batch norm in eval mode")
 
 
 def test_one_norm_of_a_model_in_training_mode_is_found_if_it_learns():
@@ -226,7 +226,7 @@ def test_a_dropout_in_eval_mode_is_found_at_the_line_that_calls_it():
     model = with_dropout(nn.Dropout(0.5)).eval()
     (fault,) = found("eval_mode", model, optimizer=SGD(model.parameters(), 0.1))
     assert (fault.name, fault.text) == ("relu", "hidden = self.drop(torch.relu(self.first(x)))")
-    assert fault.message.startswith("drop: a dropout in eval mode")
+    assert fault.message.startswith("drop: dropout in eval mode")
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.5)])
@@ -356,7 +356,7 @@ def test_a_column_beside_a_row_in_the_loss_is_found(loss, name):
     assert fault.name == name
     assert "TARGET" in fault.text or "ROW" in fault.text
     assert f"({N}, 1)" in fault.message
-    assert f"broadcasts to ({N}, {N}): the loss joins {N * N} pairs in place of {N}" in fault.message
+    assert f"broadcasts to ({N}, {N}): the loss compares {N * N} pairs instead of {N}" in fault.message
 
 
 def test_a_map_beside_one_with_a_last_axis_is_found():
@@ -365,7 +365,7 @@ def test_a_map_beside_one_with_a_last_axis_is_found():
         "broadcast", one_output(), torch.randn(4, 4, 8), loss=lambda output: (output - target).abs().mean()
     )
     assert (
-        "(4, 4, 1) and target (4, 4) broadcasts to (4, 4, 4): the loss joins 64 pairs in place of 16" in fault.message
+        "(4, 4, 1) and target (4, 4) broadcasts to (4, 4, 4): the loss compares 64 pairs instead of 16" in fault.message
     )
 
 
@@ -533,7 +533,7 @@ def test_a_weight_that_is_not_finite_on_arrival_is_found_where_it_is_read():
     model.second.weight.data[1, 2] = math.nan
     (fault,) = found("first_nonfinite", model)
     assert (fault.name, fault.text) == ("linear", "return self.second(hidden)")
-    assert fault.message == "second.weight is not finite already when it arrives: 3.12 % NaN"
+    assert fault.message == "second.weight is not finite before the pass begins: 3.12 % NaN"
 
 
 def listed():
@@ -555,7 +555,7 @@ def test_every_entry_point_finds_layers_in_a_plain_list(how):
         faults = of_kind("unregistered", Tracer(Subject(model, (x,), loss=torch.sum)).trace())
     (fault,) = faults
     assert (fault.name, fault.text) == ("linear", "hidden = torch.relu(self.layers[0](x))")
-    assert fault.message.startswith("2 parameters that this pass uses are not among model.parameters()")
+    assert fault.message.startswith("this pass uses 2 parameters that are missing from model.parameters()")
 
 
 def test_a_discriminator_a_loss_and_an_optimized_list_are_no_fault():
@@ -617,7 +617,7 @@ def test_memory_that_is_overwritten_before_it_is_read_may_hold_anything():
     memory.fill_(math.nan)
     with chainrule.record(model) as recording:
         model.out(memory).sum().backward()
-    assert recording.trace.faults[0].message.startswith("input is the first that is not finite: all NaN")
+    assert recording.trace.faults[0].message.startswith("input is the first tensor that is not finite: all NaN")
 
 
 # ------------------------------------------------------------------------------------------------------ of a factory

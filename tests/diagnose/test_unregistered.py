@@ -109,7 +109,8 @@ def test_layers_in_a_plain_list_are_named_with_the_line_that_runs_them(what_ifs)
     (fault,) = faults(Listed(list), what_ifs=what_ifs)
     assert faults(Scoped(list))[0].message == fault.message
     assert fault.message == (
-        "6 parameters that this pass uses are not among model.parameters(): an optimizer of those never changes them"
+        "this pass uses 6 parameters that are missing from model.parameters(): an optimizer of model.parameters() "
+        "never changes them"
     )
     assert "nn.ModuleList" in fault.remedy
     assert fault.source.file.endswith("test_unregistered.py")
@@ -123,7 +124,7 @@ def test_layers_in_a_plain_list_are_named_with_the_line_that_runs_them(what_ifs)
 )
 def test_an_unregistered_parameter_elsewhere_is_found(model):
     (fault,) = faults(model)
-    assert fault.message.startswith("1 parameter that this pass uses is not among model.parameters()")
+    assert fault.message.startswith("this pass uses 1 parameter that is missing from model.parameters()")
     assert fault.message.endswith("never changes it")
 
 

@@ -70,7 +70,8 @@ def test_a_gradient_drop_names_the_layer_of_the_small_weight():
     (fault,) = trace.faults
     assert fault.kind == "gradient_drop"
     assert fault.message == (
-        "going back from layers.6 to layers.5 the gradient is 2.5e3 times smaller, and so it stays before that"
+        "the gradient of layers.5 is 2.5e3 times smaller than the gradient of layers.6, and it stays small in all "
+        "earlier layers"
     )
     layer = next(layer for layer in trace.layers if layer.name == "layers.5")
     assert (fault.tensor, fault.module) == (layer.gradient, "layers.6")
@@ -86,9 +87,10 @@ def test_a_gradient_is_lost_below_a_thousandth(scale, is_lost):
 
 def test_a_gradient_that_fades_is_one_fault():
     _, fault = traced(Deep(depth=12, small="all", scale=0.4), X).faults
-    # 0.4 per layer: 2.5^11 in all, and a tenth is left after three.
-    assert fault.message.startswith("the gradient fades: 2.38e4 times smaller in layers.0"), 2.5**11
-    assert "×0.40 per layer" in fault.message
+    # 0.4 per layer: 2.5^11 over all layers, and a tenth after three.
+    assert fault.message.startswith(
+        "the gradient fades by about ×0.40 per layer: it is 2.38e4 times smaller in layers.0"
+    ), 2.5**11
     assert fault.module == "layers.8"
 
 
@@ -98,7 +100,7 @@ def test_a_gradient_that_underflows_fades_and_has_not_fallen_at_once():
         layer.bias = nn.Parameter(torch.randn(32))
     (fault,) = traced(model, X, loss=lambda out: 1e-3 * out.square().mean()).faults
     # 0.15 to the power of 59 is below the smallest float32.
-    assert fault.message.startswith("the gradient fades: gone in layers.0, about ×0.15 per layer"), fault.message
+    assert fault.message.startswith("the gradient fades by about ×0.15 per layer: it is 0 in layers.0"), fault.message
 
 
 def test_a_residual_branch_is_not_judged_by_itself():
@@ -254,8 +256,7 @@ def test_a_zero_that_gets_a_gradient_starts_at_0_by_design():
     assert (frozen.kind, frozen.level) == ("no_gradient", "note")
     assert (note.kind, note.level) == ("starts_at_zero", "note")
     assert note.message == (
-        "0.b.weight and 1 more starts at 0 by design: no gradient goes through it yet; 2 layers before it, such as "
-        "0.a, will get one with step 2"
+        "0.b.weight and 1 more start at 0 by design: 2 layers get no gradient before step 2, such as 0.a"
     )
 
 
@@ -326,7 +327,7 @@ def test_a_net_of_zeros_is_not_healthy():
         nn.init.zeros_(parameter)
     trace = traced(model, X, loss=lambda out: (out - 1).square().mean())
     assert kinds(trace) == ["vanishing", "gradient_drop"]
-    assert trace.faults[0].message == "the signal is gone: from 0 on all of it is 0"
+    assert trace.faults[0].message == "the signal is lost: it is 0 from 0 on"
     assert set(unhealthy(trace).values()) == {"vanishing"}
 
 
@@ -490,18 +491,18 @@ def test_a_dead_layer_comes_before_its_consequences():
     nn.init.constant_(model[2].bias, -100)
     trace = traced(model, torch.randn(64, 8))
     dead, fall = trace.faults[0], trace.faults[-1]
-    assert dead.message == "all units of 3.relu are dead: not above 0 for any of 64 inputs"
+    assert dead.message == "all units of 3.relu are dead: they are not above 0 for any of 64 inputs"
     assert trace.ops[int(dead.op[1:])].name == "relu"
     assert unhealthy(trace) == {"0": "vanishing", "2": "dead"}
-    assert fall.message == "no gradient goes back beyond 2: in 0 and before it is 0"
-    assert fall.remedy == "100% of the units of 2 are dead: look at what comes in."
+    assert fall.message == "the gradient is lost below 2: it is 0 in 0 and in all earlier layers"
+    assert fall.remedy == "100% of the units of 2 are dead: look at its input."
 
 
 def test_the_first_of_several_saturated_activations_is_named():
     model = Deep(6, "all", 20.0, torch.tanh)
     trace = traced(model, X)
     (fault,) = [each for each in trace.faults if each.kind == "saturated"]
-    assert fault.message.endswith("; and so are 4 more")
+    assert fault.message.endswith(" (and 4 more like this)")
     assert fault.tensor == trace.layers[0].activation
     assert fault.layers == (1, 2, 3, 4, 5)  # the last one is the answer
 

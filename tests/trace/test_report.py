@@ -74,16 +74,16 @@ Cut: 1 fault, 1 note, 3 checks not made · loss {cut.loss:.3g} · 3 layers, 6 pa
 FAULT  cut (test_report.py:{line})
     hidden = torch.tanh(self.first(x)).detach()
     detach cuts the graph: first (2 parameters) get no gradient through it
-    rule: trainable parameters lead to the loss, and the graph between them is cut (PyTorch
+    rule: the loss depends on trainable parameters, and the graph between them is cut (PyTorch
           documentation, Autograd mechanics: Locally disabling gradient computation)
-    fix:  Leave it out, if what comes before is to learn; else freeze that with
+    fix:  Remove detach if these parameters should learn; else freeze them with
           requires_grad_(False).
 
 NOTE  no gradient in frozen
     frozen (2 parameters): no gradient, requires_grad=False
     rule: a parameter of the model got no gradient from a backward pass (PyTorch documentation,
           Autograd mechanics: Setting requires_grad)
-    fix:  Frozen. If it is to learn: model.frozen.requires_grad_()
+    fix:  It is frozen. To train it, call model.frozen.requires_grad_()
 
 NOT CHECKED FOR  not optimized, old gradient, eval mode: these need the optimizer. Give
     optimizer=optimizer."""

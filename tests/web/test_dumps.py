@@ -101,7 +101,11 @@ def test_theory_of_a_dump_equals_theory_of_its_trace(open_client, settings):
     answer = client.get("/api/v1/dump.json?what=theory")
     told = answer.json()
     assert told == json.loads(dump_json(theory_dump(theory(trace))))
-    assert [layer.get("reason") for layer in told["layers"]] == [None, "LayerNorm: no theory of it here", None]
+    assert [layer.get("reason") for layer in told["layers"]] == [
+        None,
+        "LayerNorm: theory does not cover this layer",
+        None,
+    ]
     assert set(told["layers"][0]["expected"]) >= {"preactivation_std", "activation_std"}
     assert answer.headers["etag"] != client.get("/api/v1/dump.json").headers["etag"]
     known = {"if-none-match": answer.headers["etag"]}

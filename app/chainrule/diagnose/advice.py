@@ -19,7 +19,7 @@ REPELS = 1e-3
 """A deviation that grows by less than this per layer counts as constant, as it is for relu."""
 
 ALIKE = 1e-9
-"""Relative: layers whose σ_w differ by less have the same."""
+"""Two values of σ_w that differ by less than this share count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Advice:
     gain: float  # the σ_w = √(fan_in · Var(W)) that keeps the variance of preactivations, without biases
     scale: float | None  # gives every hidden layer this σ_w with the spec's own init; None if no scale does
     change: Mapping[str, float | str]  # spec keys: `scale` alone if there is one, else also an init that has fan_in
-    note: str | None  # limits of the advice
+    note: str | None  # limits of the advice, None without any
     source: str
 
 
@@ -43,9 +43,9 @@ def advise(spec: ModelSpec) -> Advice | None:
     unscaled = [math.sqrt(variance) / spec.scale for variance, _ in variances]
     notes = []
     if growth > 1 + REPELS:
-        notes.append(f"an unstable balance: what strays from it strays {growth - 1:.0%} further at every layer")
+        notes.append(f"this balance is unstable: a deviation from it grows by {growth - 1:.0%} per layer")
     if any(bias_variance > 0 for _, bias_variance in variances):
-        notes.append("the biases come on top")
+        notes.append("the biases add to this variance")
     note = "; ".join(notes) or None
     source = SOURCES.get(spec.activation, MEAN_FIELD)
     if max(unscaled) <= min(unscaled) * (1 + ALIKE) and min(unscaled) > 0:

@@ -1,14 +1,14 @@
 """Is the backward of a custom Function the derivative of its forward, at the arguments of one call?
 
-The Jacobian that backward gives, row by row, is held against differences of forward, on a sample of large tensors.
-Unlike `torch.autograd.gradcheck` it speaks of an error only where the differences themselves can be trusted: a backward
-is wrong where it is far from them, and they are the same for two steps, and the same to the left and to the right.
-Where forward has a kink or a pole, or computes in float32 whatever it is given, small steps say nothing. Larger ones
-may; otherwise the backward is unchecked.
+The Jacobian of backward, row by row, is compared with finite differences of forward. Large tensors are sampled.
+Unlike `torch.autograd.gradcheck`, the check reports an error only if the differences themselves are reliable: they
+agree for two steps, and to the left and to the right, and backward is far from them.
+Small steps are useless if forward has a kink or a pole, or computes in float32 for any input. Larger steps may work;
+if they do not, the backward is unchecked.
 
-Some backwards are not the derivative on purpose: those of a forward that is constant piecewise (rounding, signs,
-quantizers: straight-through estimators), and those of a forward that hands its input through (a gradient that is
-reversed, scaled or clipped). They are notes.
+Some backwards are not the derivative on purpose, and get a note: the forward is piecewise constant (rounding, signs,
+quantizers: straight-through estimators), or returns its input unchanged (the backward reverses, scales or clips the
+gradient).
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ CALLS = 16
 """Calls of forward and backward per element of the sample, about."""
 
 UNSTEADY = 5.0
-"""A backward is wrong only if it is this many times farther from the differences than these are from one another."""
+"""A backward is wrong only if its distance to the differences exceeds this multiple of their own variation."""
 
 BENT = 0.1
 """Differences to the left and to the right that differ by more than this share show a kink."""
 
 FLOOR = 1e-3
-"""Errors below this share of the largest gradient in their row and in their column, or of the median, are none."""
+"""Errors below this share of the largest gradient in their row and column, or of the median, do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A step, a smaller one to compare with, the dtype's ε, and what a gradient may be off by, as a share of it."""
+    """A step, a smaller step to compare, the dtype's ε, and the tolerated relative error of a gradient."""
 
     large: float
     small: float
@@ -78,7 +78,7 @@ COARSE = Steps(1e-2, 1e-3, torch.finfo(torch.float32).eps, 0.05)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found, and what repairs it."""
+    """The result of a check, and the repair."""
 
     level: Level
     message: str
@@ -96,13 +96,14 @@ class _UncheckableError(Exception):
 def check_backward(function: type[Function], arguments: Sequence[Any], deadline: float) -> Finding | None:
     """Check a Function at the arguments of a call, copies with their `requires_grad`; None if nothing is wrong.
 
-    It is called again and again on copies of them. Its forward draws the same random numbers each time, its backward
-    others, so that a dropout can be checked and a gradient that is rounded at random is unchecked. They are put back.
+    It is called many times on copies of the arguments. Forward draws the same random numbers each time, backward draws
+    different ones: so a dropout can be checked, and a gradient with random rounding is unchecked. The states of all
+    generators are restored.
 
     Args:
         function: the Function.
         arguments: tensors, lists and dicts of them, and plain values.
-        deadline: when the check is to be stopped, between two calls; of `perf_counter`.
+        deadline: the time of `perf_counter` at which the check stops, between two calls.
 
     Raises:
         OutOfTimeError: the deadline has passed.
@@ -119,16 +120,16 @@ def check_backward(function: type[Function], arguments: Sequence[Any], deadline:
         except Exception as error:
             stopping.check()
             words = " ".join(str(error).split())
-            return unchecked(call.name, f"called again it raised {type(error).__name__}: {words}")
+            return unchecked(call.name, f"a repeated call raised {type(error).__name__}: {words}")
 
 
 def unchecked(name: str, why: str) -> Finding:
     """The finding for a Function that was not checked."""
-    return Finding("unchecked", f"the gradients of {name} are unchecked: {why}")
+    return Finding("unchecked", f"the gradients of {name} were not checked: {why}")
 
 
 class _Call:
-    """A Function as it is called in a check: on copies, until the deadline."""
+    """Calls a Function on copies of its arguments, until the deadline."""
 
     def __init__(self, function: type[Function], deadline: float) -> None:
         self.function = function
@@ -149,7 +150,7 @@ class _Call:
         return outputs
 
     def look_at_clock(self, _: object = None) -> None:
-        """Raises OutOfTimeError, or the error that the work of this thread is to stop with."""
+        """Raise OutOfTimeError after the deadline, or the error that stops the work of this thread."""
         stopping.check()
         if perf_counter() > self.deadline:
             raise OutOfTimeError
@@ -164,7 +165,7 @@ class _Call:
 
 
 def _seed(number: int) -> None:
-    """Seed what a Function may draw from; `torch.manual_seed` would also seed a CUDA that is not in use yet."""
+    """Seed the generators that a Function may use; `torch.manual_seed` would also seed CUDA before its first use."""
     random.seed(number)
     np.random.seed(number)
     torch.default_generator.manual_seed(number)
@@ -173,7 +174,7 @@ def _seed(number: int) -> None:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of an argument: of a tensor one that autograd follows back to it; lists and dicts are copied too."""
+    """A copy of an argument, also inside lists and dicts; autograd follows the copy of a tensor back to the tensor."""
     if isinstance(value, Tensor):
         return value.clone()
     if type(value) in (tuple, list):
@@ -182,7 +183,7 @@ def _copied(value: Any) -> Any:
 
 
 class _Muted:
-    """A stream that drops what this thread writes."""
+    """A stream that drops the output of this thread."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -197,12 +198,12 @@ class _Muted:
 
 @contextmanager
 def _apart(devices: set[str]) -> Iterator[None]:
-    """Inside, the program does not notice that one of its Functions is called; random numbers are put back."""
+    """Hide the calls inside from the rest of the program, and restore the random number generators."""
     thread = threading.get_ident()
 
     def refuse(module: nn.Module, _: object) -> None:
         if threading.get_ident() == thread:
-            raise _UncheckableError(f"it runs a {type(module).__name__}, which a second call could change")
+            raise _UncheckableError(f"it runs a {type(module).__name__}, and a repeated call could change that module")
 
     cuda = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     with ExitStack() as stack:
@@ -231,12 +232,12 @@ def _checked(call: _Call, arguments: Sequence[Any]) -> Finding | None:
         learns = [each for each in arguments if isinstance(each, Tensor) and each.requires_grad]
         if any(each.dtype != torch.float32 for each in learns):
             raise
-        # It may take float32 alone.
+        # The Function may accept only float32.
         return _checked_in(call, arguments, arguments, (COARSE,))
 
 
 def _checked_in(call: _Call, arguments: Sequence[Any], wide: Sequence[Any], ladder: Sequence[Steps]) -> Finding | None:
-    """Check at `wide`, the arguments in the dtype to compute in."""
+    """Check at `wide`: the arguments, converted to the dtype of the computation."""
     began = perf_counter()
     outputs = call(*leaves(wide))
     again = call(*leaves(wide))
@@ -248,9 +249,9 @@ def _checked_in(call: _Call, arguments: Sequence[Any], wide: Sequence[Any], ladd
         raise _UncheckableError("it computes with complex numbers")
     for each in learns:
         if torch.finfo(each.dtype).eps > COARSE.precision:
-            raise _UncheckableError(f"it returns {each.dtype}, which has too few digits for finite differences")
+            raise _UncheckableError(f"it returns {each.dtype}, which is too imprecise for finite differences")
     if not all(map(_same, outputs, again)):
-        raise _UncheckableError("a second call returns another result, as with random numbers")
+        raise _UncheckableError("a repeated call returned a different result; it may use random numbers")
     elements = sum(each.numel() for each in (*wide, *outputs) if isinstance(each, Tensor))
     calls = min(WORK / max(1, elements), (call.deadline - perf_counter()) / max(took, 1e-9))
     size = max(MIN_SAMPLE, min(SAMPLE, int(calls / CALLS)))
@@ -262,7 +263,7 @@ def _checked_in(call: _Call, arguments: Sequence[Any], wide: Sequence[Any], ladd
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two results of one computation are the same but for the order of sums."""
+    """Whether two results of one computation are equal, except for the order of sums."""
     if not one.is_floating_point():
         return torch.equal(one, other)
     tolerance = 64 * torch.finfo(one.dtype).eps
@@ -300,7 +301,7 @@ class _Comparison:
         return rows.detach().to("cpu", torch.float64)
 
     def _jacobian(self, *, afresh: bool) -> Tensor:
-        """What backward gives; `afresh`: with a forward pass for each row, since backward may change what it reads."""
+        """The Jacobian of backward; `afresh`: a forward pass for each row, since backward may change saved tensors."""
         rows, received = [], set[int]()
         output = self._run(self.point)
         for row in range(len(self.base)):
@@ -354,14 +355,14 @@ class _Comparison:
             of_input = active & (self.input_of == number)
             if bool(of_input.any()) and not bool((of_input & fine).any()):
                 finite = bool(self.base.isfinite().all() and value.isfinite().all())
-                why = "it has a kink at these inputs, or too few digits" if finite else "NaN or infinity is among them"
-                raise _UncheckableError(f"differences of its forward say nothing of {self._name(number)}: {why}")
+                why = "forward has a kink there, or is too imprecise" if finite else "a value is NaN or infinite"
+                raise _UncheckableError(f"finite differences do not work for {self._name(number)}: {why}")
         return self._uses_its_gradient()
 
     def _wrong(self, wrong: Tensor, still: Tensor, active: Tensor, numeric: Tensor) -> Finding:
-        """What to say of these wrong elements."""
+        """The finding for these wrong elements."""
         if not torch.allclose(self._jacobian(afresh=True), self.analytic, FINE.tolerance, equal_nan=True):
-            raise _UncheckableError("its backward gives another gradient each time")
+            raise _UncheckableError("its backward returns a different gradient at each call")
         name = self.call.name
         inputs = sorted({int(each) for each in self.input_of[wrong.any(0)]})
         if (note := self._hands_through()) is not None:
@@ -370,22 +371,22 @@ class _Comparison:
             if bool((still | ~active)[:, self.input_of == number].all()):
                 return Finding(
                     "note",
-                    f"the backward of {name} is not the derivative of its forward, which is constant piecewise in "
-                    f"{self._name(number)}: a straight-through estimator, most likely on purpose",
+                    f"the backward of {name} is not the derivative of its forward: forward is piecewise constant in "
+                    f"{self._name(number)}. This is most likely a straight-through estimator, and intended",
                 )
         if bool(still[wrong].all()):
             return Finding(
                 "note",
-                f"the backward of {name} gives a gradient for elements of {self._name(inputs[0])} on which its forward "
-                "does not depend, as straight-through estimators do",
-                "If that is not on purpose, set the gradient to 0 where forward is constant.",
+                f"the backward of {name} returns a gradient for elements of {self._name(inputs[0])} that do not change "
+                "its forward, like a straight-through estimator",
+                "If this is not intended, return a gradient of 0 where forward is constant.",
             )
         if self.undefined.issuperset(inputs):
             return Finding(
                 "note",
-                f"the backward of {name} returns None for {self._name(inputs[0])}, on which its forward depends: what "
-                "comes before gets no gradient through it",
-                "If that is to learn, return its gradient.",
+                f"the backward of {name} returns None for {self._name(inputs[0])}, but its forward depends on it: "
+                "earlier ops get no gradient through this input",
+                "If parameters before it should learn, return its gradient.",
             )
         for number in self.undefined:
             wrong[:, self.input_of == number] = False
@@ -395,8 +396,8 @@ class _Comparison:
         return Finding(
             "fault",
             f"the backward of {name} gives {float(self.analytic[row, column]):.3g} for input {self._at(column)}, "
-            f"where differences of its forward give {float(numeric[row, column]):.3g}",
-            f"Compare what backward returns for {self._name(number)} with the derivative of forward.",
+            f"but finite differences of its forward give {float(numeric[row, column]):.3g}",
+            f"Compare the gradient that backward returns for {self._name(number)} with the derivative of forward.",
         )
 
     def _name(self, number: int) -> str:
@@ -413,7 +414,7 @@ class _Comparison:
         return self._name(number) + index
 
     def _hands_through(self) -> Finding | None:
-        """The note on a Function of which every output is a copy of an argument, at the arguments and elsewhere."""
+        """The note on a Function whose outputs are copies of its arguments, at the arguments and at another point."""
         elsewhere = [
             (torch.rand_like(each) - each.detach()).requires_grad_(each.requires_grad)
             if isinstance(each, Tensor) and each.is_floating_point()
@@ -433,23 +434,23 @@ class _Comparison:
                     return None
         return Finding(
             "note",
-            f"the backward of {self.call.name} is not the derivative of its forward, which hands its input through: it "
-            "changes the gradient, most likely on purpose",
+            f"the backward of {self.call.name} is not the derivative of its forward: forward returns its input "
+            "unchanged, and backward changes the gradient. This is most likely intended",
         )
 
     def _uses_its_gradient(self) -> Finding | None:
-        """A backward is linear in the gradient that comes in, as `grad.abs()` and `grad * grad` are not.
+        """A backward must be linear in grad_output; `grad.abs()` and `grad * grad` are not.
 
-        The rows of the Jacobian are what it gives for 1. A loss may leave that gradient out, which is 1 at the end of
-        a net; a forward that hands its input through may clip it.
+        The rows of the Jacobian are its results for a grad_output of 1. A loss may ignore grad_output, because it is 1
+        at the end of a net. A Function whose forward returns its input unchanged may clip grad_output.
         """
         # 0 times infinity is NaN.
         if bool(self._pulled(torch.zeros(len(self.base))).nan_to_num(posinf=0.0, neginf=0.0).any()):
             return Finding(
                 "note",
-                f"the backward of {self.call.name} does not multiply by the gradient that comes in: it is right only "
-                "where that is 1, as for a loss",
-                "Multiply by grad_output: that of a scaled loss, or of one among several terms, is another.",
+                f"the backward of {self.call.name} does not multiply by grad_output: it is correct only if grad_output "
+                "is 1, as for a loss",
+                "Multiply by grad_output. It is not 1 if the loss is scaled, or if the loss is a sum of several terms.",
             )
         signs = torch.randint(2, (len(self.base),), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
         for incoming, size in ((-signs.abs(), "-1"), (2 * signs, "±2")):
@@ -460,19 +461,19 @@ class _Comparison:
             if not bool(wrong.any()):
                 continue
             if not torch.allclose(found, again, FINE.tolerance, equal_nan=True):
-                raise _UncheckableError("its backward gives another gradient each time")
+                raise _UncheckableError("its backward returns a different gradient at each call")
             column = int(torch.where(wrong, excess, torch.zeros_like(excess)).argmax())
             return self._hands_through() or Finding(
                 "fault",
-                f"the backward of {self.call.name} is not linear in the gradient that comes in: for gradients of "
-                f"{size} it gives {float(found[column]):.3g} for input {self._at(column)}, where the derivative times "
-                f"these gives {float(expected[column]):.3g}",
-                "Multiply by grad_output as it is, with its sign and its size.",
+                f"the backward of {self.call.name} is not linear in grad_output: for a grad_output of {size} it gives "
+                f"{float(found[column]):.3g} for input {self._at(column)}, but grad_output times the derivative is "
+                f"{float(expected[column]):.3g}",
+                "Multiply by grad_output itself, and keep its sign and size.",
             )
         return None
 
     def _pulled(self, incoming: Tensor) -> Tensor:
-        """What backward gives for a gradient that comes in, one number per row."""
+        """The gradients that backward returns for a grad_output of one number per row."""
         output = self._run(self.point)
         gradients = torch.autograd.grad(output, self.point, incoming.to(output, copy=True), allow_unused=True)
         return _flat(gradients, self.point)
@@ -486,7 +487,7 @@ class _Judged:
         active: backward and the differences are not both 0.
         fine: they agree.
         zero: the differences are 0.
-        still: of a column in which all are 0, but for those at a kink.
+        still: all differences of the column are 0, except at a kink.
     """
 
     def __init__(self, comparison: _Comparison, steps: Steps) -> None:

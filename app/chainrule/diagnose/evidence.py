@@ -1,4 +1,4 @@
-"""What a recording knows of its model and its optimizer beside the trace: gathered while the pass runs.
+"""Facts about the model and the optimizer that a trace does not hold, gathered while the pass runs.
 
 `chainrule.record`, `trace_model` and a tracer of `user_model` give their recording an `Evidence` as its witness.
 """
@@ -27,7 +27,7 @@ CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _WATCHED_AT_ONCE = 64
 
 Mark = tuple[weakref.ref[Tensor], int] | None
-"""The state of a `.grad`: the tensor and its count of writes."""
+"""The state of a `.grad`: the tensor and its number of writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def _known(paths: Mapping[nn.Parameter, Sequence[str]]) -> tuple[KnownParameter,
 
 
 def optimizers_of(optimizer: object) -> tuple[Optimizer, ...]:
-    """The optimizers of an argument: one, several in a list or tuple, or None.
+    """The optimizers in an argument: one, several in a list or tuple, or None.
 
     Raises:
         TypeError: anything else.
@@ -77,7 +77,7 @@ def optimizers_of(optimizer: object) -> tuple[Optimizer, ...]:
 
 
 def names_of(optimizers: Sequence[Optimizer]) -> Mapping[str, str]:
-    """The optimizers as a trace's environment has them: {"optimizer": "AdamW"}; empty without any."""
+    """The optimizers as an entry of a trace's environment: {"optimizer": "AdamW"}; empty without an optimizer."""
     return {"optimizer": ", ".join(type(each).__name__ for each in optimizers)} if optimizers else {}
 
 
@@ -89,7 +89,7 @@ def filled(gradients: Iterable[tuple[str, Tensor | None]]) -> set[str]:
             if gradient is not None:
                 own = _local(gradient)
                 found.append((name, (own._values() if own.is_sparse else own).any()))
-        # Read only now: a device computes them all before the first is waited for.
+        # Read only now: a device computes all of them, and the first read waits once.
         return {name for name, is_filled in found if is_filled}
 
 
@@ -97,23 +97,23 @@ class Evidence:
     """Facts about a recorded pass that its trace does not hold.
 
     As the witness of a recording (`trace.record`) it notes which tensors had a graph. Between `begins` and `ended` it
-    also gathers what belongs to the model and to its optimizers.
+    also gathers facts about the model and its optimizers.
 
     Attributes:
-        parameters: of the model, each once.
-        carrying: ids of tensors that required grad when they were recorded; None without a recording. Then the place
-            where `torch.no_grad()` cut the graph follows from the tensors that ops saved, and not all ops save one.
+        parameters: the parameters of the model, each once.
+        carrying: ids of the tensors that required grad when they were recorded; None without a recording. Without it,
+            the saved tensors of ops show where `torch.no_grad()` cut the graph, but not all ops save a tensor.
         without_grad: ids of the tensors that were recorded while gradients were off.
         unregistered: ids of parameters that the model uses and that are neither registered in it nor optimized.
-        functions: what is wrong with the custom Functions that the model calls, see `function_calls`.
-        received: paths of parameters to which a backward pass gave a gradient, whichever thread computed it.
-        optimized: paths of parameters that an optimizer holds; None if no optimizer is known.
-        leftover: paths of parameters whose gradient was not 0 before the pass, which added to it.
+        functions: the faults of the custom Functions that the model calls, see `function_calls`.
+        received: paths of the parameters that got a gradient from a backward pass, in any thread.
+        optimized: paths of the parameters that an optimizer holds; None if no optimizer is known.
+        leftover: paths of the parameters whose gradient was not 0 before the pass, and grew in it.
         containers: paths of the lists, dicts and sequences of modules.
-        on_one_memory: paths of parameters that stand on the same memory as another one.
+        on_one_memory: paths of the parameters that share their memory with another parameter.
         evaluating: path of a module that was in eval mode when the first backward pass began → "batch norm" or
-            "dropout", if it computes something else in training, or ""; None if no optimizer is known.
-        came_in: the path of a dropout → id of the tensor that it was first called with.
+            "dropout" if it computes something else in training, otherwise ""; None if no optimizer is known.
+        came_in: path of a dropout → id of the input of its first call.
     """
 
     follows: tuple[type[nn.Module], ...] = (_DropoutNd,)
@@ -149,9 +149,9 @@ class Evidence:
     # ---------------------------------------------------------------- of the model and its optimizers
 
     def begins(self, model: object, optimizers: Sequence[Optimizer] = (), *, clears: bool = False) -> None:
-        """The pass of a model is about to begin; of one that is no nn.Module, nothing more is known.
+        """The pass of a model is about to begin; a model that is not an nn.Module gives no further facts.
 
-        `clears`: the gradients will be cleared before it, and count as left over if they are not 0 now.
+        `clears`: the gradients will be cleared before the pass, and count as left over if they are not 0 now.
         """
         if isinstance(model, nn.Module):
             self._model, self._optimizers = model, tuple(optimizers)
@@ -191,12 +191,12 @@ class Evidence:
         self.leftover |= now & self._at_risk
 
     def ended(self) -> None:
-        """The pass is over: complete the facts, and let go of the model."""
+        """The pass is over: complete the facts, and release the model."""
         model = self._model
         if model is None:
             return
         held = self._held()
-        # Only now have lazy parameters their shapes, and a layer has registered what its first run makes.
+        # After the first run lazy parameters have shapes, and layers have registered the parameters that they create.
         paths = _paths(model)
         self.parameters = _known(paths)
         self.containers = frozenset(path for path, each in model.named_modules() if isinstance(each, CONTAINERS))
@@ -204,7 +204,7 @@ class Evidence:
             for parameter, (path, *_) in paths.items():
                 mark, gradient = self._marks.get(path), parameter.grad
                 if gradient is not None and (mark is None or mark[0]() is not gradient):
-                    self.received.add(path)  # assigned by hand, or of a parameter that is new
+                    self.received.add(path)  # assigned by hand, or the parameter is new
         if self._optimizers:
             self.optimized = frozenset(path for each, (path, *_) in paths.items() if id(each) in held)
         known = {id(each) for each in paths} | held
@@ -222,9 +222,9 @@ class Evidence:
     # ---------------------------------------------------------------- of the tensors and modules, as they come
 
     def watch(self, identifier: str, tensor: Tensor) -> None:
-        """Note whether a tensor requires grad when it is recorded, and whether it is a parameter of none of the model.
+        """Note whether a tensor requires grad when it is recorded, and whether it is an unregistered parameter.
 
-        A parameter made in forward comes again, with its values.
+        A parameter that forward creates appears again under the id of its values.
         """
         if self.carrying is None:
             self.carrying = set()
@@ -249,10 +249,10 @@ class Evidence:
                 self._undecided.append((identifier, reference))
 
     def _is_stranger(self, tensor: Tensor) -> bool:
-        """Whether a leaf is a parameter that is read while a method of the model runs, and that none of it registers.
+        """Whether a leaf is a parameter that a method of the model reads and that no module of the model registers.
 
-        A discriminator or a loss is called outside of the model. While a module runs, another parameter may stand in
-        for its own, as with torch.func.functional_call or FSDP2.
+        A discriminator or a loss is called outside of the model, so its parameters do not count. While a module runs,
+        another parameter may replace its own, for example with torch.func.functional_call or FSDP2.
         """
         if self._model is None or not isinstance(tensor, nn.Parameter):
             return False
@@ -269,18 +269,18 @@ class Evidence:
         return inside
 
     def module_begins(self, path: str, given: str) -> None:
-        """A dropout runs for the first time, and is given the tensor with this id."""
+        """A dropout runs for the first time, with the tensor of this id as its input."""
         self.came_in[path] = given
 
     def passes(self, trace: Trace) -> Passes:
-        """The trace as a graph; a repetition of a recording reuses its lookups."""
+        """The trace as a graph; a repeated recording reuses its lookups."""
         known = self._passes
         self._passes = Passes(trace) if known is None or known.trace.ops is not trace.ops else known.again(trace)
         return self._passes
 
 
 def _local(gradient: Tensor) -> Tensor:
-    """The part of a sharded gradient (FSDP2) that this process has, to which it writes; of another one, itself."""
+    """The part of a sharded gradient (FSDP2) that this process holds; any other gradient itself."""
     own: Tensor = getattr(gradient, "_local_tensor", gradient)
     return own
 
@@ -290,7 +290,7 @@ def _mark(gradient: Tensor | None) -> Mark:
 
 
 def _changed(mark: Mark, gradient: Tensor | None) -> bool:
-    """Whether a gradient is another one than when it was marked, or was written to."""
+    """Whether a gradient was replaced or written to since its mark."""
     if gradient is None:
         return False
     return mark is None or mark[0]() is not gradient or mark[1] != version_of(_local(gradient))

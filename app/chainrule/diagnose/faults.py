@@ -1,17 +1,17 @@
-"""Faults of a pass, the first things to look for in a net that does not train.
+"""Faults of a pass: the first things to look for if a net does not train.
 
     failed           the op that raised, and its message
-    in_place         an op that overwrites what another keeps for its backward
-    first_nonfinite  the first tensor with NaN or ±Inf, and only that: the later ones follow from it
+    in_place         an op that overwrites a tensor that another op has saved for its backward
+    first_nonfinite  the first tensor with NaN or ±Inf; later ones follow from it and are not listed
     wrong_backward   a custom Function whose backward is not the derivative of its forward (`backward_check`)
     unregistered     parameters that the model uses but does not register: layers in a plain list
     detach           an op at which the graph is cut, so that parameters before it get no gradient
-    no_gradient      parameters that got none: unused, detached, frozen, or without a path (`no_gradient`)
+    no_gradient      parameters without a gradient: unused, detached, frozen, or without a path (`no_gradient`)
     no_optimizer …   six kinds that break a training although every number of the pass is right (`training`)
     exploding, vanishing, gradient_drop, dead, saturated    layers that are unhealthy (`verdicts`)
 
-Normal events of a correct net are no faults: a mask of -Inf that a softmax absorbs, 40 % of dead units in a deep relu
-net, a branch whose gradient is small beside that of its residual.
+Normal events of a correct net are not faults: a mask of -Inf that a softmax absorbs, 40 % of dead units in a deep relu
+net, a branch whose gradient is small compared with the gradient of its residual.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MADE_UNINITIALIZED = frozenset(("empty", "empty_like", "empty_strided", "new_emp
 """Ops whose output is uninitialized memory."""
 
 WRITTEN_IN_PART = frozenset("all_gather_copy_in all_gather_single all_gather_into_tensor split_with_sizes_copy".split())
-"""Ops of sharded training that move numbers into such memory, or begin to: some of it may be written later."""
+"""Ops of sharded training that write into such memory; they may leave a part of it unwritten for now."""
 
 OVERWRITES = frozenset("copy_ zero_ fill_ random_ bernoulli_ exponential_ log_normal_ cauchy_ geometric_".split()) | {
     name for name in vars(nn.init) if name.endswith("_") and not name.startswith("_")
@@ -57,7 +57,7 @@ OVERWRITES = frozenset("copy_ zero_ fill_ random_ bernoulli_ exponential_ log_no
 REMOVES_INFINITY = frozenset(
     "nan_to_num nan_to_num_ where masked_fill masked_fill_ masked_select getitem setitem_ isfinite isinf isnan".split()
 )
-"""Ops that are called to leave Inf out."""
+"""Ops that remove Inf, or leave it out of their result."""
 
 
 def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> tuple[Fault, ...]:
@@ -65,8 +65,8 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
 
     Args:
         trace: the pass; gradients are compared between its `layers`.
-        evidence: about its model; without it, parameters without a gradient stay unnoticed.
-        goes_back: the pass was meant to have a backward pass; a missing one is a fault.
+        evidence: facts about the model; without them, parameters without a gradient are not found.
+        goes_back: the pass should have a backward pass, so a missing one is a fault.
     """
     passes = Passes(trace) if evidence is None else evidence.passes(trace)
     found = [
@@ -84,9 +84,9 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
 
 
 def with_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> Trace:
-    """The trace with its faults (see `find_faults`), and with the op of its error if only the faults tell it.
+    """The trace with its faults (see `find_faults`), and with the op of its error if only the faults name it.
 
-    Autograd does not say whose backward raised.
+    Autograd does not say which op's backward raised.
     """
     faults = find_faults(trace, evidence, goes_back=goes_back)
     error = trace.error
@@ -97,7 +97,7 @@ def with_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
 
 
 def with_rule(fault: Fault) -> Fault:
-    """The fault with the rule of its kind, if that has one and the fault has none of its own."""
+    """The fault with the rule of its kind, unless the fault has a rule of its own."""
     rule = None if fault.rule is not None else FAULT_RULES.get(fault.kind)
     return fault if rule is None else dataclasses.replace(fault, rule=f"{rule.rule} ({rule.source})")
 
@@ -130,28 +130,30 @@ def _failed(passes: Passes, evidence: Evidence | None) -> list[Fault]:
             op = op or keeper
             name, plain = passes.tensors[tensor].name, writer.name.rstrip("_")
             message = (
-                f"{writer.name} changes {name} in place, which {keeper.name}{at_line(keeper)} keeps for its backward"
+                f"{writer.name} changes {name} in place, but {keeper.name}{at_line(keeper)} saved it for its backward"
             )
-            remedies = f"Use {plain} in place of {writer.name} (of a module: inplace=False), or change a clone of it."
-            remedies = "Write into a clone of it." if plain == "setitem" else remedies
+            remedies = (
+                f"Use {plain} instead of {writer.name} (in a module: inplace=False), or change a clone of {name}."
+            )
+            remedies = f"Write into a clone of {name}." if plain == "setitem" else remedies
             more.append(passes.fault("in_place", message, writer, tensor, remedies))
     elif "is being used in an in-place operation" in error.message:
-        remedy = "Write into it under torch.no_grad(), or make a new tensor of it."
+        remedy = "Write into the tensor under torch.no_grad(), or create a new tensor."
         tensor_id = op.inputs[0] if op is not None and op.inputs else None
-        message = f"{op.name if op is not None else 'an op'} writes into a tensor that requires grad, or a view of it"
+        message = f"{op.name if op is not None else 'an op'} writes into a tensor that requires grad, or into its view"
         more.append(passes.fault("in_place", message, op, tensor_id, remedy))
     elif NO_GRAPH in error.message:
         remedy = (
-            "The loss comes of nothing that requires a gradient: it was detached, made under torch.no_grad(), or by an "
-            "op without a derivative."
+            "The loss depends on no tensor that requires grad: it was detached, computed under torch.no_grad(), or "
+            "computed by an op without a derivative."
         )
         known = passes.once(without_gradient, evidence) if evidence is not None else ()
         op = next((passes.op(each.op) for each in known if each.op is not None), None)
-        # A detach may stand elsewhere: it is only a guess where no parameters are known.
+        # Without known parameters the cut is a guess: the last detach may have nothing to do with the loss.
         cut = next((each for each in reversed(passes.forward) if each.name in CUTS), None) if not known else None
         if cut is not None:
-            message = f"{cut.name} cuts the graph, and the loss has no other way back"
-            more.append(passes.fault("detach", message, cut, cut.outputs[0], "Leave it out."))
+            message = f"{cut.name} cuts the graph, and no other path leads back from the loss"
+            more.append(passes.fault("detach", message, cut, cut.outputs[0], f"Remove {cut.name}."))
     elif op is None and "backward through the graph a second time" not in error.message:
         op = _broken_off_at(passes)
     return [passes.fault("failed", error.message, op, None, remedy), *more]
@@ -160,7 +162,7 @@ def _failed(passes: Passes, evidence: Evidence | None) -> list[Fault]:
 def _broken_off_at(passes: Passes) -> Op | None:
     """The forward op whose backward raised; None if that is unknown.
 
-    Autograd goes back in order: it is the last op that has received a gradient and has sent none.
+    Autograd goes back in order: the backward that raised belongs to the last op that received a gradient and sent none.
     """
     if not passes.has_backward:
         return None
@@ -174,7 +176,10 @@ def _broken_off_at(passes: Passes) -> Op | None:
 
 
 def _written_to(passes: Passes, op: Op) -> tuple[str, bool] | None:
-    """The tensor, behind all views, that an in-place op has changed, and whether through .data; None for other ops."""
+    """The tensor that an in-place op has changed, seen through all views, and whether it did so through .data.
+
+    None for other ops.
+    """
     if not op.name.endswith("_") or op.name.endswith("__") or not op.inputs or not op.outputs:
         return None
     tensor, hidden = op.inputs[0], False
@@ -198,7 +203,7 @@ def _overwritten(passes: Passes) -> list[tuple[Op, Op, str]]:
 
 
 def _written_behind_autograd(passes: Passes) -> list[Fault]:
-    """Ops that change, through .data, a tensor that a later backward reads: the gradient is wrong, silently."""
+    """Ops that change a tensor through .data before a backward reads it: the gradient is wrong without an error."""
     if not any(op.name == "data" for op in passes.forward):
         return []
     faults = []
@@ -208,10 +213,10 @@ def _written_behind_autograd(passes: Passes) -> list[Fault]:
             if passes.place[keeper.id] < passes.place[writer.id] < passes.twins.get(keeper.id, -1):
                 name = passes.tensors[tensor].name
                 message = (
-                    f"{writer.name} changes {name} through .data after {keeper.name}{at_line(keeper)} has kept it for "
-                    "its backward: the gradient is that of other values, and autograd cannot tell"
+                    f"{writer.name} changes {name} through .data after {keeper.name}{at_line(keeper)} saved it for its "
+                    "backward: the gradient is computed from the changed values, and autograd does not notice"
                 )
-                remedy = "Make a new tensor, or write into it under torch.no_grad(), which autograd does notice."
+                remedy = "Create a new tensor, or write under torch.no_grad() without .data: autograd notices that."
                 faults.append(passes.fault("in_place", message, writer, tensor, remedy))
                 break
     return faults
@@ -221,19 +226,19 @@ def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
     """Trainable parameters that are missing in `model.parameters()`."""
     # A frozen teacher may be kept in a list on purpose: no gradient reaches it.
     would = (each for each in found if each in passes.reached or not passes.has_backward)
-    # A parameter that the model is called with, such as an image that is learned, is an input.
+    # A parameter among the model's arguments, such as an image that is optimized, is an input.
     used = [each for each in map(passes.tensors.get, would) if each is not None and each.role == "parameter"]
     if not used:
         return []
     op = next((passes.op(each) for tensor in used for each in tensor.consumers), None)
     are, them = ("are", "them") if len(used) > 1 else ("is", "it")
     message = (
-        f"{parameters(len(used))} that this pass uses {are} not among model.parameters(): an optimizer of those never "
-        f"changes {them}"
+        f"this pass uses {parameters(len(used))} that {are} missing from model.parameters(): an optimizer of "
+        f"model.parameters() never changes {them}"
     )
     remedy = (
-        "What lies in a plain list or dict, or is made in forward, is not found: keep layers in nn.ModuleList or "
-        "nn.ModuleDict, tensors in nn.ParameterList, and make them in __init__."
+        "Parameters in a plain list or dict, or created in forward, are not registered. Keep layers in nn.ModuleList "
+        "or nn.ModuleDict and tensors in nn.ParameterList, and create them in __init__."
     )
     return [passes.fault("unregistered", message, op, used[0].id, remedy)]
 
@@ -252,16 +257,16 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
     row, n = bad[first.id], table.column("n")[bad[first.id]]
     nan, infinite = counts["nan"][row], counts["posinf"][row] + counts["neginf"][row]
     parts = [f"{_share(count, n)} {word}" for word, count in (("NaN", nan), ("Inf", infinite)) if count]
-    message = f"{first.name} is the first that is not finite: {', '.join(parts)}"
+    message = f"{first.name} is the first tensor that is not finite: {', '.join(parts)}"
     op = passes.maker(first.id)
     remedy = None
     if op is None:
         if first.role in ("parameter", "buffer"):
             op = next(iter(passes.forward_readers(first.id)), None)
-            message = f"{first.name} is not finite already when it arrives: {', '.join(parts)}"
-            remedy = "Look one step earlier: the last optimizer step may have written it."
+            message = f"{first.name} is not finite before the pass begins: {', '.join(parts)}"
+            remedy = "Look at the previous step: the optimizer may have written these values."
         else:
-            message += f". It came in like that, as {first.role}"
+            message += f". No op of the pass computed it: it is given as {first.role}"
     else:
         reads = [each for each in op.inputs if each in table and each not in bad]
         found = [end for each in reads for end in (table[each].min, table[each].max)]
@@ -270,11 +275,11 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
         masked = [each for each in op.inputs if each in bad]
         if masked:
             names = ", ".join(passes.tensors[each].name for each in masked)
-            message += f". {op.name} made it of {names}, which holds Inf on purpose"
+            message += f". {op.name} computed it from {names} (Inf on purpose)"
             if "softmax" in op.name:
-                remedy = "A row of which everything is masked has no softmax: leave one place open."
+                remedy = "The softmax of a row is undefined if all its elements are masked: leave one unmasked."
         elif reads:
-            message += f". {op.name} made it of finite values from {figure(min(ends))} to {figure(max(ends))}"
+            message += f". {op.name} computed it from finite values between {figure(min(ends))} and {figure(max(ends))}"
         if remedy is None:
             remedy = _overflow_remedy(op, first, largest)
     fault = passes.fault("first_nonfinite", message, op, first.id, remedy)
@@ -283,25 +288,26 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
 
 def _overflow_remedy(op: Op, tensor: Tensor, largest: float) -> str | None:
     if tensor.dtype == "float16" and largest > 1:
-        return "float16 ends at 65504: scale the loss, keep this op in float32, or use bfloat16."
+        return "The largest float16 number is 65504: scale the loss, run this op in float32, or use bfloat16."
     if largest > 1e15:
-        return "It grows from layer to layer: a smaller initialization, or a normalization, keeps it in range."
+        return "The values grow from layer to layer: use a smaller initialization or a normalization."
     name = re.sub(r"backward\d*$", "", op.name.lower())
     if name not in ("log", "sqrt", "rsqrt", "div", "rdiv", "pow", "reciprocal", "log2", "log10", "log1p"):
         return None
-    remedy = f"Keep what {name} reads away from 0, by clamping it or by adding a small constant"
+    remedy = f"Keep the input of {name} away from 0: clamp it, or add a small constant."
     if op.phase == "backward":
-        remedy += "; to choose among its results, as torch.where does, is too late: 0 times Inf is NaN"
-    return f"{remedy}."
+        remedy += f" A torch.where after {name} does not help: its backward multiplies 0 by Inf, which is NaN."
+    return remedy
 
 
 def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any]) -> frozenset[str]:
-    """The non-finite tensors that are no fault: infinite by design, as a mask, removed NaN, or uninitialized memory.
+    """The non-finite tensors that are not a fault: infinite by design (a mask), removed NaN, or uninitialized memory.
 
-    Infinite by design are constants, tensors that an op has filled with an infinite number, sums of two masks, and
-    results of such tensors, if they are harmless: their readers give finite results. An input counts only if it is
-    harmless. So does all NaN but that of parameters and gradients, see `_is_removed`, and Inf that all readers leave
-    out. What an op keeps for its backward, as ctc_loss does -Inf, is never at fault: harm shows in what the op gives.
+    Infinite by design are constants, tensors that an op fills with an infinite number, sums of two masks, and results
+    of such tensors if they are harmless, that is, if the ops that read them return finite results. Three kinds count
+    only if they are harmless: inputs, NaN outside parameters and gradients (see `_is_removed`), and Inf that all
+    reading ops leave out. A tensor that an op saves for its backward, such as the -Inf of ctc_loss, is never a fault:
+    any harm shows in the results of the op.
     """
     purpose: set[str] = set()
     removed: set[str] = set()
@@ -345,7 +351,7 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
                 purpose.add(identifier)
                 removed.add(identifier)
         if len(purpose) == len(said) and identifier not in purpose and identifier not in unwritten:
-            # It is at fault and nothing before it is in doubt: the rest follows from it.
+            # This tensor is the fault and no earlier one is in doubt: the rest follows from it.
             return frozenset(said | unwritten)
     harmless: set[str] = set()
     for identifier in reversed(list(bad)):
@@ -356,21 +362,21 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
             made_of_it = [each for op in passes.forward_readers(identifier) for each in op.outputs]
             if all(each not in bad or each in harmless for each in made_of_it):
                 harmless.add(identifier)
-    # A tensor filled with Inf is always excused; the op that turns it into NaN is at fault.
+    # A tensor filled with Inf is always excused; the fault is the op that turns it into NaN.
     return frozenset((purpose & harmless) | said | unwritten)
 
 
 def _leave_out(readers: Sequence[Op], bad: Mapping[str, int]) -> bool:
-    """Whether all of these ops remove Inf; tanh, which makes 1 of an overflow, does not."""
+    """Whether all of these ops remove Inf; tanh does not count, although it turns an overflow into 1."""
     return bool(readers) and all(op.name in REMOVES_INFINITY and bad.keys().isdisjoint(op.outputs) for op in readers)
 
 
 def _is_removed(passes: Passes, identifier: str, bad: Mapping[str, int], harmless: set[str]) -> bool:
-    """Whether NaN or Inf in a tensor does no harm: it is no part of the loss, or all its readers make finite values.
+    """Whether NaN or Inf in a tensor is harmless: it does not reach the loss, or all its readers return finite values.
 
-    Two kinds of readers make finite values and do harm: `.long()` and `argmax`, whose integers then mean nothing, and
-    `torch.where` after 0 / 0, since the gradient of the quotient is NaN all the same. A tensor that is written in place
-    may be read by a later pass.
+    Two kinds of ops return finite values and still do harm: `.long()` and `argmax`, whose integers then mean nothing,
+    and `torch.where` after 0 / 0, because the gradient of the quotient is still NaN. A later pass may read a tensor
+    that is written in place.
     """
     leads, op = passes.leads_to_gradient, passes.maker(identifier)
     if leads and identifier not in leads:
@@ -388,7 +394,7 @@ def _is_removed(passes: Passes, identifier: str, bad: Mapping[str, int], harmles
 
 
 def _is_overwritten(passes: Passes, identifier: str) -> bool:
-    """Whether the first op that reads a tensor, as the weight of a lazy module, overwrites it; `mul_` reads it too."""
+    """Whether the first op that reads a tensor overwrites it, like the weight of a lazy module; `mul_` reads it too."""
     first = next(iter(passes.forward_readers(identifier)), None)
     if first is None or first.inputs[0] != identifier:
         return False

@@ -1,7 +1,7 @@
-"""The custom Functions that a recording calls: the first call of each is kept, and checked when the recording is over.
+"""The custom Functions that a recording calls. The first call of each is kept, and checked after the recording.
 
-A Function is called again for the check, so it must be one that nothing depends on but its result: called with tensors
-and plain values, outside of torch.distributed. What torch itself defines needs no check.
+The check calls a Function again, so the call must have no other effect than its result: its arguments are tensors and
+plain values, and torch.distributed is not in use. Functions that torch itself defines need no check.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from chainrule.trace.journal import address
 from chainrule.trace.nested import nested_tensors
 
 BUDGET = 2.0
-"""Seconds that the checks of one recording may take together. One that is not finished by then is stopped."""
+"""Seconds for all checks of one recording. A check that is not finished by then is stopped."""
 
 MAX_BYTES = 64 << 20
-"""The arguments that are kept for the checks of one recording, in all."""
+"""Bytes of all arguments that one recording keeps for its checks."""
 
 RULE = (
-    "backward gives the derivative of forward: (f(x + ε) − f(x − ε)) / 2ε within 1 %, in float64, at the arguments of "
-    "the call, on a sample of large tensors; torch.autograd.gradcheck"
+    "backward returns the derivative of forward: (f(x + ε) − f(x − ε)) / 2ε within 1 %, in float64, at the arguments "
+    "of the call; large tensors are sampled; torch.autograd.gradcheck"
 )
 
 _PLAIN = (
@@ -57,7 +57,7 @@ _PLAIN = (
 """Values that a call cannot change."""
 
 Findings = WeakKeyDictionary[type, MutableMapping[Hashable, Finding | None]]
-"""What was found: by Function, then by the kinds of its arguments."""
+"""The findings by Function, then by the kinds of its arguments."""
 
 
 @dataclass(slots=True)
@@ -70,10 +70,12 @@ class _Call:
 
 
 class FunctionCalls:
-    """Of one recording: the first call of each Function, for each kind of arguments, that a gradient goes through.
+    """The calls of one recording to check: the first call of each Function for each kind of arguments.
+
+    Only calls that a gradient goes through count.
 
     Args:
-        findings: of earlier recordings of the same program; what is in there is not checked again.
+        findings: the findings of earlier recordings of the same program; they are not checked again.
     """
 
     def __init__(self, findings: Findings | None = None) -> None:
@@ -102,13 +104,13 @@ class FunctionCalls:
         return has_returned
 
     def faults(self, model: object) -> tuple[Fault, ...]:
-        """Check the calls and drop their arguments. One fault per Function and level, in the order of the calls.
+        """Check the calls and drop their arguments. Returns one fault per Function and level, in order of the calls.
 
         Raises:
-            ChainruleError: the work of this thread was asked to stop.
+            ChainruleError: the work of this thread was stopped.
         """
         deadline = perf_counter() + BUDGET
-        # The quickest first, so that a slow one takes no other's time.
+        # The quickest first, so a slow check does not use up the time of the others.
         for call in sorted(self._calls.values(), key=lambda call: call.applied.seconds):
             known = self._findings.setdefault(call.function, {})
             if call.key not in known:
@@ -123,15 +125,15 @@ class FunctionCalls:
         return tuple(found.values())
 
     def _kept(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Copies of the arguments of a call. Raises _NotKeptError if it must not be made again."""
+        """Copies of the arguments of a call. Raises _NotKeptError if the call must not be repeated."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            raise _NotKeptError("a second call by one of several processes could wait for the others forever")
+            raise _NotKeptError("a repeated call in one of several processes could wait forever for the others")
         tensors = nested_tensors(arguments)
         if any(type(each) not in (Tensor, nn.Parameter) or address(each) is None for each in tensors):
-            raise _NotKeptError("an argument is not a plain, dense tensor")
+            raise _NotKeptError("an argument is a tensor, but not a dense torch.Tensor")
         size = self._bytes + sum(each.nbytes for each in tensors)
         if size > MAX_BYTES:
-            raise _NotKeptError(f"its arguments are too large: {MAX_BYTES >> 20} MiB are kept in all")
+            raise _NotKeptError(f"its arguments are too large: a recording keeps at most {MAX_BYTES >> 20} MiB")
         copies = tuple(map(_copy, arguments))
         self._bytes = size
         return copies
@@ -149,12 +151,12 @@ def _copy(value: Any) -> Any:
     if type(value) is dict:
         return {key: _copy(each) for key, each in value.items()}
     if not isinstance(value, _PLAIN):
-        raise _NotKeptError(f"it is called with a {type(value).__name__}, which a second call could change")
+        raise _NotKeptError(f"an argument is of type {type(value).__name__}, and a repeated call could change it")
     return value
 
 
 def _kind(value: Any) -> Hashable:
-    """What another call must share with the first one to be left out; it may have other numbers."""
+    """Calls whose arguments are of the same kinds are checked once; their numbers may differ."""
     if isinstance(value, Tensor):
         return value.dtype, value.dim(), value.requires_grad
     return value if isinstance(value, str | bool) else (type(value).__name__,)
@@ -179,7 +181,7 @@ def _fault(function: type, applied: Applied, finding: Finding, folder: str | Non
     if finding.level == "unchecked" and code is not None and "<locals>" not in name:
         file = os.path.basename(code.co_filename)
         remedy = (
-            f"`chainrule gradcheck {file}:{name} --inputs {file}:make_inputs` checks it without a limit of time, at "
+            f"`chainrule gradcheck {file}:{name} --inputs {file}:make_inputs` checks it without a time limit, at the "
             "inputs that make_inputs() returns."
         )
     return Fault(

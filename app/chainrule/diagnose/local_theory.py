@@ -1,4 +1,4 @@
-"""Expected figures for the layers of a trace without a spec, from each layer's measured input.
+"""Expected values for the layers of a trace without a spec, from each layer's measured input.
 
 Reads the arguments of `theory/local.py` from a trace: the weighing op, the statistics of its input and its weight, and
 the activation.
@@ -30,7 +30,7 @@ ACTIVATIONS: Mapping[str, str] = {
     **{name: name for name in ("relu", "leaky_relu", "tanh", "sigmoid", "gelu", "silu", "elu", "selu")},
     **{f"{name}_": name for name in ("relu", "leaky_relu", "tanh", "sigmoid", "elu", "selu")},
 }
-"""Op → the activation that theory knows, if the op's parameters are the defaults."""
+"""Op → the activation that theory knows, if the op's arguments are the defaults."""
 
 COMPOSED: Mapping[str, str] = {
     **dict.fromkeys(
@@ -60,7 +60,7 @@ class _Weighed:
 
 
 def local_expectations(trace: Trace) -> list[tuple[Mapping[str, Expected], str | None]]:
-    """The expected figures of every layer of a trace, first to last, and why some are missing."""
+    """The expected values of every layer of a trace, first to last, and why some are missing."""
     reading = _Reading(trace)
     weighed: list[_Weighed | str] = []
     for layer in trace.layers:
@@ -80,15 +80,15 @@ def _found(
     if isinstance(weighed, _Weighed):
         activation, name = reading.activation(layer)
         if activation is None:
-            reason = f"{name}: no theory of it here, but of the preactivation"
+            reason = f"{name}: theory covers only the preactivation of this layer"
         shape = () if layer.activation is None else reading.tensors[layer.activation].shape
-        # As for the dead units, the batch is the first dimension.
+        # The first dimension is the batch, as it is when dead units are counted.
         inputs = max(1, shape[0]) if shape else 1
         expected |= expected_forward(weighed.weighing, reading.elements(weighed.x), activation, inputs)
         if not expected:
-            reason = "all that comes in is 0"
+            reason = "all inputs are 0"
         elif (activated := reading.summary(layer.activation or "")) is not None:
-            # The units of an activation of several ops are not counted.
+            # If an activation consists of several ops, its units are not counted.
             for name in ("dead_fraction", "saturation"):
                 if getattr(activated, name) is None:
                     expected.pop(name, None)
@@ -123,11 +123,11 @@ class _Reading(Passes):
         """Mean and second moment of a tensor.
 
         Raises:
-            _UnsaidError: it has no statistics, or is not all finite.
+            _UnsaidError: it has no statistics, or a value that is not finite.
         """
         summary = self.summary(tensor)
         if summary is None or summary.mean is None or summary.norm is None:
-            raise _UnsaidError(f"{self.tensors[tensor].name}: not all of it is finite, or nothing is known of it")
+            raise _UnsaidError(f"{self.tensors[tensor].name}: it has no statistics, or a value that is not finite")
         return Elements(summary.mean, summary.norm**2 / summary.n)
 
     def kind(self, tensor: str) -> str:
@@ -144,14 +144,14 @@ class _Reading(Passes):
         """
         output = layer.preactivation
         if output is None:
-            raise _UnsaidError("nothing came out of it")
+            raise _UnsaidError("the layer has no output")
         op, bias = self.maker(output), None
         while op is not None and op.name in VIEWS and op.inputs and self._size(op.inputs[0]) == self._size(output):
             op = self.maker(op.inputs[0])
         if op is not None and op.name in ("add", "add_"):
             op, bias = self._product_and_bias(op)
         if op is None or not (op.name in _CONVOLUTIONS or op.name in ("linear", "addmm", "matmul", "mm")):
-            raise _UnsaidError(f"{self.kind(output)}: no theory of it here")
+            raise _UnsaidError(f"{self.kind(output)}: theory does not cover this layer")
         x, weight, given = self._operands(op, layer, self.kind(output))
         bias = bias if bias is not None else given
         elements = self.elements(weight.id)
@@ -187,7 +187,7 @@ class _Reading(Passes):
                 return inputs[0], self.tensors[inputs[1]], None
         elif 2 <= len(inputs) <= 3:
             return inputs[0], self.tensors[inputs[1]], inputs[2] if len(inputs) == 3 else None
-        raise _UnsaidError(f"{kind}: no theory of it here")
+        raise _UnsaidError(f"{kind}: theory does not cover this layer")
 
     def _weighing(self, op: Op, x: Tensor, weight: Tensor, elements: Elements, bias: Elements) -> Weighing:
         if op.name not in _CONVOLUTIONS:
@@ -222,7 +222,7 @@ class _Reading(Passes):
         name = ACTIVATIONS.get(op.name)
         usual = _USUAL.get(name or "", {})
         if any(_argument(op, key, value, 1) != value for key, value in usual.items()):
-            return None, f"{op.name} of other parameters"
+            return None, f"{op.name} with non-default arguments"
         return name, op.name
 
     def gradient_std(self, layer: Layer, by_input: Mapping[str, _Weighed]) -> Expected | None:

@@ -1,18 +1,18 @@
-"""Parameters that got no gradient, and why, from a trace and its model.
+"""Parameters without a gradient, and the reason, from a trace and its model.
 
 unused                no op has read it
 requires_grad=False   it is frozen
 detached              it leads to the loss, but the graph is cut: detach, .data, torch.no_grad()
 no path               it does not lead to the loss, or only through an op without a derivative
 
-Three of these are most likely on purpose, and so a note:
+Three cases are most likely intended, and therefore a note:
 
 - Parameters that the optimizer does not hold, while it holds others of the model: the backbone of a linear probe, a
   target net or a teacher inside the module, a head of another phase.
-- An unused part of a container with a sibling of the same shapes that is used: another expert was chosen, a block was
-  dropped, a branch was not taken. An unused layer beside others, or one of other shapes, stays a fault.
-- A bias whose layer is differentiated only, while its weight learns: a Hamiltonian net's last bias. What a Function of
-  one's own gives no gradient for stays a fault.
+- An unused part of a container, if a sibling with the same shapes is used: another expert was chosen, a block was
+  dropped, a branch was not taken. An unused layer outside a container, or with other shapes, is a fault.
+- The bias of a layer whose output appears only in derivatives, while its weight learns: the last bias of a Hamiltonian
+  net. If a custom Function returns no gradient for a bias, that is a fault.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ KEEP_WHAT_THEY_READ = (
 )
 """Ops that save a tensor whenever they have a backward: without a saved tensor there is no graph."""
 
-NO_GRAD = "detached: computed while gradients were off, as under torch.no_grad()"
+NO_GRAD = "detached: computed while gradients were off, for example under torch.no_grad()"
 """The reason for parameters that are used in a block without gradients."""
 
 FROZEN = "requires_grad=False"
 
 NO_GRAPH = "does not require grad and does not have a grad_fn"
-"""Autograd says this of a loss from which no graph leads back."""
+"""A part of autograd's message about a loss without a graph."""
 
 MAX_NAMED = 4
 """A message names at most this many modules."""
@@ -60,8 +60,8 @@ class Why:
 def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False) -> tuple[Fault, ...]:
     """One fault per op that cuts parameters off, and one per part of the model without a gradient for another reason.
 
-    Empty for a pass that broke off, and for one without a backward pass unless it was meant to have one: `goes_back`,
-    or a loss from which no graph leads back.
+    Empty for a pass that broke off, and for a pass without a backward pass, unless it should have one: `goes_back`, or
+    a loss without a graph.
     """
     error = passes.trace.error
     if not (passes.has_backward or goes_back) if error is None else NO_GRAPH not in error.message:
@@ -84,14 +84,14 @@ def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False
 
 
 def _judged(fault: Fault, lost: Sequence[KnownParameter], evidence: Evidence) -> Fault:
-    """The fault of these parameters; a note if the optimizer learns others, and none of them."""
+    """The fault of these parameters; a note if the optimizer holds other parameters, and none of these."""
     if fault.level == "note" or not evidence.optimized or any(each.path in evidence.optimized for each in lost):
         return fault
-    return replace(fault, message=f"{fault.message}; no optimizer that was given holds any of it", level="note")
+    return replace(fault, message=f"{fault.message}; no given optimizer holds any of these parameters", level="note")
 
 
 def _by_block(passes: Passes, whys: Mapping[Why, list[KnownParameter]]) -> dict[Why, list[KnownParameter]]:
-    """Merge the reasons of one torch.no_grad() block, where each layer cuts off its own, into the block's first op."""
+    """Merge the reasons of one torch.no_grad() block, in which each layer is a cut, into the block's first op."""
     merged = {why: lost for why, lost in whys.items() if why.reason != NO_GRAD}
     block: Why | None = None
     place = -1
@@ -106,7 +106,7 @@ def _by_block(passes: Passes, whys: Mapping[Why, list[KnownParameter]]) -> dict[
 class _Search:
     """Finds why parameters have no gradient, for all at once.
 
-    One walk over the forward ops finds which tensors have a graph, a walk back finds where the graph ends.
+    One walk over the forward ops finds the tensors that have a graph. A walk back finds where the graph ends.
     """
 
     def __init__(self, passes: Passes, evidence: Evidence, trainable: set[str]) -> None:
@@ -117,50 +117,50 @@ class _Search:
         for op in steps:
             if not self._carrying.isdisjoint(op.inputs):
                 self._carrying.update(output for output in op.outputs if self._carries(op, output))
-        # Tensor → why its gradient is missing: 0 for a cut, 1 for another end, 2 for a backward that gave none; its
-        # place; and the reason. The least counts.
+        # Tensor → why its gradient is missing: 0 for a cut, 1 for another end, 2 for a backward without a gradient; the
+        # place of the op; and the reason. The smallest tuple counts.
         self._whys: dict[str, tuple[int, int, Why]] = {}
         for op in reversed(steps):
             if not self._carrying.isdisjoint(op.inputs):
                 self._go_back(op)
 
     def _go_back(self, op: Op) -> None:
-        """Hand the reasons behind an op on to its inputs."""
+        """Pass the reasons found behind an op on to its inputs."""
         passes, place = self.passes, self.passes.place[op.id]
         behind = [self._whys[output] for output in op.outputs if output in self._carrying and output in self._whys]
         for output in op.outputs:
             if output not in self._carrying and output in passes.leads_to_gradient:
                 why = self._stop(op, output)
-                # A cut comes first: it can be removed, while an integer has no derivative by nature.
+                # A cut comes first, because it can be removed. An integer never has a derivative.
                 behind.append((0 if why.cut else 1, place, why))
         went_back = op.id in passes.twins or not passes.reached.isdisjoint(op.outputs)
         for tensor in self._carrying.intersection(op.inputs):
             whys = [*behind, self._whys[tensor]] if tensor in self._whys else [*behind]
             if went_back and tensor not in passes.reached:
-                whys.append((2, place, Why(f"no path: the backward of {op.name} gave none for it", op.id)))
+                whys.append((2, place, Why(f"no path: the backward of {op.name} returned no gradient for it", op.id)))
             if whys:
                 self._whys[tensor] = min(whys, key=lambda each: each[:2])
 
     def why(self, ids: Sequence[str]) -> Why:
-        """Why the tensors with these ids, all of one trainable parameter, have no gradient."""
+        """Why a trainable parameter has no gradient; `ids` are the tensors that hold its values."""
         passes = self.passes
         readers = [op for tensor in ids for op in passes.forward_readers(tensor) if not reads_only_the_shape(op)]
         if not readers:
             return Why("unused")
         if passes.leads_to_gradient.isdisjoint(ids):
             op = passes.ops[max(self._dead_ends[each] for each in ids if each in self._dead_ends)[1]]
-            where = f"and {op.name} cuts the graph" if op.name in CUTS else f"the last op is {op.name}"
-            return Why(f"no path: nothing that is computed from it leads to the loss, {where}", op.id)
+            where = f"{op.name} cuts the graph" if op.name in CUTS else f"the last op is {op.name}"
+            return Why(f"no path: the loss does not depend on it ({where})", op.id)
         whys = [self._whys[each] for each in ids if each in self._whys]
         if whys:
             return min(whys, key=lambda each: each[:2])[2]
-        return Why("no path: no op on its way to the loss has gone back to it", readers[0].id)
+        return Why("no path: no op between it and the loss returned a gradient to it", readers[0].id)
 
     @cached_property
     def _dead_ends(self) -> Mapping[str, tuple[int, int]]:
-        """Tensor → places of the last op behind it, and of the first cut on the way there, else that op's place.
+        """Tensor → place of the last op that depends on it, and of the first cut before that op (else the op's place).
 
-        Layers in a row have one end, where `.item()` or `.numpy()` may have taken the values out; two branches two.
+        A chain of layers has one end, where `.item()` or `.numpy()` may take the values out; two branches have two.
         """
         found: dict[str, tuple[int, int]] = {}
         for op in reversed(self.passes.forward):
@@ -181,7 +181,7 @@ class _Search:
         if self.evidence.carrying is not None:
             return output in self.evidence.carrying
         reads = next((place for place, each in enumerate(op.inputs) if each in self._carrying), 0)
-        # A product whose bias alone is trainable saves nothing.
+        # If only the bias of a product is trainable, the product saves nothing.
         return op.id in passes.savers or op.name not in KEEP_WHAT_THEY_READ or reads > 1
 
     def _stop(self, op: Op, output: str) -> Why:
@@ -190,7 +190,7 @@ class _Search:
         dtype = self.passes.tensors[output].dtype
         if not dtype.startswith(("float", "bfloat", "complex")):
             kind = "truth values" if dtype == "bool" else "integers"
-            return Why(f"no path: {op.name} gives {kind}, which have no derivative", op.id)
+            return Why(f"no path: {op.name} returns {kind}, which have no derivative", op.id)
         if self.evidence.carrying is None or output in self.evidence.without_grad:
             return Why(NO_GRAD, op.id, cut=True)
         return Why(f"no path: {op.name} has no derivative", op.id)
@@ -200,12 +200,12 @@ def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter], evidenc
     op = passes.op(why.op or "")
     who, verb = named(parts_of(lost, evidence.parameters), lost), "get" if len(lost) > 1 else "gets"
     if why.reason == NO_GRAD:
-        message = f"from {op.name} on gradients were off, as under torch.no_grad(): {who} {verb} none"
-        out = "Take it out of that block"
+        message = f"gradients are off from {op.name} on, as under torch.no_grad(): {who} {verb} no gradient"
+        out = "Move this code out of the block"
     else:
         message = f"{op.name} cuts the graph: {who} {verb} no gradient through it"
-        out = "Leave it out"
-    remedy = f"{out}, if what comes before is to learn; else freeze that with requires_grad_(False)."
+        out = f"Remove {op.name}"
+    remedy = f"{out} if these parameters should learn; else freeze them with requires_grad_(False)."
     return passes.fault("detach", message, op, next(iter(op.outputs), None), remedy)
 
 
@@ -217,7 +217,9 @@ def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evide
         op = passes.op(why.op)
         fault = Fault("no_gradient", message, owner, op.id, next(iter(op.outputs), None), op.source)
         if _is_differentiated_only(passes, op, lost, evidence):
-            remedy = "The loss is of derivatives alone, and these do not change with what is added last: bias=False."
+            remedy = (
+                "The loss contains only derivatives of this layer, which do not depend on its bias: use bias=False."
+            )
             fault = replace(fault, remedy=remedy, level="note")
         return [_judged(fault, lost, evidence)]
     if why.reason == FROZEN:
@@ -235,9 +237,9 @@ def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evide
         _judged(
             Fault(
                 "no_gradient",
-                f"{_counted(part or WHOLE, inside)}: no gradient, unused: no op of this pass has read it",
+                f"{_counted(part or WHOLE, inside)}: no gradient, unused: no op of this pass reads it",
                 _owner(part, inside),
-                remedy="Call it, or remove it. It may stand in a branch that was not taken this time.",
+                remedy="Call it, or remove it. It may belong to a branch that this pass did not take.",
                 level="note" if _shapes(part, inside) in siblings else "fault",
             ),
             inside,
@@ -256,7 +258,7 @@ def _shapes(part: str, inside: Sequence[KnownParameter]) -> Shapes:
 
 
 def _siblings(containers: frozenset[str], used: Mapping[str, tuple[int, ...]]) -> set[Shapes]:
-    """The children of containers of which all parameters are used."""
+    """The children of containers whose parameters are all used."""
     found: dict[str, list[KnownParameter]] = {}
     for path, shape in used.items():
         for child in above(path):
@@ -266,9 +268,9 @@ def _siblings(containers: frozenset[str], used: Mapping[str, tuple[int, ...]]) -
 
 
 def _is_differentiated_only(passes: Passes, op: Op, lost: Sequence[KnownParameter], evidence: Evidence) -> bool:
-    """Whether these are the bias of a layer whose weight learns, through derivatives of the layer alone.
+    """Whether these are the bias of a layer whose output appears only in derivatives, while its weight learns.
 
-    The backward of torch's own op, unlike that of a Function, gives both their gradients whenever it is asked.
+    Only for ops of torch: their backward returns both gradients on request, a custom Function's may not.
     """
     if op.name not in ops.LINEAR or op.id not in passes.twins or not passes.ops[passes.twins[op.id]].name[-1].isdigit():
         return False
@@ -279,14 +281,12 @@ def _is_differentiated_only(passes: Passes, op: Op, lost: Sequence[KnownParamete
 
 def _frozen_remedy(part: str, inside: Sequence[KnownParameter], passes: Passes) -> str:
     whole = f"model.{part}" if part else "model"
-    remedy = f"Frozen. If it is to learn: {whole}.requires_grad_()"
+    remedy = f"It is frozen. To train it, call {whole}.requires_grad_()"
     for op in passes.forward:
         path, given = passes.trace.module_by_id[op.module].path, op.attributes
         moves = op.name in ops.NORMALIZATIONS and given.get("training", given.get("use_input_stats")) is True
         if moves and any(each.path.startswith(f"{path}.") for each in inside):
-            return (
-                f"{remedy}. Its normalization still learns: the running statistics of {path} move; call {whole}.eval()"
-            )
+            return f"{remedy}. The running statistics of {path} still change in training mode: call {whole}.eval()"
     return remedy
 
 
@@ -320,7 +320,7 @@ def _owner(part: str, inside: Sequence[KnownParameter]) -> str:
 
 
 def named(parts: Iterable[str], lost: Sequence[KnownParameter]) -> str:
-    """The first of the parts of the model that hold these parameters, and how many parameters they are."""
+    """The first parts of the model that hold these parameters, and the number of parameters."""
     names = list(parts)
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return _counted(", ".join(name or WHOLE for name in names[:MAX_NAMED]) + more, lost)

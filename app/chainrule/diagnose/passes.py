@@ -1,4 +1,4 @@
-"""The forward and backward pass of a trace as one graph, with everything that the diagnosis looks up in it."""
+"""The forward and backward pass of a trace as one graph, with the lookups of the diagnosis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Passes:
         return other
 
     def once(self, find: Callable[..., tuple[Fault, ...]], *args: Any) -> tuple[Fault, ...]:
-        """`find(self, *args)`, found once for all traces of this graph: for faults that its numbers do not change."""
+        """`find(self, *args)`, computed once for all traces of this graph: for faults that do not depend on numbers."""
         if find not in self._found:
             self._found[find] = find(self, *args)
         return self._found[find]
@@ -49,7 +49,7 @@ class Passes:
     def fault(
         self, kind: FaultKind, message: str, op: Op | None, tensor: str | None = None, remedy: str | None = None
     ) -> Fault:
-        """A fault at an op, with the op's source; a backward op without a source has its twin's."""
+        """A fault at an op, with the op's source line, or the line of its forward op."""
         if op is None:
             return Fault(kind, message, tensor=tensor, remedy=remedy)
         source = self.op(op.twin).source if op.source is None and op.twin is not None else op.source
@@ -67,7 +67,7 @@ class Passes:
 
     @cached_property
     def parameters(self) -> Mapping[str, Sequence[str]]:
-        """Name of a parameter → the ids of its values: an optimizer's step makes another one."""
+        """Name of a parameter → the ids of its values: an optimizer step gives it a new id."""
         found: dict[str, list[str]] = {}
         for tensor in self.trace.tensors:
             if tensor.role == "parameter":
@@ -81,7 +81,7 @@ class Passes:
 
     @cached_property
     def has_backward(self) -> bool:
-        """Whether a backward pass was begun."""
+        """Whether a backward pass has begun."""
         return any(op.phase == "backward" for op in self.ops)
 
     @cached_property
@@ -122,9 +122,9 @@ class Passes:
 
     @cached_property
     def leads_to_gradient(self) -> frozenset[str]:
-        """The tensors whose values flow into one that has a gradient; if none has, into the loss.
+        """The tensors whose values flow into a tensor with a gradient; if no tensor has one, into the loss.
 
-        The loss of a recording whose backward pass could not begin is what its last op has made.
+        If the backward pass could not begin, the loss is the output of the last op.
         """
         found = set(self.reached) or {each.id for each in self.tensors.values() if each.role == "loss"}
         found = found or {each for op in self.forward[-1:] for each in op.outputs}
@@ -135,7 +135,7 @@ class Passes:
 
 
 def at_line(op: Op) -> str:
-    """The line of an op, as a message adds it to its name."""
+    """The source line of an op, to append to its name in a message."""
     return "" if op.source is None else f" ({op.source.file}:{op.source.line})"
 
 

@@ -1,23 +1,24 @@
-"""Signal and gradient of every layer, relative to what feeds its path and to where the path ends.
+"""Signal and gradient of every layer, relative to the source and to the end of its path.
 
-A layer is compared with what feeds its path and with where its path ends, so that a branch beside a residual, a
-normalization, a layer scale or a weight that starts at zero alarms nobody:
+The comparison along the path avoids false alarms at a branch beside a residual, a normalization, a layer scale or a
+weight that starts at zero:
 
-signal     RMS(activation) over the RMS of its source: what the first layer of the path reads, what an embedding gives,
-           or what the last normalization gives; divided by the trainable scales since (LayerScale, ReZero), for their
-           size is chosen. It is lost only if no hidden layer further on has it back: a residual branch may be weak
-           beside its trunk. It has exploded only if it stays so in all hidden layers further on. Counter-example:
-           comparing with x calls a net of LayerNorms on x·1e-4 exploding.
-gradient   that of the activation over that of the last layer on its path, divided by the trainable scales on the way.
-           It is lost only if no layer that feeds this one has it. The
-           largest ratio of RMS, norm and RMS · n counts, since an average over positions or a wider layer makes an RMS
-           smaller and loses nothing. Below a normalization, which divides the gradient by the size of what it reads,
-           gradient times activation counts if that is more. Gradients of two backward passes are not compared, as of a
-           gradient penalty or of two losses. Counter-example: by its RMS alone the first convolution of any ResNet on
-           images of 0 to 255 has lost its gradient.
-zero       a parameter that is 0 and gets a gradient, as LoRA's B or the last normalization of a branch, starts at 0 by
-           design: layers behind it have no gradient in this pass, and are not judged by it. Counter-example: in a net
-           whose weights are all 0 none of them gets a gradient.
+signal     RMS(activation) divided by the RMS of its source. The source is the input of the first layer of the path, the
+           output of an embedding, or the output of the last normalization. The ratio is also divided by the trainable
+           scales since the source (LayerScale, ReZero), because their size is a choice. The signal is lost only if no
+           later hidden layer recovers it: a residual branch may be weaker than its trunk. It has exploded only if all
+           later hidden layers are too large as well. Counter-example: a comparison with x would call a net of
+           LayerNorms on x·1e-4 exploding.
+gradient   the gradient of the activation divided by the gradient of the last layer on its path and by the trainable
+           scales on the way. It is lost only if no layer that feeds this layer has it. The largest ratio of RMS, norm
+           and RMS · n counts, because an average over positions or a wider layer makes the RMS smaller without a loss.
+           A normalization divides the gradient by the size of its input, so below it gradient times activation counts
+           if that ratio is larger. Gradients of two backward passes (a gradient penalty, two losses) are not compared.
+           Counter-example: by RMS alone, the first convolution of any ResNet on images of 0 to 255 has lost its
+           gradient.
+zero       a parameter that is 0 and gets a gradient (LoRA's B, the last normalization of a branch) starts at 0 by
+           design: earlier layers have no gradient in this pass, and get no verdict for that. Counter-example: in a net
+           whose weights are all 0, no weight gets a gradient.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from chainrule.trace.graph import Layer
 
 @dataclasses.dataclass(slots=True)
 class Signal:
-    """What has reached a tensor: the size of its source, the layers since the source, the gain of their weights.
+    """The path from a source to a tensor: the size of the source, the layers since then, the gain of their weights.
 
-    `is_plain`: no normalization and no gate has set the size anew. `scale`: the product of the trainable scales.
+    `is_plain`: the path has no normalization and no gate. `scale`: the product of the trainable scales.
     """
 
     source: float
@@ -50,11 +51,11 @@ class Signal:
 
 @dataclasses.dataclass(slots=True)
 class Ahead:
-    """What lies between a tensor and the loss.
+    """The path from a tensor to the loss.
 
-    `scale`: the product of the trainable scales on the best way; 0 if all ways lead through a parameter that starts at
-    0. `end`: the last layer on the way, and `hidden` the one before it; -1 for none. `most` and `least`: of the signals
-    of the hidden layers ahead, and `most` of what layers read.
+    `scale`: the product of the trainable scales on the best path; 0 if all paths go through a parameter that starts at
+    0. `end`: the last layer on the path, and `hidden` the layer before it; -1 for none. `most` and `least`: the largest
+    and smallest signal of the later hidden layers; `most` also includes the inputs of layers.
     """
 
     scale: float = 1.0
@@ -66,13 +67,13 @@ class Ahead:
 
 
 class Paths:
-    """Signal and gradient of every layer, relative to their references; NaN where there is none.
+    """Signal and gradient of every layer, relative to their references; NaN without a reference.
 
-    Attributes, all but `zeros` by the layer's place:
-        signals: what has reached the tensor with this id.
-        signal: RMS(activation) over that of its source.
-        aheads: what lies between it and the loss.
-        least, most: the ratios of its gradient to that of the last layer on its path.
+    Attributes:
+        signals: tensor id → the path from its source.
+        signal: by layer, RMS(activation) divided by the RMS of its source.
+        aheads: by layer, the path to the loss.
+        least, most: by layer, the smallest and largest ratio of its gradient to the gradient of the last layer.
         zeros: the parameters that start at 0 by design.
     """
 
@@ -95,12 +96,12 @@ class Paths:
         self._gradient_of = {
             tensor.gradient_of: tensor.id for tensor in passes.tensors.values() if tensor.gradient_of is not None
         }
-        self.zeros: dict[str, None] = {}  # parameters that start at 0 by design
+        self.zeros: dict[str, None] = {}
         count = len(self.layers)
         self.signals = self._follow_signals()
         self.signal = [math.nan] * count
         if any(step.weight in self._size and self.rms(step.weight) == 0 for step in self._steps):
-            self._look_ahead()  # for what starts at 0
+            self._look_ahead()  # finds the parameters that start at 0
         self.signal = [self._relative_signal(place) for place in range(count)]
         found = self._look_ahead()
         self.aheads = [found.get(place, Ahead()) for place in range(count)]
@@ -108,7 +109,7 @@ class Paths:
         self.least, self.most = self._relative_gradients()
 
     def rms(self, tensor: str | None) -> float:
-        """The root mean square of a tensor; 0 for one without statistics, or not all finite."""
+        """The root mean square of a tensor; 0 for a tensor without statistics or with a non-finite value."""
         return self._size.get(tensor or "", (0.0, 0))[0]
 
     def _follow_signals(self) -> dict[str, Signal]:
@@ -119,7 +120,7 @@ class Paths:
         }
         for step in self._steps:
             reached = [found[each] for each in step.reads if each in found]
-            # A mask or a position that no layer has weighed adds nothing to the source.
+            # A mask or a position that no layer has processed adds nothing to the source.
             reached = [each for each in reached if each.is_weighed] or reached
             signal = Signal(
                 max((each.source for each in reached), default=0.0),
@@ -147,11 +148,11 @@ class Paths:
         return found
 
     def _gain(self, step: Step) -> float:
-        """By how much the weights of a linear op multiply the RMS of independent inputs; 1 for other ops."""
+        """The factor by which the weights of a linear op multiply the RMS of independent inputs; 1 for other ops."""
         if step.does != "weighs" or step.weight is None or not step.gives or step.weight not in self._size:
             return 1.0
         size, n = self._size[step.weight]
-        # Of a convolution the channels stand before the dimensions of space.
+        # In the output of a convolution the channels stand before the dimensions of space.
         units = self.passes.tensors[step.gives[0]].shape[1 - len(self.passes.tensors[step.weight].shape) :][:1]
         return size * math.sqrt(n / units[0]) if units and units[0] else 1.0
 
@@ -169,7 +170,7 @@ class Paths:
         return self.rms(self._gradient_of.get(tensor or "")) > 0
 
     def _look_ahead(self) -> dict[int, Ahead]:
-        """What lies ahead of every layer."""
+        """The path from every layer to the loss."""
         found: dict[str, Ahead] = {}
         of_layer: dict[int, Ahead] = {}
         for step in reversed(self._steps):
@@ -183,7 +184,7 @@ class Paths:
                         behind.end = place
                     elif ahead.hidden < 0:
                         behind.hidden = place
-                    # The size of an answer is the target's, or its bias's.
+                    # The size of the last layer follows the target or the bias, so it does not count.
                     if signal == signal and ahead.end >= 0:
                         behind.most, behind.least = max(ahead.most, signal), min(ahead.least, signal)
                     found[output] = behind
@@ -201,13 +202,13 @@ class Paths:
                     continue
                 behind = ahead
                 if step.does in ("weighs", "gates") and (signal := self._signal_of(read)) > ahead.most:
-                    behind = dataclasses.replace(ahead, most=signal)  # a trunk, to which a branch was added
+                    behind = dataclasses.replace(ahead, most=signal)  # the trunk that a branch was added to
                 found[read] = self._together([found[read], behind]) if read in found else behind
         self._ahead_of = found
         return of_layer
 
     def _sends_back(self, step: Step, read: str) -> bool:
-        """Whether an input of a join gets a gradient: it is left out again if it gets 0 and the result does not."""
+        """Whether an input of a join gets a gradient: not if its gradient is 0 and the result's is not."""
         if not any(self._gets_gradient(each) for each in step.gives):
             return True
         shape = self.passes.tensors[read].shape
@@ -215,7 +216,7 @@ class Paths:
         return not sent or any(self.rms(each) > 0 for each in sent)
 
     def _ends(self, step: Step) -> bool:
-        """Whether the path ends here: in the loss, or in another tensor that a backward pass began with."""
+        """Whether the path ends here: in the loss, or in another tensor at which a backward pass began."""
         return any(each in self.passes.reached or self.passes.tensors[each].role == "loss" for each in step.gives)
 
     def _together(self, aheads: Sequence[Ahead]) -> Ahead:
@@ -232,7 +233,7 @@ class Paths:
         )
 
     def _factor(self, step: Step, ahead: float) -> float:
-        """By how much a step multiplies the gradient on purpose: its trainable scale, 0 for what starts at 0."""
+        """The factor by which a step scales the gradient on purpose: its trainable scale; 0 if that starts at 0."""
         if step.weight is None or step.weight not in self._size or step.does not in ("normalizes", "weighs", "scales"):
             return 1.0
         size = self.rms(step.weight)
@@ -244,14 +245,14 @@ class Paths:
         return 1.0 if step.does == "weighs" else min(1.0, size)
 
     def _gradient(self, place: int) -> tuple[float, float, float]:
-        """RMS, norm and RMS · n of a layer's gradient; NaN if it has none, or one that is not finite."""
+        """RMS, norm and RMS · n of a layer's gradient; NaN without a finite gradient."""
         size, n = self._size.get(self.layers[place].gradient or "", (math.nan, 0))
         return size, size * math.sqrt(n), size * n
 
     def _relative_gradients(self) -> tuple[list[float], list[float]]:
-        """For every layer the least and the most ratio of its gradient to that of the last layer on its path.
+        """For every layer the smallest and largest ratio of its gradient to the gradient of the last layer on its path.
 
-        NaN for layers without a gradient, and for those behind a parameter that starts at 0.
+        NaN for layers without a gradient, and for layers before a parameter that starts at 0.
         """
         least, most = [], []
         for place, layer in enumerate(self.layers):
@@ -277,13 +278,13 @@ class Paths:
         return tensor in self._size and self.rms(tensor) == 0
 
     def has_layer_ahead(self, tensor: str) -> bool:
-        """Whether a layer reads a tensor, or what is computed of it."""
+        """Whether a layer reads a tensor, or a tensor computed from it."""
         place = self._of_activation.get(tensor)
         ahead = self._ahead_of.get(tensor, Ahead()) if place is None else self.aheads[place]
         return ahead.end >= 0
 
     def _passes_of_gradients(self) -> dict[str | None, int]:
-        """The number of the backward pass that each gradient is of: a pass begins with one that no op made."""
+        """Gradient → the number of its backward pass: a pass begins with a gradient that no op made."""
         count, found = 0, dict[str | None, int]()
         for tensor in self.passes.tensors.values():
             if tensor.role == "gradient":
@@ -292,7 +293,7 @@ class Paths:
         return found
 
     def upstream(self, values: Sequence[float], choose: Callable[..., float]) -> list[float]:
-        """For every layer the largest (or smallest) value among it and the layers that feed it; NaN counts as none."""
+        """For every layer the largest (or smallest) value among it and the layers that feed it; NaN is ignored."""
         found: dict[str, float] = {}
         chosen = list(values)
         for step in self._steps:

@@ -1,6 +1,6 @@
-"""A trace layer by layer: the statistics of its tensors, a verdict, and the figures that theory expects.
+"""A trace layer by layer: the statistics of its tensors, a verdict, and the expected values.
 
-`profile` gives all of it, `theory` only what a page does not know from the statistics.
+`profile` returns all of it, `theory` only the part that a page cannot compute from the statistics.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ SUMMARIES = ("preactivation", "activation", "gradient", "weight", "weight_gradie
 
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
-    """One layer in figures. A summary is None if the trace has no such tensor, or the tensor no statistics.
+    """The values of one layer. A summary is None if the trace has no such tensor, or no statistics of it.
 
     `gradient_to_weight_ratio` times the learning rate is the relative size of an SGD update, which should be about 1e-3
     (A. Karpathy, makemore part 3). `expected`: preactivation_std, activation_mean, activation_std, gradient_std,
-    dead_fraction, saturation, as far as theory knows them and the spec's dtype can hold them.
+    dead_fraction, saturation, if theory covers them and the spec's dtype can represent them.
     """
 
     index: int  # counts from 1
     name: str
     preactivation: Summary | None
-    activation: Summary | None  # of the preactivation if the layer has no activation
+    activation: Summary | None  # the preactivation's if the layer has no activation
     gradient: Summary | None  # with respect to the activation
     weight: Summary | None
     weight_gradient: Summary | None
     bias_gradient: Summary | None
     gradient_to_weight_ratio: float | None  # of the stds; None if the weight is constant or the gradient not finite
-    dead_fraction: float | None  # None unless a rectifier
+    dead_fraction: float | None  # None unless the activation is a rectifier
     saturation: float | None  # None unless the activation is bounded
     health: Health | None  # None if healthy
-    weight_std: float | None  # that the weights are drawn with, scale included; None without a spec
+    weight_std: float | None  # of the distribution of the weights, scale included; None without a spec
     expected: Mapping[str, Expected]
-    reason: str | None = None  # why expected figures are missing; None with a spec
+    reason: str | None = None  # why expected values are missing; None with a spec
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A trace's layers in order, and the first of them whose preactivations or activations hold ±Inf, or NaN.
+    """A trace's layers in order, and the first layer with ±Inf, and with NaN, in a preactivation or activation.
 
-    `input` is the summary of x, or without a spec of the first float input. `advice` is None without a spec or a hidden
-    layer. A program that is no net has no layers.
+    `input` is the summary of x; without a spec, of the first float input. `advice` is None without a spec or a hidden
+    layer. A program that is not a net has no layers.
     """
 
     spec: Mapping[str, Any] | None
@@ -97,7 +97,7 @@ class Theory:
 def profile(trace: Trace) -> Profile:
     """The profile of a trace.
 
-    The expected figures follow from the spec alone; without a spec, from each layer's measured input (`local_theory`).
+    The expected values follow from the spec alone; without a spec, from each layer's measured input (`local_theory`).
     """
     found = theory(trace)
 
@@ -123,7 +123,7 @@ def profile(trace: Trace) -> Profile:
 
 
 def theory(trace: Trace) -> Theory:
-    """The verdicts on a trace's layers and their expected figures."""
+    """The verdicts on a trace's layers and their expected values."""
     advice: Advice | None = None
     said: Iterable[tuple[Mapping[str, Expected], float | None, str | None]] = repeat(({}, None, None))
     if trace.spec is not None:
@@ -148,13 +148,13 @@ def theory(trace: Trace) -> Theory:
 
 
 def drawn_stds(spec: ModelSpec) -> tuple[float, ...]:
-    """The standard deviation that each layer's weights are drawn with, first to last."""
+    """The standard deviation of the distribution of each layer's weights, first to last."""
     variances = zip(spec.widths, weight_variances(spec), strict=False)
     return tuple(math.sqrt(weight_variance / fan_in) for fan_in, (weight_variance, _) in variances)
 
 
 def _source(trace: Trace) -> Summary | None:
-    """The source of the signal: x, or the first float input. The size of token ids means nothing."""
+    """The source of the signal: x, or the first float input, because the size of token ids means nothing."""
     x = trace.tensor_by_name.get("x")
     if x is None and trace.spec is None:
         x = next((each for each in trace.tensors if each.role == "input" and "float" in each.dtype), None)
@@ -177,12 +177,12 @@ def _nonfinite(summary: Summary) -> int:
 
 
 def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
-    """The expected figures of every layer of a spec, first to last, without running it.
+    """The expected values of every layer of a spec, first to last, without running it.
 
     Returns:
-        The figures of `layer_statistics` that the spec's dtype can hold: not too large, not too small to be precise,
-        and only if the layer's preactivations are neither. Gradients are missing if anything overflows. Bands have
-        room for one rounding.
+        The values of `layer_statistics` that the spec's dtype can represent: neither too large nor too small, in a
+        layer whose preactivations are neither. Gradients are missing if any layer overflows. Bands include one
+        rounding.
     """
     stopping.check()  # the slowest part of a profile
     hidden = (spec.activation,) * (spec.depth - 1)
@@ -195,7 +195,7 @@ def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
     )
     limits = torch.finfo(getattr(torch, spec.dtype))
     columns = statistics_columns(net, mse=spec.loss == "mse")
-    # Theory gives NaN for layers that it cannot follow.
+    # Theory gives NaN for layers that it does not cover.
     stds = columns["preactivation_std"].value
     representable = (TAILS * stds < limits.max) & ((stds == 0) | (stds > limits.tiny))
     all_finite = bool((TAILS * stds < limits.max).all())

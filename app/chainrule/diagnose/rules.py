@@ -1,4 +1,4 @@
-"""The rule behind every expected figure, band and verdict, in readable form, with its source."""
+"""The rule behind every expected value, band and verdict, in readable form, with its source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of the expected figures, their bands, and the verdicts."""
+    """The rules of the expected values, their bands, and the verdicts."""
 
     expected: Mapping[str, Rule]
     band: Rule
@@ -35,18 +35,18 @@ _PYTORCH = "PyTorch documentation"
 FAULT_RULES: Mapping[FaultKind, Rule] = {
     "failed": Rule("an operation of the pass raised an exception", _OWN),
     "in_place": Rule(
-        "an operation keeps a tensor for its backward, and its values are overwritten before that",
+        "an operation saves a tensor for its backward, and the tensor is overwritten before the backward runs",
         f"{_PYTORCH}, Autograd mechanics: In-place operations with autograd",
     ),
     "first_nonfinite": Rule(
-        "the first tensor in order of execution with a NaN or ±Inf that is no mask and no fill value", "IEEE 754"
+        "the first tensor in order of execution with a NaN or ±Inf that is neither a mask nor a fill value", "IEEE 754"
     ),
     "unregistered": Rule(
-        "a parameter is read while the model runs, and neither model.parameters() nor the optimizer holds it",
+        "the model reads a parameter that neither model.parameters() nor the optimizer holds",
         f"{_PYTORCH}, torch.nn.ModuleList",
     ),
     "detach": Rule(
-        "trainable parameters lead to the loss, and the graph between them is cut",
+        "the loss depends on trainable parameters, and the graph between them is cut",
         f"{_PYTORCH}, Autograd mechanics: Locally disabling gradient computation",
     ),
     "no_gradient": Rule(
@@ -54,11 +54,11 @@ FAULT_RULES: Mapping[FaultKind, Rule] = {
         f"{_PYTORCH}, Autograd mechanics: Setting requires_grad",
     ),
     "no_optimizer": Rule(
-        "a trainable parameter got a gradient, and no optimizer that was given holds it",
+        "a trainable parameter got a gradient, but no given optimizer holds it",
         f"{_PYTORCH}, torch.optim: Constructing it",
     ),
     "leftover_gradient": Rule(
-        "a gradient that an optimizer reads was not 0 before this step, and its backward pass added to it",
+        "a gradient that an optimizer reads was not 0 before this step, and the backward pass added to it",
         f"{_PYTORCH}, torch.optim.Optimizer.zero_grad",
     ),
     "eval_mode": Rule(
@@ -70,37 +70,39 @@ FAULT_RULES: Mapping[FaultKind, Rule] = {
         "O. Press and L. Wolf 2017, Using the Output Embedding to Improve Language Models",
     ),
     "broadcast": Rule(
-        "in the loss an operation joins (n, 1) with (n,) or (1, n), of which one has a gradient: n × n results",
+        "an operation of the loss joins (n, 1) with (n,) or (1, n), and only one of them has a gradient: n × n results",
         f"{_PYTORCH}, Broadcasting semantics",
     ),
     "softmax": Rule(
-        "the loss chooses class scores out of a softmax over the batch, takes a softmax of one, or reads one where its "
-        "logarithm belongs",
+        "the loss selects class scores from a softmax over the batch, takes the softmax of a softmax, or reads "
+        "probabilities where it needs their logarithm",
         f"{_PYTORCH}, torch.nn.CrossEntropyLoss",
     ),
     "exploding": Rule(
-        f"RMS(activation) > {EXPLODING:g} RMS(source), or {GAIN:g} per layer without a normalization, here and in all "
-        f"hidden layers ahead; or a gradient > {EXPLODING:g} times the last layer's, here and in all layers behind",
+        f"RMS(activation) > {EXPLODING:g} RMS(source), or {GAIN:g} per layer without a normalization, in this layer "
+        f"and in all later hidden layers; or a gradient > {EXPLODING:g} times the gradient of the last layer, in this "
+        "layer and in all earlier layers",
         _AUTOTRAINER,
     ),
     "vanishing": Rule(
-        f"RMS(activation) < {VANISHING:g} RMS(source), or 1/{WEAKENING:g} per layer without a normalization, here and "
-        "in all layers ahead",
+        f"RMS(activation) < {VANISHING:g} RMS(source), or 1/{WEAKENING:g} per layer without a normalization, in this "
+        "layer and in all later layers",
         _AUTOTRAINER,
     ),
     "gradient_drop": Rule(
-        f"a gradient < {VANISHING:g} times the last layer's, here and in all layers behind", _AUTOTRAINER
+        f"a gradient < {VANISHING:g} times the gradient of the last layer, in this layer and in all earlier layers",
+        _AUTOTRAINER,
     ),
     "dead": Rule(
-        f"no unit above 0 for any input, or by {DEVIATIONS:g} standard deviations more than the larger of 1/2 and "
-        f"{1 - SELECTIVE:g}ᴮ for B inputs",
+        f"no unit is above 0 for any of B inputs, or the share of such units exceeds max(1/2, {1 - SELECTIVE:g}ᴮ) by "
+        f"more than {DEVIATIONS:g} standard deviations",
         "L. Lu et al. 2020, Dying ReLU and Initialization; the threshold is Chainrule's",
     ),
     "saturated": Rule(
-        f"more than {SATURATED:.0%} of the values beyond |tanh u| = 0.97", f"{_KARPATHY}; the threshold is Chainrule's"
+        f"more than {SATURATED:.0%} of the values have |tanh u| > 0.97", f"{_KARPATHY}; the threshold is Chainrule's"
     ),
     "starts_at_zero": Rule(
-        "all of a parameter is 0, it gets a gradient, and what stands before it gets none",
+        "all elements of a parameter are 0, it gets a gradient, and the layers before it get none",
         "E. Hu et al. 2021, LoRA; P. Goyal et al. 2017, Accurate, Large Minibatch SGD (the last normalization)",
     ),
 }
@@ -118,21 +120,24 @@ RULES = Rules(
     expected={
         "preactivation_std": Rule("std² = q − q (c + (1 − c)/B)/n, qₗ₊₁ = σ_w² E[φ(√qₗ z)²] + σ_b²", MEAN_FIELD),
         "activation_mean": Rule("mean = E φ(√q z), z ~ N(0, 1)", MEAN_FIELD),
-        "activation_std": Rule("std² = E[φ(√q z)²] − (E φ(√q z))², less 1/n of what units differ by", MEAN_FIELD),
+        "activation_std": Rule(
+            "std² = E[φ(√q z)²] − (E φ(√q z))², minus 1/n of the variance between units", MEAN_FIELD
+        ),
         "gradient_std": Rule(
-            "γₗ = γₗ₊₁ · nₗ₊₁ Var(Wₗ₊₁) · E[φ′(√qₗ₊₁ z)²] from 2 (out − y)/numel(y) back, and what comes back along "
-            "the activation",
+            "γₗ = γₗ₊₁ · nₗ₊₁ Var(Wₗ₊₁) · E[φ′(√qₗ₊₁ z)²], starting from 2 (out − y)/numel(y), plus the part of the "
+            "gradient along the activation",
             "S. Schoenholz et al. 2017, Deep Information Propagation",
         ),
         "dead_fraction": Rule(
             "E[Φ(−z √(c/(1 − c)))ᴮ]: none of B inputs above 0, cₗ₊₁ = (σ_w² E[φ(u₁) φ(u₂)] + σ_b²)/qₗ₊₁",
             MEAN_FIELD,
         ),
-        "saturation": Rule("P(|tanh u| > 0.97), u ~ N(0, q); for the sigmoid u/2 in place of u", _KARPATHY),
+        "saturation": Rule("P(|tanh u| > 0.97), u ~ N(0, q); for the sigmoid use u/2 instead of u", _KARPATHY),
     },
     band=Rule(
-        "median ×/÷ e^√v: v = Var ln(std²) is s² v + Var(φ²)/(n E[φ²]²) one layer on, s = d ln qₗ₊₁/d ln qₗ, and less "
-        "where inputs differ; shares, and means near 0: ± 2 standard deviations. 19 of 20 draws lie within",
+        "median ×/÷ e^√v with v = Var ln(std²). The next layer has s² v + Var(φ²)/(n E[φ²]²) with s = d ln qₗ₊₁/d ln "
+        "qₗ, or less if the inputs differ. Shares and means near 0: ± 2 standard deviations. 19 of 20 draws lie in "
+        "the band",
         "B. Hanin and M. Nica 2018, Products of many large random matrices and gradients in deep neural networks",
     ),
     health=HEALTH_RULES,
@@ -144,8 +149,7 @@ _KAIMING = "K. He et al. 2015, Delving Deep into Rectifiers"
 LOCAL_RULES = Rules(
     expected={
         "preactivation_std": Rule(
-            "std² = n Var(W) E[x²] + Var(b): n products per sum, weights drawn independently of x; x, W and b as "
-            "they were measured",
+            "std² = n Var(W) E[x²] + Var(b): n products per sum, weights independent of x; x, W and b are measured",
             _KAIMING,
         ),
         "activation_mean": Rule(
@@ -153,19 +157,19 @@ LOCAL_RULES = Rules(
         ),
         "activation_std": Rule("std² = E[φ(m + s z)²] − (E φ(m + s z))²", MEAN_FIELD),
         "gradient_std": Rule(
-            "std² = n Var(W) E[g²] of the one layer that reads this: n products per input, g as it was measured at "
-            "that layer's preactivation",
+            "std² = n Var(W) E[g²] of the only layer that reads this activation: n products per input; g, the gradient "
+            "of that layer's preactivation, is measured",
             _KAIMING,
         ),
         "dead_fraction": Rule(
-            "E[Φ(−(m/s + √c z)/√(1 − c))ᴮ]: none of B inputs above 0, with c = mean(x)²/E[x²]; up to c = 1 in the band",
+            "E[Φ(−(m/s + √c z)/√(1 − c))ᴮ]: none of B inputs above 0, with c = mean(x)²/E[x²]; the band goes to c = 1",
             MEAN_FIELD,
         ),
-        "saturation": Rule("P(|tanh u| > 0.97), u ~ N(m, s²); for the sigmoid u/2 in place of u", _KARPATHY),
+        "saturation": Rule("P(|tanh u| > 0.97), u ~ N(m, s²); for the sigmoid use u/2 instead of u", _KARPATHY),
     },
     band=Rule(
-        "×/÷ e^√v: v = Var ln(std²) of n independent units, 2/n for a preactivation, as if all inputs were alike; they "
-        "stray less where inputs differ. 19 of 20 draws lie within, or more",
+        "×/÷ e^√v with v = Var ln(std²) of n independent units (2/n for a preactivation) if all inputs are equal. If "
+        "they differ, v is smaller, so at least 19 of 20 draws lie in the band",
         "B. Hanin and M. Nica 2018, Products of many large random matrices and gradients in deep neural networks",
     ),
     health=RULES.health,

@@ -1,4 +1,4 @@
-"""The forward pass as steps of the signal's path: what each op does to it, parameters left aside."""
+"""The forward pass as steps on the path of the signal: the effect of each op, without the parameters."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SCALES = frozenset(("mul", "mul_"))
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A forward op, its inputs and outputs by id, without parameters and what is computed of parameters alone.
+    """A forward op with the ids of its inputs and outputs, without parameters and tensors that depend only on them.
 
-    `weight`: the parameter that it weighs, scales or normalizes with. An op that gates does several layers at once.
+    `weight`: the parameter with which it weighs, scales or normalizes. An op that gates stands for several layers.
     """
 
     op: str
@@ -39,7 +39,7 @@ class Step:
 
 def steps_of(modules: Iterable[Module], tensors: Mapping[str, Tensor], forward: Sequence[Op]) -> list[Step]:
     """The steps of a pass, in order of execution."""
-    # A parameter, or what is computed of parameters alone → the parameter.
+    # A parameter, or a tensor computed only from parameters → the parameter.
     base = {each.id: each.id for each in tensors.values() if each.role == "parameter"}
     still = {each.id for each in tensors.values() if each.role in ("buffer", "constant")}
     types = {module.id: module.type for module in modules}

@@ -1,13 +1,13 @@
-"""What breaks a training although every number of the pass is right.
+"""Faults that break a training although every number of the pass is correct.
 
 no_optimizer       parameters with a gradient that no optimizer holds
 leftover_gradient  gradients of an earlier step, to which this backward pass has added
 eval_mode          a batch norm or a dropout in eval mode in a training step
 untied             an output layer that copies the embedding's values instead of sharing the parameter
-broadcast          (n, 1) and (n,) in the loss, which make n × n differences of n
+broadcast          (n, 1) and (n,) in the loss, which give n × n differences instead of n
 softmax            over the batch instead of the classes, twice, or without the logarithm
 
-The first three need the optimizer: a pass without one may be meant for something else than a training step.
+The first three need the optimizer: a pass without one may not be a training step.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from chainrule.trace import ops
 from chainrule.trace.graph import Fault, Op
 
 PAIRWISE = frozenset("sub rsub mul div mse_loss l1_loss smooth_l1_loss huber_loss".split())
-"""Ops that compare a prediction with a target, or weigh it, element by element."""
+"""Ops that compare a prediction with a target, or weight it, element by element."""
 
 SAME_ELEMENTS = ops.VIEWS | {"to", "float", "double", "half", "bfloat16", "type_as", "clone"}
-"""Ops that hand the elements on, maybe in another shape or dtype."""
+"""Ops that return the same elements, possibly in another shape or dtype."""
 
 SAME_PLACES = frozenset("log neg add sub mul div clamp clamp_min to float double contiguous clone".split())
-"""Ops between a softmax and the choice of class scores that leave each score where it is."""
+"""Ops that leave each score in its place, between a softmax and the selection of class scores."""
 
 SIZES = frozenset(("pow", "square", "abs"))
 
@@ -41,14 +41,14 @@ SOFTMAX = frozenset(("softmax", "log_softmax"))
 
 
 def training_faults(passes: Passes, evidence: Evidence) -> tuple[Fault, ...]:
-    """The faults of the table above; none of a pass that broke off, or went nowhere back."""
+    """The faults of the table above; none for a pass that broke off or has no backward pass."""
     if passes.trace.error is not None or not passes.has_backward:
         return ()
     return (*passes.once(_of_the_graph, evidence), *_untied(passes, evidence))
 
 
 def _of_the_graph(passes: Passes, evidence: Evidence) -> tuple[Fault, ...]:
-    """The faults that no number of the pass changes."""
+    """The faults that do not depend on the numbers of the pass."""
     found: tuple[Fault, ...] = (*_broadcast(passes, evidence), *_softmax(passes))
     if evidence.optimized is not None:
         optimized = evidence.optimized
@@ -65,10 +65,10 @@ def _of_the_graph(passes: Passes, evidence: Evidence) -> tuple[Fault, ...]:
 
 
 def _no_optimizer(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
-    """Trainable parameters got a gradient, and no optimizer holds them. One fault, where the first of them is read.
+    """Trainable parameters have a gradient, but no optimizer holds them. One fault, at the first op that reads one.
 
-    No fault: frozen ones, and those of two optimizers that are both given. A discriminator in its generator's step
-    looks like a part that was forgotten, so the remedy names both.
+    No fault: frozen parameters, and parameters of any given optimizer. In the step of a generator, its discriminator
+    looks like a forgotten part, so the remedy names both cases.
     """
     lost = [
         each
@@ -77,28 +77,28 @@ def _no_optimizer(passes: Passes, evidence: Evidence, optimized: frozenset[str])
     ]
     if lost:
         who = named(parts_of(lost, evidence.parameters), lost)
-        message = f"{who}: a gradient, and no optimizer that holds {_them(lost)}: no step changes {_them(lost)}"
+        message = f"{who}: no given optimizer holds {_them(lost)}, so no step changes {_them(lost)}"
         remedy = (
-            f"Give {_them(lost)} to the optimizer, or freeze {_them(lost)} with requires_grad_(False). If another "
-            f"optimizer holds {_them(lost)}, give the recording all optimizers in a list."
+            f"Add {_them(lost)} to the optimizer, or freeze {_them(lost)} with requires_grad_(False). If another "
+            f"optimizer holds {_them(lost)}, give the recording a list of all optimizers."
         )
         yield _at_first_reader(passes, "no_optimizer", message, remedy, lost)
 
 
 def _leftover_gradient(passes: Passes, evidence: Evidence, optimized: frozenset[str]) -> Iterator[Fault]:
-    """The backward pass added to gradients that were there before the recording. One fault, at the first parameter.
+    """The backward pass added to gradients from before the recording. One fault, at the first parameter.
 
-    No fault: zero_grad() before the backward pass, by None or by zeros, and batches that add up inside the recording.
+    No fault: zero_grad() before the backward pass, with None or with zeros, and the sum of batches in one recording.
     """
     left = evidence.leftover & evidence.received & optimized
     lost = [each for each in evidence.parameters if each.path in left]
     if lost:
         who = named(parts_of(lost, evidence.parameters), lost)
-        message = f"{who}: the backward pass adds to what .grad held before: this step has gradients of an earlier one"
+        message = f"{who}: .grad was not 0 before the backward pass, which added to it the gradient of this step"
         remedy = (
-            "Call optimizer.zero_grad() before the backward pass. If the gradients of several batches are to add up, "
-            "record the whole accumulation in one block; if another optimizer clears them before its own step, as a "
-            "discriminator's after the generator's, the steps of both."
+            "Call optimizer.zero_grad() before the backward pass. To add up the gradients of several batches on "
+            "purpose, record all of them in one block. If another optimizer clears these gradients before its own "
+            "step, as in a GAN, record both steps in one block."
         )
         yield _at_first_reader(passes, "leftover_gradient", message, remedy, lost)
 
@@ -106,17 +106,17 @@ def _leftover_gradient(passes: Passes, evidence: Evidence, optimized: frozenset[
 def _in_eval_mode(passes: Passes, evidence: Evidence, learning: Sequence[str]) -> tuple[Fault, ...]:
     """The faults of both kinds of layers.
 
-    No fault: a net of which nothing learns, as where an image is optimized through it, for its style or to fool it.
+    No fault: a net without a learning parameter, for example if an image is optimized through it.
     """
     both = _batch_norm_in_eval_mode, _dropout_in_eval_mode
     return tuple(fault for find in both for fault in find(passes, evidence, learning)) if learning else ()
 
 
 def _batch_norm_in_eval_mode(passes: Passes, evidence: Evidence, learning: Sequence[str]) -> Iterator[Fault]:
-    """Batch norms normalized with their running statistics in a training step. One fault, at the first.
+    """Batch norms used their running statistics in a training step. One fault, at the first.
 
-    No fault: one that is frozen on purpose, whose own parameters no step changes, in a model in training mode; and one
-    that no gradient goes through, as of a frozen backbone.
+    No fault: a batch norm that is frozen on purpose (no step changes its own parameters, and the model is in training
+    mode); and one that no gradient goes through, for example in a frozen backbone.
     """
     evaluating = evidence.evaluating or {}
     own = {path.rpartition(".")[0] for path in learning}
@@ -129,18 +129,18 @@ def _batch_norm_in_eval_mode(passes: Passes, evidence: Evidence, learning: Seque
     if found:
         op, more = next(iter(found.values())), len(found) - 1
         message = (
-            f"{next(iter(found))}{_and_more(more)}: a batch norm in eval mode in a training step. It normalizes with "
-            "its running statistics, which stand still, and not with those of the batch"
+            f"{next(iter(found))}{_and_more(more)}: batch norm in eval mode during a training step. It normalizes with "
+            "its running statistics, which do not change, instead of the statistics of the batch"
         )
-        remedy = "model.train() before the step. To freeze it on purpose, freeze its weight and bias as well."
+        remedy = "Call model.train() before the step. To freeze a batch norm, also freeze its weight and bias."
         yield passes.fault("eval_mode", message, op, op.outputs[0], remedy)
 
 
 def _dropout_in_eval_mode(passes: Passes, evidence: Evidence, learning: Sequence[str]) -> Iterator[Fault]:
-    """Dropouts dropped nothing in a training step. One fault, at the op that made the first one's input.
+    """Dropouts dropped nothing in a training step. One fault, at the op that made the input of the first.
 
-    Such a dropout is no op: it returns its input. No fault: one that no gradient goes through, and in a model in
-    training mode one in a part that is in eval mode with nothing in it that learns.
+    Such a dropout is not an op: it returns its input. No fault: a dropout that no gradient goes through; and, if the
+    model is in training mode, a dropout in a part that is in eval mode and has no learning parameter.
     """
     evaluating = evidence.evaluating or {}
     parts = {part for path in learning for part in above(path)}
@@ -153,8 +153,8 @@ def _dropout_in_eval_mode(passes: Passes, evidence: Evidence, learning: Sequence
         path, tensor = next(iter(found.items()))
         op = passes.maker(tensor) or next(iter(passes.forward_readers(tensor)), None)
         more = _and_more(len(found) - 1)
-        message = f"{path or 'the model'}{more}: a dropout in eval mode in a training step. It drops nothing"
-        remedy = "model.train() before the step. Without dropout on purpose: p=0."
+        message = f"{path or 'the model'}{more}: dropout in eval mode during a training step. It drops nothing"
+        remedy = "Call model.train() before the step. To train without dropout, set p=0."
         yield passes.fault("eval_mode", message, op, tensor, remedy)
 
 
@@ -173,7 +173,7 @@ def _them(found: Sequence[KnownParameter]) -> str:
 
 
 def _at_first_reader(passes: Passes, kind: Any, message: str, remedy: str, found: Sequence[KnownParameter]) -> Fault:
-    """A fault of parameters at the first op that reads one of them; a function transform hides it."""
+    """A fault of parameters at the first op that reads one of them; without an op if a function transform hides it."""
     tensors = {
         each for known in found for name in (known.path, *known.aliases) for each in passes.parameters.get(name, ())
     }
@@ -188,10 +188,10 @@ def _at_first_reader(passes: Passes, kind: Any, message: str, remedy: str, found
 
 
 def _untied(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
-    """A parameter that an embedding reads, and another one of the same values that weighs: a copy, which drifts away.
+    """An embedding reads one parameter and an output layer another one with the same values: a copy that drifts away.
 
-    Equal are all statistics and the histogram. No fault: copied layers, experts or target networks, of which none is an
-    embedding beside an output layer; constants; and two parameters that stand on the same memory.
+    All statistics and the histogram are equal. No fault: copied layers, experts or target networks, because these are
+    not an embedding and an output layer; constants; and two parameters that share their memory.
     """
     own = {
         each: name
@@ -216,19 +216,19 @@ def _untied(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
             if same and (table[head].std or 0) > 0:
                 message = (
                     f"{own[head]} and {own[embedding]} are two parameters with the same values: {op.name} reads a copy "
-                    f"of what {reader.name}{at_line(reader)} reads, and the steps change each of them on its own"
+                    f"of the weight of {reader.name}{at_line(reader)}, and each step changes the two independently"
                 )
-                remedy = f"Share the parameter: {_of_model(own[head])} = {_of_model(own[embedding])}"
+                remedy = f"Share one parameter: {_of_model(own[head])} = {_of_model(own[embedding])}"
                 yield passes.fault("untied", message, op, head, remedy)
 
 
 def _broadcast(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
-    """In the loss an op joins (n, 1) with (n,), a prediction with what has no gradient: n × n results, not n.
+    """An op of the loss joins (n, 1) with (n,), a prediction with a tensor without a gradient: n × n results, not n.
 
-    So do (n, n, 1) with (n, n), which make n × n × n, and (n, 1) with (1, n) if no view has made either of them. No
-    fault: distances of all pairs, where both have a gradient, or where the same line adds the axis; a kernel of them,
-    such as exp(-d²) in a discrepancy of two samples; and what a layer weighs afterwards, as the features of a
-    coordinate at n frequencies.
+    The same holds for (n, n, 1) with (n, n), which gives n × n × n, and for (n, 1) with (1, n) if neither is a view.
+    No fault: distances of all pairs, if both tensors have a gradient or the same line adds the axis; a kernel of such
+    distances, such as exp(-d²) in a discrepancy of two samples; and results that a layer reads afterwards, such as the
+    features of a coordinate at n frequencies.
     """
     carrying = passes.reached | (evidence.carrying or set())
     in_loss = _in_loss(passes)
@@ -252,14 +252,14 @@ def _broadcast(passes: Passes, evidence: Evidence) -> Iterator[Fault]:
             one, other = (passes.tensors[each] for each in op.inputs)
             message = (
                 f"{op.name} of {one.name} {_shape(one.shape)} and {other.name} {_shape(other.shape)} broadcasts to "
-                f"{_shape(joined)}: the loss joins {prod(joined)} pairs in place of {n}"
+                f"{_shape(joined)}: the loss compares {prod(joined)} pairs instead of {n}"
             )
-            remedy = f"Bring both to one shape: squeeze(-1) of {column.name}, or reshape the other."
+            remedy = f"Give both the same shape: apply squeeze(-1) to {column.name}, or reshape the other tensor."
             yield passes.fault("broadcast", message, op, next(iter(op.outputs), None), remedy)
 
 
 def _is_in_a_kernel(passes: Passes, op: Op) -> bool:
-    """Whether an exponential is taken of the squares or sizes of what an op gives."""
+    """Whether the squares or absolute values of an op's results go into an exponential."""
     pending, seen = [(each, False) for each in op.outputs], set[tuple[str, bool]]()
     while pending:
         tensor, is_size = pending.pop()
@@ -275,7 +275,7 @@ def _is_in_a_kernel(passes: Passes, op: Op) -> bool:
 
 
 def _in_loss(passes: Passes) -> set[str]:
-    """The tensors with a way to a loss on which nothing is weighed: no product with a matrix, no parameter."""
+    """The tensors that reach a loss without a matrix product or a parameter in between."""
     found = {
         each.id
         for each in passes.tensors.values()
@@ -289,11 +289,11 @@ def _in_loss(passes: Passes) -> set[str]:
 
 
 def _softmax(passes: Passes) -> Iterator[Fault]:
-    """A softmax over the batch, out of which class scores are chosen; a softmax of a softmax; a sigmoid of a sigmoid.
+    """A softmax over the batch with a selection of class scores; a softmax of a softmax; a sigmoid of a sigmoid.
 
-    And a softmax where nll_loss or kl_div reads log probabilities: torch says nothing, and the loss would be -p.
-    No fault: scores of all pairs of a batch, which are compared in both directions; log_softmax of log_softmax, which
-    changes nothing; softmaxes over two axes; and a target that is a softmax, as of a teacher.
+    Also a softmax that nll_loss or kl_div reads as log-probabilities: torch does not warn, and the loss would be -p.
+    No fault: scores of all pairs of a batch, compared in both directions; log_softmax of log_softmax, which changes
+    nothing; softmaxes over two axes; and a target that is a softmax, such as the output of a teacher.
     """
     for op in passes.forward:
         if not op.inputs or op.id not in passes.twins:
@@ -301,35 +301,34 @@ def _softmax(passes: Passes) -> Iterator[Fault]:
         if op.name in SOFTMAX and _is_over_the_batch(passes, op):
             rows, columns = passes.tensors[op.inputs[0]].shape
             message = (
-                f"{op.name} goes over dimension 0, the batch of {rows}, and the loss chooses among the {columns} "
-                "scores of each row: they are no probabilities of one example"
+                f"{op.name} goes over dimension 0, the batch of {rows}, but the loss selects among the {columns} "
+                "scores of each row: these are not the class probabilities of one example"
             )
-            yield passes.fault("softmax", message, op, op.outputs[0], "Take it over the classes: dim=1.")
+            yield passes.fault("softmax", message, op, op.outputs[0], "Take the softmax over the classes: dim=1.")
         maker = passes.maker(_behind(passes, op.inputs[0], SAME_ELEMENTS))
         if maker is None or maker.phase != "forward":
             continue
         if maker.name == "softmax" and op.name in SOFTMAX | {"cross_entropy"} and not _over_two_axes(passes, maker, op):
             message = (
-                f"{op.name} takes a softmax of what softmax{at_line(maker)} has made: all scores lie in 0…1, so the "
-                "loss cannot come near 0, and the gradient is small"
+                f"{op.name} takes the softmax of the output of softmax{at_line(maker)}: all scores lie between 0 and "
+                "1, so the loss stays far from 0 and the gradient is small"
             )
             yield passes.fault("softmax", message, op, op.inputs[0], f"Give {op.name} the logits.")
         elif maker.name == "softmax" and op.name in ("nll_loss", "kl_div"):
             message = (
-                f"{op.name} reads logarithms of probabilities, and softmax{at_line(maker)} has made probabilities: "
-                "nobody takes their logarithm"
+                f"{op.name} expects logarithms of probabilities, but softmax{at_line(maker)} returns probabilities"
             )
-            yield passes.fault("softmax", message, op, op.inputs[0], "Use log_softmax in place of softmax.")
+            yield passes.fault("softmax", message, op, op.inputs[0], "Use log_softmax instead of softmax.")
         elif maker.name in ("sigmoid", "sigmoid_") and op.name == "binary_cross_entropy_with_logits":
             message = (
-                f"{op.name} takes a sigmoid of what {maker.name}{at_line(maker)} has made: all scores lie in 0…1, so "
-                "the loss cannot come near 0"
+                f"{op.name} takes the sigmoid of the output of {maker.name}{at_line(maker)}: all scores lie between 0 "
+                "and 1, so the loss stays far from 0"
             )
             yield passes.fault("softmax", message, op, op.inputs[0], f"Give {op.name} the logits.")
 
 
 def _is_over_the_batch(passes: Passes, op: Op) -> bool:
-    """Whether a softmax goes over dimension 0 of a matrix, and the loss chooses out of its rows by index."""
+    """Whether a softmax goes over dimension 0 of a matrix, and the loss selects one element of each row by index."""
     shape = passes.tensors[op.inputs[0]].shape
     if _dimension(op.attributes, "dim", len(shape)) != 0 or len(shape) != 2 or shape[0] == shape[1]:
         return False
@@ -347,7 +346,7 @@ def _is_over_the_batch(passes: Passes, op: Op) -> bool:
 
 
 def _chooses(passes: Passes, op: Op, rows: int) -> bool:
-    """Whether an op chooses one of the scores of each row."""
+    """Whether an op selects one score of each row."""
     if op.name == "getitem":
         return len(op.inputs) == 3 and all(passes.tensors[each].shape == (rows,) for each in op.inputs[1:])
     if op.name == "gather":
@@ -366,13 +365,13 @@ def _over_two_axes(passes: Passes, first: Op, second: Op) -> bool:
 
 
 def _dimension(attributes: Mapping[str, Any], name: str, rank: int) -> int | None:
-    """A dimension that an op was given, counted from the front."""
+    """A dimension in the arguments of an op, counted from the front."""
     given = attributes.get(name)
     return given % rank if isinstance(given, int) and rank else None
 
 
 def _behind(passes: Passes, tensor: str, through: frozenset[str]) -> str:
-    """The tensor that these ops, one after the other, have made another one of."""
+    """The tensor at the start of a chain of these ops that ends in `tensor`."""
     while (maker := passes.maker(tensor)) is not None and maker.name in through and maker.inputs:
         tensor = maker.inputs[0]
     return tensor

@@ -1,6 +1,6 @@
 """The verdict on every layer: which layers lose the signal or the gradient, and which make it explode.
 
-`paths` says what a layer is compared with, and why.
+`paths` explains the reference of each comparison.
 
 The thresholds are AUTOTRAINER's (X. Zhang et al. 2021), which compares norms of gradients with the last layer's.
 """
@@ -34,13 +34,13 @@ GAIN = 5.0
 WEAKENING = 10.0
 
 DROP = 100.0
-"""A lost gradient that falls by this factor between two layers is lost there; else it fades."""
+"""A lost gradient is lost between two layers if it falls there by this factor; otherwise it fades gradually."""
 
 SATURATED = 0.5
-"""More than this share of an activation's values on its plateaus stops the gradient."""
+"""An activation stops the gradient if more than this share of its values is saturated."""
 
 SELECTIVE = 0.05
-"""A unit may answer to so few of its inputs: in a small batch it is then dead by chance."""
+"""A healthy unit may be above 0 for only this share of its inputs; in a small batch it is then dead by chance."""
 
 DEVIATIONS = 4.0
 """A share of dead units may exceed the expected one by so many standard deviations of a binomial count."""
@@ -56,11 +56,11 @@ HEALTH_OF: Mapping[FaultKind, Health] = {
     "vanishing": "vanishing",
     "gradient_drop": "vanishing",
 }
-"""The word for a layer of a fault, in the order of `layer_faults`. The first of several faults counts."""
+"""The word for the layers of a fault. Of several faults of a layer, the first in the order of `layer_faults` counts."""
 
 
 def layer_faults(passes: Passes) -> list[Fault]:
-    """The faults of a pass that make layers unhealthy, but for numbers that are not finite; causes come first."""
+    """The faults of a pass that make layers unhealthy, except non-finite numbers; causes come first."""
     paths = Paths(passes)
     return [
         *_exploding(paths),
@@ -113,25 +113,26 @@ def _exploding(paths: Paths) -> list[Fault]:
     if signals:
         worst = max(signals, key=paths.signal.__getitem__)
         message = f"the signal grows{_per_layer(paths, worst)}: the RMS of {paths.layers[worst].name} is "
-        message += f"{figure(paths.signal[worst])} times that of its source"
-        remedy = "A smaller scale of the weights (the one that keeps the variance), or a normalization."
+        message += f"{figure(paths.signal[worst])} times the RMS of its source"
+        remedy = "Use a smaller scale of the weights (the scale that keeps the variance), or a normalization."
         return [_fault(paths, "exploding", signals[0], message, remedy, [*signals, *gradients])]
     if not gradients:
         return []
     worst = max(gradients, key=paths.least.__getitem__)
     message = (
-        f"the gradient grows on its way back: that of {paths.layers[worst].name} is {figure(paths.least[worst])} "
-        "times that of the last layer"
+        f"the gradient grows in the backward pass: in {paths.layers[worst].name} it is {figure(paths.least[worst])} "
+        "times the gradient of the last layer"
     )
-    remedy = "A smaller scale of the weights, a normalization, or gradient clipping."
+    remedy = "Use a smaller scale of the weights, a normalization, or gradient clipping."
     return [_fault(paths, "exploding", gradients[-1], message, remedy, gradients, gradient=True)]
 
 
 def _most_of_a_gradient(paths: Paths, place: int) -> float:
-    """How large a gradient may be: by what the last layer multiplies it, since the size of an answer is the target's.
+    """The largest healthy gradient, relative to the last hidden layer, since the target sets the size of the output.
 
-    A normalization makes steps as small as its gradient is large (S. Arora et al. 2019, Theoretical Analysis of Auto
-    Rate-Tuning by Batch Normalization), so below one it may be as much larger as it may be smaller.
+    Below a normalization a large gradient does little harm, because the steps become smaller as the gradient grows
+    (S. Arora et al. 2019, Theoretical Analysis of Auto Rate-Tuning by Batch Normalization). So the limit is there
+    1 / VANISHING.
     """
     ahead = paths.aheads[place]
     factor = paths.least[ahead.hidden] if ahead.hidden >= 0 else math.inf
@@ -139,31 +140,31 @@ def _most_of_a_gradient(paths: Paths, place: int) -> float:
 
 
 def _vanishing(paths: Paths) -> list[Fault]:
-    """Signals that are lost, and that no layer further on has back."""
+    """Signals that are lost and that no later layer recovers."""
     lost = []
     for place, layer in enumerate(paths.layers):
         signal, ahead = paths.signals.get(layer.activation or ""), paths.aheads[place]
         if signal is None or paths.signal[place] != paths.signal[place]:
             continue
         weak = WEAKENING ** -min(signal.layers, 3)
-        # A sparse activation is small, and its weights are not.
+        # A sparse activation is small although its weights are not.
         limit = max(VANISHING, weak) if signal.is_plain and signal.gain < weak else VANISHING
         if max(paths.signal[place], ahead.most) < limit:
             lost.append(place)
-    # A small answer alone is the target's size, or a head that starts small.
+    # If only the output is small, the target may be small, or the head may start small on purpose.
     if not any(paths.aheads[place].end >= 0 for place in lost):
         return []
     some = [place for place in lost if paths.signal[place] > 0]
     gone = next((paths.layers[place].name for place in lost if paths.signal[place] == 0), None)
-    message = f"the signal is gone: from {gone} on all of it is 0"
+    message = f"the signal is lost: it is 0 from {gone} on"
     if some:
         worst = min(some, key=paths.signal.__getitem__)
         message = f"the signal fades{_per_layer(paths, worst)}: " + (
-            f"the RMS of {paths.layers[worst].name} is {figure(paths.signal[worst])} times that of its source"
+            f"the RMS of {paths.layers[worst].name} is {figure(paths.signal[worst])} times the RMS of its source"
             if gone is None
-            else f"from {gone} on all of it is 0"
+            else f"it is 0 from {gone} on"
         )
-    remedy = "A larger scale of the weights (the one that keeps the variance), or a normalization."
+    remedy = "Use a larger scale of the weights (the scale that keeps the variance), or a normalization."
     return [_fault(paths, "vanishing", lost[0], message, remedy, lost)]
 
 
@@ -173,9 +174,10 @@ def _per_layer(paths: Paths, place: int) -> str:
 
 
 def _gradient_lost(paths: Paths) -> list[Fault]:
-    """A gradient that is lost: at one place, if it falls by DROP there, else gradually.
+    """A gradient that is lost: at one place if it falls by DROP there, otherwise gradually.
 
-    Calls of one weight, such as the steps of a recurrent cell, have lost it only together: their gradients add up.
+    The gradients of several calls of one weight (the steps of a recurrent cell, say) add up, so it is lost only if all
+    the calls lose it.
     """
     kept = paths.upstream(paths.most, max)
     of_weight: dict[str, float] = {}
@@ -193,7 +195,7 @@ def _gradient_lost(paths: Paths) -> list[Fault]:
     so_far = np.maximum.accumulate([kept[place] for place in ways])
     with np.errstate(divide="ignore", invalid="ignore"):
         falls = np.where(so_far[1:] > 0, so_far[1:] / so_far[:-1], 1.0)
-    # What has no place in the dtype fades, and is cut off at the end.
+    # A gradient below the range of its dtype has faded until it underflowed: its last fall to 0 is no drop.
     steps = [fall if _is_normal(paths, ways[row + 1]) else 1.0 for row, fall in enumerate(falls.tolist())]
     steepest = max(range(len(steps)), key=steps.__getitem__, default=0)
     if steps and steps[steepest] >= DROP:
@@ -203,21 +205,25 @@ def _gradient_lost(paths: Paths) -> list[Fault]:
     at = ways[int(np.flatnonzero(so_far * 10 <= so_far[-1])[-1])]
     first = paths.layers[ways[0]].name
     how = (
-        f"gone in {first}"
+        f"0 in {first}"
         if so_far[0] == 0
-        else (f"{figure(float(so_far[-1] / so_far[0]))} times smaller in {first} than at the end")
+        else (f"{figure(float(so_far[-1] / so_far[0]))} times smaller in {first} than in the last layer")
     )
-    message = f"the gradient fades: {how}, about ×{per_layer:.2f} per layer; a tenth is left in {paths.layers[at].name}"
+    message = (
+        f"the gradient fades by about ×{per_layer:.2f} per layer: it is {how}, and falls to a tenth in "
+        f"{paths.layers[at].name}"
+    )
     remedy = (
-        "A larger scale of the weights (the one that keeps the variance), a normalization, or residual connections."
+        "Use a larger scale of the weights (the scale that keeps the variance), a normalization, or residual "
+        "connections."
     )
     return [_fault(paths, "gradient_drop", at, message, remedy, lost, gradient=True)]
 
 
 def _none_at_all(paths: Paths) -> list[Fault]:
-    """All gradients are 0, and the loss is not: an op on the way to it has a derivative of 0, such as round.
+    """All gradients are 0 although the loss is not: an op before the loss has a derivative of 0, such as round.
 
-    A loss of 0 has nothing to send back: a triplet loss whose margins are kept.
+    If the loss is 0, gradients of 0 are correct: for example a triplet loss with all margins satisfied.
     """
     trace = paths.passes.trace
     gradients = [each.gradient for each in paths.layers if each.gradient is not None]
@@ -229,8 +235,8 @@ def _none_at_all(paths: Paths) -> list[Fault]:
         )
         if op.phase == "backward" and op.twin is not None and ends_here:
             twin = paths.passes.op(op.twin)
-            message = f"no gradient goes back beyond {twin.name}: its derivative is 0 here, and so are all gradients"
-            remedy = "Use an op with a derivative, or a straight-through estimator."
+            message = f"the backward of {twin.name} returns only 0: its derivative is 0 here, so all gradients are 0"
+            remedy = "Use an op whose derivative is not 0, or a straight-through estimator."
             fault = paths.passes.fault("gradient_drop", message, twin, op.outputs[0], remedy)
             layers = tuple(each.index for each in paths.layers if each.gradient is not None)
             return [dataclasses.replace(fault, layers=layers)]
@@ -248,26 +254,27 @@ def _is_normal(paths: Paths, place: int) -> bool:
 
 def _drop(paths: Paths, earlier: int, later: int, fall: float, lost: Sequence[int]) -> Fault:
     names = paths.layers[earlier].name, paths.layers[later].name
-    message = f"going back from {names[1]} to {names[0]} the gradient is {figure(fall)} times smaller, and so it "
-    message += "stays before that"
+    message = f"the gradient of {names[0]} is {figure(fall)} times smaller than the gradient of {names[1]}, and it "
+    message += "stays small in all earlier layers"
     if math.isinf(fall):
-        message = f"no gradient goes back beyond {names[1]}: in {names[0]} and before it is 0"
+        message = f"the gradient is lost below {names[1]}: it is 0 in {names[0]} and in all earlier layers"
     remedy = (
-        "Look at the weight of the later layer and at what lies between: a small weight, or an activation on a plateau."
+        f"Look at the weight of {names[1]} and at the ops between the two layers: a weight may be too small, or an "
+        "activation saturated."
     )
     activation = paths.layers[later].activation
     if activation in paths.passes.trace.statistics:
         summary = paths.passes.trace.statistics[activation or ""]
         if summary.dead_fraction is not None and summary.dead_fraction > 0.5:
-            remedy = f"{summary.dead_fraction:.0%} of the units of {names[1]} are dead: look at what comes in."
+            remedy = f"{summary.dead_fraction:.0%} of the units of {names[1]} are dead: look at its input."
         elif summary.saturation is not None and summary.saturation > SATURATED:
-            remedy = f"{summary.saturation:.0%} of {names[1]} is saturated: a smaller scale of its weight."
+            remedy = f"{summary.saturation:.0%} of {names[1]} is saturated: use a smaller scale of its weight."
     fault = _fault(paths, "gradient_drop", later, message, remedy, lost)
     return dataclasses.replace(fault, tensor=paths.layers[earlier].gradient)
 
 
 def _starts_at_zero(paths: Paths) -> list[Fault]:
-    """One note for the parameters that start at 0 by design, if they keep the gradient from others."""
+    """One note for the parameters that start at 0 by design, if other layers get no gradient because of them."""
     waiting = [
         place
         for place, ahead in enumerate(paths.aheads)
@@ -276,10 +283,9 @@ def _starts_at_zero(paths: Paths) -> list[Fault]:
     if not waiting:
         return []
     names = [paths.passes.tensors[each].name for each in paths.zeros]
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    some = "a layer" if len(waiting) == 1 else f"{len(waiting)} layers"
-    message = f"{names[-1]}{more} starts at 0 by design: no gradient goes through it yet; {some} before it, such as "
-    message += f"{paths.layers[min(waiting)].name}, will get one with step 2"
+    who = f"{names[-1]} and {len(names) - 1} more start" if len(names) > 1 else f"{names[-1]} starts"
+    some = "one layer gets" if len(waiting) == 1 else f"{len(waiting)} layers get"
+    message = f"{who} at 0 by design: {some} no gradient before step 2, such as {paths.layers[min(waiting)].name}"
     reader = next((paths.passes.op(each) for each in paths.passes.tensors[[*paths.zeros][-1]].consumers), None)
     fault = paths.passes.fault("starts_at_zero", message, reader, [*paths.zeros][-1])
     return [dataclasses.replace(fault, level="note")]
@@ -288,7 +294,7 @@ def _starts_at_zero(paths: Paths) -> list[Fault]:
 def _fault(
     paths: Paths, kind: FaultKind, place: int, message: str, remedy: str, places: Iterable[int], gradient: bool = False
 ) -> Fault:
-    """A fault in a layer's module: the op of its activation may belong to another one."""
+    """A fault in a layer's module; the op of the layer's activation may belong to another module."""
     layer = paths.layers[place]
     tensor = layer.gradient if gradient else layer.activation
     fault = paths.passes.fault(kind, message, paths.passes.maker(layer.activation), tensor, remedy)
@@ -301,13 +307,13 @@ def _fault(
 
 
 def _dead(passes: Passes) -> list[Fault]:
-    """Activations with more dead units than chance would leave.
+    """Activations with more dead units than chance explains.
 
-    In a deep relu net all inputs become alike, and half of the units are dead for all of them (`theory.dead_units`); a
-    unit that answers to one input in twenty is dead in a small batch. So that share, and DEVIATIONS of a binomial
-    count, are healthy; and a few units may all be dead, as in a squeeze-and-excitation. Feature maps count channels as
-    units, since a channel that is dead at one position is often dead at all. A preactivation that is 0 everywhere says
-    nothing: its layer starts at 0.
+    In a deep relu net all inputs become similar, and half of the units are dead for all of them (`theory.dead_units`).
+    A unit that is above 0 for one input in twenty is dead in a small batch. So that share plus DEVIATIONS standard
+    deviations of a binomial count is healthy. If a layer has few units, all may be dead, as in a
+    squeeze-and-excitation. In feature maps the channels count as units, because a channel that is dead at one position
+    is often dead at all positions. A layer whose preactivation is 0 everywhere does not count: it starts at 0.
     """
     table = passes.trace.statistics
     column = table.column("dead_fraction")
@@ -328,13 +334,13 @@ def _dead(passes: Passes) -> list[Fault]:
         return []
     tensor = passes.tensors[found[0][0]]
     who = "all units" if found[0][1] == 1 else f"{found[0][1]:.0%} of the units"
-    message = f"{who} of {tensor.name} are dead: not above 0 for any of {tensor.shape[0]} inputs"
-    remedy = "Look at what comes in: a bias far below 0, or weights that a large step has thrown off."
+    message = f"{who} of {tensor.name} are dead: they are not above 0 for any of {tensor.shape[0]} inputs"
+    remedy = "Look at the input and the bias: the bias may be far below 0, or the last step too large."
     return [_of_tensors(passes, "dead", message, remedy, [each for each, _ in found])]
 
 
 def _saturated(paths: Paths) -> list[Fault]:
-    """Activations with most values on a plateau, if a layer follows: an answer may be certain."""
+    """Saturated activations that a layer reads; a saturated output of the net is only a certain answer."""
     passes = paths.passes
     column = passes.trace.statistics.column("saturation")
     rows = [(passes.trace.statistics.tensors[row], float(column[row])) for row in np.flatnonzero(column > SATURATED)]
@@ -342,19 +348,19 @@ def _saturated(paths: Paths) -> list[Fault]:
     if not found:
         return []
     tensor, share = found[0]
-    message = f"{share:.0%} of {passes.tensors[tensor].name} is saturated: its flat ends pass no gradient"
-    remedy = "A smaller scale of the weights before it, or a normalization."
+    message = f"{share:.0%} of {passes.tensors[tensor].name} is saturated: these values pass almost no gradient back"
+    remedy = "Use a smaller scale of the weights before it, or a normalization."
     return [_of_tensors(passes, "saturated", message, remedy, [each for each, _ in found])]
 
 
 def _of_tensors(passes: Passes, kind: FaultKind, message: str, remedy: str, tensors: Sequence[str]) -> Fault:
-    """One fault for activations of the same kind, at the first of them."""
-    more = f"; and so {'is' if len(tensors) == 2 else 'are'} {len(tensors) - 1} more" if len(tensors) > 1 else ""
+    """One fault for several activations with the same problem, at the first of them."""
+    more = f" (and {len(tensors) - 1} more like this)" if len(tensors) > 1 else ""
     fault = passes.fault(kind, message + more, passes.maker(tensors[0]), tensors[0], remedy)
     layers = tuple(each.index for each in passes.trace.layers if each.activation in tensors)
     return dataclasses.replace(fault, layers=layers)
 
 
 def figure(value: float) -> str:
-    """A number as the page writes it: 4.88e4."""
+    """A number in the page's notation: 4.88e4."""
     return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.3g}")
