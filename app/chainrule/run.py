@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import chainrule
-from chainrule.build import BuiltModel, RescaledNet, build_model, rescales
+from chainrule.build import BuiltModel, RescaledNet, Training, build_model, rescales
 from chainrule.diagnose.faults import Evidence, with_faults
 from chainrule.dump.json_values import json_value
 from chainrule.errors import NotFoundError, SpecError, TraceError
@@ -76,19 +76,22 @@ class Retracer:
     Scale, seed, scheme and the biases' std change numbers alone, so a further trace of the same graph is the same
     program with other tensors, and only its statistics are taken. A new scale alone changes neither the draws, which
     are kept and multiplied in place, nor x, y and the biases, which keep the statistics of the last trace. One graph is
-    kept at a time: its net (see `RescaledNet`), its plan, the first trace and the last statistics.
+    kept at a time: its net (see `RescaledNet`) or its training, its plan, the first trace and the last statistics.
 
     Attributes:
+        training: of the last spec, if its step is not 0.
         recording: an object that is the same for a recording and its repetitions.
     """
 
     def __init__(self) -> None:
         self._net = RescaledNet()
+        self.training: Training | None = None
         self.forget()
 
     def forget(self) -> None:
         """Drop the kept graph: the next trace is recorded in full."""
         self._net.forget()
+        self.training = None
         self.recording: object = None
         self._graph: ModelSpec | None = None
         self._plan = Plan()
@@ -104,7 +107,8 @@ class Retracer:
         statistics = 0
         if self._last is not None:
             statistics = self._last[1].moments.nbytes + self._last[1].counts.nbytes
-        return self._net.kept_bytes + self._recorded_bytes + statistics
+        trained = 0 if self.training is None else self.training.kept_bytes
+        return self._net.kept_bytes + trained + self._recorded_bytes + statistics
 
     def trace(self, spec: ModelSpec) -> Trace:
         """The trace of a spec: `trace_spec`'s, but for `timing`.
@@ -120,7 +124,7 @@ class Retracer:
                 logger.warning("%s is recorded anew: %s", spec.query(), error)
         plan = Plan()
         self._evidence = Evidence()
-        trace = trace_spec(spec, plan, self._net.build, self._evidence)
+        trace = trace_spec(spec, plan, self._build, self._evidence)
         self.recording = object()
         # Without its statistics: those of the last trace are enough.
         self._graph, self._plan, self._trace = graph, plan, dataclasses.replace(trace, statistics=NO_STATISTICS)
@@ -131,9 +135,19 @@ class Retracer:
         self._unscaled = frozenset((*biases, *(named[name].id for name in ("x", "y") if name in named)))
         return trace
 
+    def _build(self, spec: ModelSpec) -> BuiltModel:
+        """The model of a spec; a trained one goes on from where the last trace of its training was."""
+        if self.training is None or self.training.spec != spec.replace(step=0):
+            if not spec.step:
+                self.training = None
+                return self._net.build(spec)
+            self._net.forget()
+            self.training = Training(spec)
+        return self.training.go_to(spec.step)
+
     def _again(self, spec: ModelSpec, first: Trace) -> Trace:
         began = time.perf_counter()
-        built = self._net.build(spec)
+        built = self._build(spec)
         built_at = time.perf_counter()
         losses: list[torch.Tensor] = []
 
@@ -165,7 +179,16 @@ class Retracer:
         return with_faults(repeated, self._evidence)
 
 
-_NUMBERS_ONLY: Mapping[str, Any] = {"scale": 1.0, "seed": 0, "init": "standard_normal", "bias_std": 0.0}
+_NUMBERS_ONLY: Mapping[str, Any] = {
+    "scale": 1.0,
+    "seed": 0,
+    "init": "standard_normal",
+    "bias_std": 0.0,
+    "optimizer": "sgd",
+    "lr": 0.0,
+    "weight_decay": 0.0,
+    "step": 0,
+}
 """The keys of a spec that do not change the graph, each with the value that stands for all."""
 
 NO_STATISTICS = StatisticsTable((), np.empty((0, len(COLUMNS))), np.empty((0, BINS), np.uint32))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import pytest
 
 from chainrule.diagnose.profile import profile
+from chainrule.errors import SpecError
 from chainrule.export.formats import FORMATS
 from chainrule.export.pytorch import pytorch_script
 from chainrule.run import trace_spec
@@ -155,6 +156,13 @@ def test_a_script_of_a_program_prints_its_tensors(printed, query):
         value, gradient = (trace.statistics[trace.tensor_by_name[each].id] for each in (name, f"{name}.g"))
         assert (mean, std) == pytest.approx((value.mean, value.std), rel=1e-4, abs=1e-6)
         assert (gradient_mean, gradient_std) == pytest.approx((gradient.mean, gradient.std), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(("query", "field"), [("step=3", "step"), ("data=moons&widths=2,5,2", "data")])
+def test_a_training_has_no_script(query, field):
+    with pytest.raises(SpecError, match=f"{field}: .* untrained net with random inputs") as raised:
+        pytorch_script(ModelSpec.from_query(query))
+    assert raised.value.field == field
 
 
 @pytest.mark.parametrize("query", EXACT + PROGRAM_QUERIES)

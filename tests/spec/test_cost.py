@@ -142,6 +142,7 @@ print(height() - before)
                 ("widths=400x17&batch=600&style=autograd_function&dtype=float64", "json"),
                 ("widths=400x17&batch=1000&style=module", "json"),
                 ("widths=600x25&batch=1&init=orthogonal&dtype=float64", "json"),
+                ("widths=600x17&batch=10&step=3&optimizer=adam", "json"),
                 ("program=two_outputs&widths=2000&batch=2000", "json"),
                 ("program=matmul&rung=loops&widths=8,8&batch=4", "html"),
             )

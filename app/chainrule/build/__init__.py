@@ -7,13 +7,14 @@ from chainrule.build.mlp import build_mlp
 from chainrule.build.model import BuiltModel
 from chainrule.build.programs import PROGRAM_BUILDERS, check_program
 from chainrule.build.rescaled import RescaledNet, rescales
+from chainrule.build.training import Training
 from chainrule.spec import ModelSpec
 
-__all__ = ["BuiltModel", "RescaledNet", "build_model", "check_program", "rescales", "weight_variances"]
+__all__ = ["BuiltModel", "RescaledNet", "Training", "build_model", "check_program", "rescales", "weight_variances"]
 
 
 def build_model(spec: ModelSpec) -> BuiltModel:
-    """Draw the tensors of a spec and assemble its program: a pure function, without global random state.
+    """Draw the tensors of a spec, assemble its program, and train it to its step: without global random state.
 
     The caller checks that the device exists and the sizes are within limits.
 
@@ -21,4 +22,6 @@ def build_model(spec: ModelSpec) -> BuiltModel:
         RuntimeError: torch cannot put a tensor on `spec.device`.
         MissingExtraError: the program needs the C++ extension, which is not built.
     """
+    if spec.step:
+        return Training(spec, checkpoint_bytes=0).go_to(spec.step)
     return PROGRAM_BUILDERS[spec.program](spec) if spec.program in PROGRAM_BUILDERS else build_mlp(spec)

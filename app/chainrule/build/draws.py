@@ -11,8 +11,10 @@ import torch
 from torch import Generator, Tensor
 
 from chainrule import stopping
+from chainrule.build.data import batch_of
 from chainrule.foundations.initialization import SCHEMES, generator_for, normal, orthogonal, uniform, zeros
 from chainrule.spec import ModelSpec
+from chainrule.spec.data import RANDOM
 
 CACHED_ELEMENTS = 2**15
 """Base draws up to this size are cached: a slider only rescales them."""
@@ -45,24 +47,48 @@ def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
         x: (batch, n_in). y: (batch,) if n_out = 1, else (batch, n_out); class indices (batch,) of int64 for
         cross_entropy. w1, …: (fan_in, fan_out). b1, …: (fan_out,), unless spec.bias is false.
     """
-    leaves = {"x": draw_leaf(spec, "x", normal, (spec.batch, spec.n_in))}
+    x, y = draw_batch(spec)
+    leaves = {"x": x}
     for index, (fan_in, fan_out) in enumerate(pairwise(spec.widths), start=1):
         leaves[f"w{index}"] = draw_weight(spec, f"w{index}", fan_in, fan_out)
         if spec.bias:
             leaves[f"b{index}"] = draw_bias(spec, f"b{index}", fan_in, fan_out)
+    leaves["y"] = y
+    return leaves
+
+
+def draw_batch(spec: ModelSpec) -> tuple[Tensor, Tensor]:
+    """The inputs x and the targets y of the spec's step; see `draw_leaves`."""
+    if spec.data != RANDOM:
+        x, labels = batch_of(spec.data, spec.seed, spec.batch, spec.step)
+        return as_spec(spec, x), target_of(spec, labels)
+    x = draw_leaf(spec, "x", normal, (spec.batch, spec.n_in))
     if spec.loss == "cross_entropy":
         labels = torch.randint(spec.n_out, (spec.batch,), generator=generator_for(spec.seed, "y"))
-        leaves["y"] = labels.to(device=spec.device)
-    else:
-        leaves["y"] = draw_target(spec)
-    return leaves
+        return x, target_of(spec, labels)
+    return x, draw_target(spec)
+
+
+def target_of(spec: ModelSpec, labels: Tensor) -> Tensor:
+    """The target of samples of the classes `labels` (n,): themselves for cross_entropy.
+
+    For mse ±1 in (n,) if n_out = 1, else 1 for the sample's class and 0 for the others, in (n, n_out).
+    """
+    if spec.loss == "cross_entropy":
+        return labels.to(device=spec.device)
+    return as_spec(spec, 2 * labels - 1 if spec.n_out == 1 else torch.nn.functional.one_hot(labels, spec.n_out))
+
+
+def as_spec(spec: ModelSpec, tensor: Tensor) -> Tensor:
+    """A tensor in the spec's dtype and on its device."""
+    return tensor.to(device=spec.device, dtype=getattr(torch, spec.dtype))
 
 
 def draw_leaf(spec: ModelSpec, name: str, base: BaseDraw, shape: tuple[int, ...], factor: float = 1.0) -> Tensor:
     """The tensor `name`, of this shape: its base draw times `factor`, in the spec's dtype and on its device."""
     # Multiplied even by 1, which copies: the cached tensor must not leave this module.
     scaled = _shared_draw(spec.seed, name, base, shape) * factor
-    return scaled.to(device=spec.device, dtype=getattr(torch, spec.dtype))
+    return as_spec(spec, scaled)
 
 
 def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:

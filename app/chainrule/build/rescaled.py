@@ -19,8 +19,8 @@ KEPT_BYTES = 2**26
 
 
 def rescales(one: ModelSpec, other: ModelSpec) -> bool:
-    """Whether two specs are nets that differ in the scale of their weights at most."""
-    return one.is_net and other.is_net and one.replace(scale=other.scale) == other
+    """Whether two specs are untrained nets that differ in the scale of their weights at most."""
+    return one.is_net and other.is_net and not one.step and one.replace(scale=other.scale) == other
 
 
 class RescaledNet:

@@ -20,6 +20,7 @@ from chainrule.diagnose.advice import Advice, advise
 from chainrule.diagnose.local_theory import local_expectations
 from chainrule.diagnose.verdicts import Health, health_of
 from chainrule.spec import ModelSpec
+from chainrule.spec.data import RANDOM
 from chainrule.stats import Summary
 from chainrule.theory.forward import Net
 from chainrule.theory.laws import Figures
@@ -28,6 +29,9 @@ from chainrule.trace import Layer, Trace
 
 SUMMARIES = ("preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient")
 """The tensors of a layer whose statistics a profile holds."""
+
+TRAINED = "the weights were trained; theory describes weights as they are drawn"
+SAMPLES = "the inputs are samples of a data set; theory describes random inputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,11 @@ class LayerProfile:
     dead_fraction: float | None  # None unless the activation is a rectifier
     saturation: float | None  # None unless the activation is bounded
     health: Health | None  # None if healthy
-    weight_std: float | None  # of the distribution of the weights, scale included; None without a spec
+    weight_std: (
+        float | None
+    )  # of the distribution of the weights, scale included; None without a spec or after training
     expected: Mapping[str, Expected]
-    reason: str | None = None  # why expected values are missing; None with a spec
+    reason: str | None = None  # why expected values are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class Profile:
     """A trace's layers in order, and the first layer with ±Inf, and with NaN, in a preactivation or activation.
 
     `input` is the summary of x; without a spec, of the first float input. `advice` is None without a spec or a hidden
-    layer. A program that is not a net has no layers.
+    layer, and after training. A program that is not a net has no layers.
     """
 
     spec: Mapping[str, Any] | None
@@ -97,7 +103,8 @@ class Theory:
 def profile(trace: Trace) -> Profile:
     """The profile of a trace.
 
-    The expected values follow from the spec alone; without a spec, from each layer's measured input (`local_theory`).
+    The expected values follow from the spec alone, if its inputs are random and its weights untrained; without a spec
+    from each layer's measured input (`local_theory`).
     """
     found = theory(trace)
 
@@ -128,7 +135,11 @@ def theory(trace: Trace) -> Theory:
     said: Iterable[tuple[Mapping[str, Expected], float | None, str | None]] = repeat(({}, None, None))
     if trace.spec is not None:
         spec = ModelSpec.parse(trace.spec)
-        if spec.is_net:
+        if spec.is_net and spec.step:
+            said = repeat(({}, None, TRAINED))
+        elif spec.is_net and spec.data != RANDOM:
+            advice, said = advise(spec), zip(repeat({}), drawn_stds(spec), repeat(SAMPLES), strict=False)
+        elif spec.is_net:
             advice, said = advise(spec), zip(expectations(spec), drawn_stds(spec), repeat(None), strict=False)
     elif trace.layers:
         stopping.check()

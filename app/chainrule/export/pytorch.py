@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 
+from chainrule.errors import SpecError
 from chainrule.export.pytorch_parts import (
     NORMAL,
     PRINT_LAYERS,
@@ -18,6 +19,7 @@ from chainrule.export.pytorch_parts import (
     weight_draw,
 )
 from chainrule.spec import ModelSpec
+from chainrule.spec.data import RANDOM
 
 ACTIVATIONS: Mapping[str, str] = {
     "relu": "torch.relu",
@@ -75,7 +77,17 @@ def pytorch_script(spec: ModelSpec) -> str:
     The backward pass is autograd's. If `spec.style` writes it by hand, the figures agree to rounding, which shows in
     float16 and bfloat16; after an overflow relu's gradient by hand has NaN (0 · Inf) where autograd's has 0, so its std
     is over fewer elements.
+
+    Raises:
+        SpecError: the spec's net is trained, or its inputs are samples of a data set.
     """
+    if spec.is_net and (spec.step or spec.data != RANDOM):
+        field = "step" if spec.step else "data"
+        raise SpecError(
+            f"{field}: {getattr(spec, field)!r} with format pytorch, which writes an untrained net with random inputs",
+            field=field,
+            limit=0 if spec.step else [RANDOM],
+        )
     if spec.is_net:
         purpose = "of a net as it is initialized, and what its layers look like."
         code = [_inputs(spec), _layers(spec), _loss(spec), PRINT_LAYERS]

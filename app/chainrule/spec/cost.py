@@ -147,6 +147,9 @@ def estimate_cost(spec: ModelSpec) -> Cost:
     flops = slowness(spec) * tally.product_flops + FLOPS_PER_VALUE * tally.values
     # The largest tensor once more: its draw is float32 before the cast, and its statistics may be float64.
     memory = ITEM_SIZE[spec.dtype] * tally.held + (4 + 2 * 8) * tally.largest
+    if spec.step:
+        # The parameters are drawn and copied, and with them two moments, the gradients, the updates and a checkpoint.
+        memory += 10 * ITEM_SIZE[spec.dtype] * sum(fan_in * fan_out for fan_in, fan_out in pairwise(spec.widths))
     if "init" in spec.keys and spec.init == "orthogonal":
         flops += sum(4 * max(pair) * min(pair) ** 2 for pair in pairwise(spec.widths))
         memory += 2 * 4 * max(fan_in * fan_out for fan_in, fan_out in pairwise(spec.widths))

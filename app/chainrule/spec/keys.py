@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from chainrule.spec.programs import DEFAULT, MAX_SIZE, PROGRAMS, RUNGS, Program
+from chainrule.spec.data import DATA_SETS, RANDOM
+from chainrule.spec.programs import DEFAULT, MAX_SIZE, MAX_STEP, PROGRAMS, RUNGS, Program
 from chainrule.spec.values import Key
 
 SPEC_KEYS: tuple[Key, ...] = (
@@ -73,6 +74,24 @@ SPEC_KEYS: tuple[Key, ...] = (
     ),
     Key("loss", "mse", "choice", "The loss; cross_entropy draws class labels.", choices=("mse", "cross_entropy")),
     Key("batch", 200, "int", "Inputs in the batch.", minimum=1, maximum=MAX_SIZE),
+    Key(
+        "data",
+        RANDOM,
+        "choice",
+        "What the net learns: the chapter's batch of random numbers, which stays the same at every step, or samples of "
+        "a data set, of which every step has its own batch.",
+        choices=(RANDOM, *DATA_SETS),
+    ),
+    Key(
+        "optimizer",
+        "sgd",
+        "choice",
+        "How the gradients change the parameters at each step; momentum and nesterov are sgd with a momentum of 0.9.",
+        choices=("sgd", "momentum", "nesterov", "adam", "adamw"),
+    ),
+    Key("lr", 0.01, "float", "The learning rate of the optimizer.", minimum=0.0, maximum=1e9),
+    Key("weight_decay", 0.0, "float", "The weight decay of the optimizer.", minimum=0.0, maximum=1e3),
+    Key("step", 0, "int", "Training steps before the recorded pass.", minimum=0, maximum=MAX_STEP),
     Key(
         "seed",
         42,

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from chainrule.errors import SpecError
+from chainrule.spec.data import DATA_SETS, RANDOM
 from chainrule.spec.keys import KEY_BY_NAME, keys_of
 from chainrule.spec.presets import PRESET_BY_NAME
 from chainrule.spec.programs import DEFAULT, PROGRAMS
@@ -53,6 +54,11 @@ class ModelSpec(BaseModel):
     style: str = "layer_function"
     loss: str = "mse"
     batch: int = 200
+    data: str = RANDOM
+    optimizer: str = "sgd"
+    lr: float = 0.01
+    weight_decay: float = 0.0
+    step: int = 0
     seed: int = 42
     dtype: str = "float32"
     device: str = "cpu"
@@ -208,6 +214,8 @@ def _check_together(values: Mapping[str, Any]) -> None:
             field="loss",
             limit=["mse"],
         )
+    if values["data"] != RANDOM:
+        _check_data(values)
     bias_std = values["bias_std"]
     if bias_std and not values["bias"]:
         raise SpecError(
@@ -219,4 +227,25 @@ def _check_together(values: Mapping[str, Any]) -> None:
             "with it bias_std must be 0",
             field="bias_std",
             limit=0,
+        )
+
+
+def _check_data(values: Mapping[str, Any]) -> None:
+    """Raise SpecError if the net does not fit its data set."""
+    name, widths = values["data"], values["widths"]
+    size = DATA_SETS[name]
+    outputs = [size.classes] if values["loss"] == "cross_entropy" or size.classes > 2 else [1, size.classes]
+    if widths[0] != size.features or widths[-1] not in outputs:
+        last = " or ".join(map(str, outputs))
+        raise SpecError(
+            f"widths: {shown(widths_text(widths))} with data={name}, which has {size.features} features and "
+            f"{size.classes} classes; the first width must be {size.features}, the last {last}",
+            field="widths",
+            limit={"first": size.features, "last": outputs},
+        )
+    if values["batch"] > size.samples:
+        raise SpecError(
+            f"batch: {values['batch']} with data={name}, which has {size.samples} samples to train on",
+            field="batch",
+            limit={"minimum": 1, "maximum": size.samples},
         )

@@ -15,6 +15,9 @@ MAX_DEPTH = 10_000
 MAX_SIZE = 2**31 - 1
 """The largest width or batch of any spec."""
 
+MAX_STEP = 100_000
+"""The last step of a training."""
+
 MAX_NEURON_INPUTS = 64
 """Each input of the neuron adds a product and a sum to the graph."""
 
@@ -46,6 +49,7 @@ class Program:
 
 _EVERYWHERE = ("seed", "dtype", "device")
 _WEIGHTS = ("init", "scale")
+_TRAINING = ("data", "optimizer", "lr", "weight_decay", "step")
 _ELEMENTWISE = {"widths": "5", "batch": "4"}
 # As the PyTorch tutorial has it in its gradcheck of LinearFunction: input (20, 20), weight (30, 20).
 _LINEAR = {"widths": "20,30", "batch": "20"}
@@ -66,6 +70,7 @@ PROGRAMS: Mapping[str, Program] = {
                 "style",
                 "loss",
                 "batch",
+                *_TRAINING,
                 *_EVERYWHERE,
             ),
             widths=(2, MAX_DEPTH + 1),
