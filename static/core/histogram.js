@@ -28,8 +28,9 @@ export function endOpacity(values, tallest) {
 
 /** A tensor's histogram in few bars, over the axis that its kind shares or else over its own [min, max].
  * @param {Picture} picture @param {number} row @param {number} most number of bars
+ * @param {boolean} [isPositive] whether the half of the shared axis below zero is left out
  * @returns {Bars | null} null where no value is finite */
-export function barsOf({ axes, floats, integers, bins, counts }, row, most) {
+export function barsOf({ axes, floats, integers, bins, counts }, row, most, isPositive = false) {
   const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
   if (low === null || high === null) return null;
   const axis = axes?.[row] ?? null;
@@ -40,7 +41,7 @@ export function barsOf({ axes, floats, integers, bins, counts }, row, most) {
   const zeros = Math.round(floats.zero_fraction[row] * integers.n[row]);
   onAxis.fill(0);
   const { below, above } = spread(source, low, high, zeros, axis, onAxis);
-  const bars = folded(onAxis, most);
+  const bars = folded(isPositive ? onAxis.subarray(Math.max(0, axis.binOf(0))) : onAxis, most);
   return { ...bars, tallest: Math.max(bars.tallest, below, above), below, above,
     zero: axis.low < 0 ? axis.place(0) : null, isNeedle: false };
 }

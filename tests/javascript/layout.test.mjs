@@ -134,6 +134,19 @@ function atSight(topology) {
   return Object.entries(boxes).filter(([, { kind, half }]) => half === 0 && kind !== "tensor").map(([id]) => id);
 }
 
+test("a closed fold grows with its repetitions, up to fifty", () => {
+  const sizeOf = (repeats) => {
+    const steps = Array.from({ length: repeats }, (_, at) => [`steps.${at}`, "Step"]);
+    const topology = chain(Object.fromEntries([["", "Net"], ["steps", "ModuleList"], ...steps]), steps.map(([path]) => [path, "relu"]));
+    // With an open group beside it every box has its natural size.
+    const { w, h } = layOut(topology, { fold: "on", toggled: ["steps/forward"] }).boxes[`steps.0*${repeats}/forward`];
+    return [w, h];
+  };
+  assert.deepEqual(sizeOf(80), sizeOf(50));
+  for (const side of [0, 1]) assert.ok(isRising([5, 20, 50].map((repeats) => sizeOf(repeats)[side])));
+  assert.ok(sizeOf(50)[0] >= 50 * 10);
+});
+
 test("at first sight a large graph says what the model is", () => {
   assert.deepEqual(atSight(layers50), ["layers.0*49/forward", "layers.98/forward", "loss/forward"]);
 

@@ -72,3 +72,11 @@ test("a tensor with an axis of its own fills it", () => {
   assert.deepEqual([...bars.sums], Array(16).fill(400));
   assert.deepEqual([bars.below, bars.above, bars.isNeedle], [0, 0, false]);
 });
+
+test("where no value is negative, the bars may leave out the half of the axis below zero", () => {
+  const axes = sharedAxes(pictureOf([1, 1, 1, 1, 1, 1, 1]));
+  const picture = { ...pictureOf([1, 1, 1, 1, 1, 1, 1]), axes };
+  picture.floats.min[1] = 0;
+  const [whole, upper] = [barsOf(picture, 1, 96), barsOf(picture, 1, 48, true)];
+  assert.deepEqual([...upper.sums], [...whole.sums.slice(48)]);
+});

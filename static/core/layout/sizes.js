@@ -21,6 +21,7 @@ export const SIZES = {
     satellite: [88, 50],
     scalar: [84, 44],
     block: [120, 76], // a closed group that holds groups
+    series: [680, 250], // a closed fold of SERIES repetitions or more, with a histogram of each
     gap: 22, // between columns
     rowGap: 12, // between boxes of one column
     stackGap: 8, // between the backward ops of one forward op
@@ -39,6 +40,7 @@ export const SIZES = {
     satellite: [40, 74],
     scalar: [44, 80],
     block: [76, 110],
+    series: [200, 150],
     gap: 18,
     rowGap: 10,
     stackGap: 8,
@@ -52,6 +54,9 @@ export const SIZES = {
     frame: { start: 34, end: 18, inner: 10, outer: 10 },
   },
 };
+
+/** With fewer repetitions a closed fold is smaller, down to the size of a block. */
+const SERIES = 50;
 
 /** A narrower op is a line, to leave the room to tensors. */
 export const HAIRLINE_BELOW = 6;
@@ -78,6 +83,13 @@ const WIDEST_GAP = 64;
 export function labelled({ stackOutward }, [depth, height], letters) {
   const width = LETTER * letters + LABEL_MARGIN;
   return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
+}
+
+/** @param {LayoutSizes} sizes @param {number} repeats 0: the group is no fold @returns {number[]} least size of a closed
+ * group that holds groups or repetitions */
+export function blockSize({ block, series }, repeats) {
+  const share = Math.min(1, repeats / SERIES);
+  return [Math.max(block[0], share * series[0]), Math.max(block[1], Math.sqrt(share) * series[1])];
 }
 
 /** @param {LayoutSizes} sizes @param {number[]} least @param {number} letters of its name

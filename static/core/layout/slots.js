@@ -3,7 +3,7 @@
  */
 
 import { Numbers } from "./scene.js";
-import { GROUP, labelled, named, OP, TENSOR } from "./sizes.js";
+import { blockSize, GROUP, labelled, named, OP, TENSOR } from "./sizes.js";
 
 /** Numbers per entry: box kind, half, ref, whether it is a satellite, height of its middle, its height, its depth, its
  * start and its end as shares of the slot. */
@@ -158,7 +158,8 @@ export class Slots {
     const { sizes } = this;
     const { arrays, groupSatelliteStart, groupSatellite, backsBefore } = this.index;
     const isLeaf = arrays.groupIsLeaf[group] === 1 && arrays.groupKind[group] === 0;
-    const size = labelled(sizes, isLeaf ? sizes.op : sizes.block, arrays.groupLabelLetters[group]);
+    const size = labelled(sizes, isLeaf ? sizes.op : blockSize(sizes, arrays.groupRepeats[group]),
+      arrays.groupLabelLetters[group]);
     this.#put(GROUP, 0, group, 0, size);
     const hasBackward = backsBefore[arrays.groupLast[group]] > backsBefore[arrays.groupFirst[group]];
     if (hasBackward) this.#put(GROUP, 1, group, 0, size);

@@ -185,8 +185,8 @@ function boxSvg(scene, box) {
     const at = { x: x + plot.x, y: y + plot.y, w: plot.w, h: plot.h };
     const row = isTensor ? facts.rows[index] : -1;
     if (!isTensor) {
-      for (const strip of repetitionStrips(facts, index, half, at))
-        inside += stripSvg(picture, strip.row, strip.at, paint);
+      for (const strip of repetitionStrips(picture, facts, index, half, at))
+        inside += stripSvg(picture, strip.row, strip.at, paint, strip.isPositive);
     }
     if (row >= 0) inside += isStrip ? stripSvg(picture, row, at, paint) : barsSvg(picture, row, at, paint);
   }

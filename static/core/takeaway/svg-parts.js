@@ -62,10 +62,10 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
 
 /** Shades from the least value at the bottom to the greatest at the top. @param {Picture} picture @param {number} row
  * @param {Rectangle} at @param {HistogramPaint} paint @returns {string} */
-export function stripSvg(picture, row, { x, y, w, h }, paint) {
+export function stripSvg(picture, row, { x, y, w, h }, paint, isPositive = false) {
   if (isHidden(picture, row))
     return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
-  const bars = barsOf(picture, row, SHADES);
+  const bars = barsOf(picture, row, SHADES, isPositive);
   if (bars === null) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
   const { sums, tallest, below, above } = bars;
   const step = h / sums.length;

@@ -120,6 +120,20 @@ export function opText(label, notes, w, h, hasPlot) {
   const empty = { level: isStrip ? "strip" : "narrow", anchor: "middle", name: [], notes: [], value: null,
     isScalar: false, plot: null };
   if (isStrip) return { ...empty, plot: hasPlot ? { x: 0, y: 0, w, h } : null };
+  // In one line where there is room, to leave the height to the histograms.
+  const joined = notes.join(" · ");
+  const [nameWidth, noteWidth] = [textWidth(label, "600 12px"), textWidth(joined, `${NOTE_SIZE}px`)];
+  const total = nameWidth + 2 * INSET + noteWidth;
+  if (hasPlot && total + 2 * INSET <= w && h >= HEADER + MIN_PLOT) {
+    const line = (/** @type {string} */ text, /** @type {number} */ x, /** @type {number} */ size) => ({ text, x, y: 15,
+      size });
+    return {
+      ...empty,
+      name: [line(label, (w - total + nameWidth) / 2, 12)],
+      notes: joined === "" ? [] : [line(joined, (w + total - noteWidth) / 2, NOTE_SIZE)],
+      plot: { x: INSET, y: HEADER + 4, w: w - 2 * INSET, h: h - HEADER - 8 },
+    };
+  }
   const lines = labelLines(label);
   const size = lines.length > 1 ? 11 : 12;
   const fits = lines.every((line) => textWidth(line, `600 ${size}px`) + 2 <= w) && lines.length * size < h;

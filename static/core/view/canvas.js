@@ -175,8 +175,8 @@ export class Histograms {
       if (kind[box] === GROUP) {
         if (at.h < MIN_STRIPS_HEIGHT) continue;
         const paint = paintOf(sight, phase, isDimmed);
-        for (const strip of repetitionStrips(facts, index, phase, at, sight.step))
-          this.#strips.draw(picture, strip.row, scaled(strip.at, ratio), paint);
+        for (const strip of repetitionStrips(picture, facts, index, phase, at, sight.step))
+          this.#strips.draw(picture, strip.row, scaled(strip.at, ratio), paint, strip.isPositive);
         continue;
       }
       const row = facts.rows[index];

@@ -186,14 +186,15 @@ function shades(hex) {
 /** Histograms as strips of shades: values run upward, a shade is the square root of the count. */
 export class StripImage extends Pixels {
   /** @param {Picture} picture @param {number} row @param {Rectangle} at in pixels of the canvas
-   * @param {{ink: string, muted: string, warning: string}} paint #rrggbb each */
-  draw(picture, row, at, paint) {
+   * @param {{ink: string, muted: string, warning: string}} paint #rrggbb each @param {boolean} [isPositive] as in
+   * barsOf */
+  draw(picture, row, at, paint, isPositive = false) {
     this.isUsed = true;
     if (isHidden(picture, row)) {
       this.#fill(at, 0, 1, pixel(paint.muted, COVER));
       return;
     }
-    const bars = barsOf(picture, row, Math.max(8, at.h));
+    const bars = barsOf(picture, row, Math.max(8, at.h), isPositive);
     if (bars === null) {
       this.#fill(at, 0, 1, pixel(paint.warning, NO_NUMBERS));
       return;
@@ -207,8 +208,11 @@ export class StripImage extends Pixels {
     }
     const { sums, tallest, below, above } = bars;
     const cells = sums.length;
+    // Relative to the second tallest: the zeros of a relu, in one cell, would make all others faint.
+    const [, full = 0] = sums.toSorted((a, b) => b - a);
     sums.forEach((sum, cell) => {
-      const shade = sum < MIN_COUNT ? 0 : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / tallest) * SHADES)));
+      const shade = sum < MIN_COUNT ? 0
+        : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / Math.max(full, MIN_COUNT)) * SHADES)));
       this.#fill(at, 1 - (cell + 1) / cells, 1 - cell / cells, colours[shade]);
     });
     const end = Math.min(0.25, END / at.h);

@@ -104,8 +104,8 @@ function tensorWords({ graph, picture }, index, w, h, medium) {
 /** @param {BoxScene} scene @param {number} kind OP or GROUP @param {number} index @param {Phase} half @param {number} w
  * @param {number} h @param {Medium} medium @returns {BoxText} */
 function opWords(scene, kind, index, half, w, h, medium) {
-  const { graph } = scene;
-  const hasPlot = kind === GROUP && graph.arrays.groupRepeats[index] > 0;
+  const { graph, picture } = scene;
+  const hasPlot = kind === GROUP && graph.arrays.groupRepeats[index] > 0 && picture !== null;
   const { label, notes } = kind === OP ? { label: graph.opLabel[index], notes: [] }
     : groupWords(scene, index, half, w, medium);
   const text = opText(label, notes, w, h, hasPlot);
@@ -176,10 +176,13 @@ export function ailmentLook({ drawing, facts, picture }, box) {
   return facts.ailment(picture, drawing.ref[box], phaseOf(drawing, box));
 }
 
-/** A strip for each repetition of a fold, or for as many as fit. @param {GraphFacts} facts @param {number} group
- * @param {Phase} half @param {Rectangle} at @param {number | null} [until] the step that the steps view shows @returns {{row: number, at: Rectangle}[]} row: of the statistics */
-export function repetitionStrips(facts, group, half, at, until = null) {
+/** A strip for each repetition of a fold, or for as many as fit. @param {Picture} picture @param {GraphFacts} facts
+ * @param {number} group @param {Phase} half @param {Rectangle} at @param {number | null} [until] the step that the steps
+ * view shows @returns {{row: number, at: Rectangle, isPositive: boolean}[]} row: of the statistics; isPositive: none of
+ * the repetitions has a negative value */
+export function repetitionStrips(picture, facts, group, half, at, until = null) {
   const tensors = facts.repetitions(group, half);
+  const isPositive = !tensors.some((tensor) => tensor >= 0 && picture.floats.min[facts.rows[tensor]] < 0);
   const shown = Math.min(tensors.length, Math.max(1, Math.floor(at.w / 2)));
   const step = at.w / shown;
   const strips = [];
@@ -188,7 +191,7 @@ export function repetitionStrips(facts, group, half, at, until = null) {
     const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
     const row = tensor < 0 ? -1 : facts.rows[tensor];
     if (row >= 0 && isComputed(facts.graph, tensor, until))
-      strips.push({ row, at: { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h } });
+      strips.push({ row, at: { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h }, isPositive });
   }
   return strips;
 }
