@@ -28,6 +28,7 @@ PYTHON = {
     "diagnose": "foundations stats theory stopping spec trace build",
     "dump": "errors stats theory trace diagnose",
     "run": "errors stats spec trace build diagnose dump",
+    "training": "foundations stats spec trace build dump run",
     "user_model": "errors stats memory stopping spec trace build diagnose run",
     "page": "errors settings spec diagnose user_model",
     "gradcheck": "errors foundations stopping trace dump user_model",
@@ -35,7 +36,7 @@ PYTHON = {
     "export": "errors settings stats memory stopping spec trace diagnose dump run page",
     "recording": "trace diagnose run export",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
-        chapter export recording lessons""",
+        chapter export recording lessons training""",
     "__main__": "errors settings foundations spec dump user_model gradcheck export web",
 }
 

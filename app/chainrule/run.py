@@ -21,6 +21,7 @@ from chainrule.diagnose.faults import Evidence, with_faults
 from chainrule.dump.json_values import json_value
 from chainrule.errors import NotFoundError, SpecError, TraceError
 from chainrule.spec import ModelSpec
+from chainrule.spec.data import RANDOM
 from chainrule.spec.limits import check_device
 from chainrule.stats import BINS, COLUMNS, StatisticsTable
 from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
@@ -79,7 +80,7 @@ class Retracer:
     kept at a time: its net (see `RescaledNet`) or its training, its plan, the first trace and the last statistics.
 
     Attributes:
-        training: of the last spec, if its step is not 0.
+        training: of the last spec, if it has a data set or a step other than 0.
         recording: an object that is the same for a recording and its repetitions.
     """
 
@@ -137,8 +138,11 @@ class Retracer:
 
     def _build(self, spec: ModelSpec) -> BuiltModel:
         """The model of a spec; a trained one goes on from where the last trace of its training was."""
+        if not spec.is_net:
+            self.training = None
+            return self._net.build(spec)
         if self.training is None or self.training.spec != spec.replace(step=0):
-            if not spec.step:
+            if not spec.step and spec.data == RANDOM:
                 self.training = None
                 return self._net.build(spec)
             self._net.forget()

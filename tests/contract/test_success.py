@@ -52,6 +52,14 @@ ROUTES = {
         "application/json",
         {"schema", "spec", "loss", "first_inf_layer", "first_nan_layer", "input", "advice", "layers", "rules"},
     ),
+    "/api/v1/run.json?step=3": (
+        "application/json",
+        {"schema", "spec", "environment", "rows", "steps", "batch", "held_out", "layers"},
+    ),
+    "/api/v1/data.json?data=moons": (
+        "application/json",
+        {"data", "seed", "features", "classes", "samples", "held_out", "x", "y", "held_out_x", "held_out_y"},
+    ),
     "/api/v1/theory.json": (
         "application/json",
         {"schema", "activation", "weight_variance", "bias_variance", "at_q1", "fixed_point"},

@@ -11,6 +11,7 @@ from live_client import COUNTS, FLOATS, Socket
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from chainrule.build import Training
 from chainrule.dump.wire import dump_topology
 from chainrule.errors import TraceError
 from chainrule.run import trace_spec
@@ -72,6 +73,32 @@ def test_the_topology_comes_once_per_graph_shape(socket):
         frame = socket.next()
         assert (frame.seq, frame.topology, socket.topology["topology"]) == (seq, expected, expected)
         assert frame.rows == len(socket.topology["trace"]["statistics"]["tensor"])
+
+
+def test_a_step_of_a_training_is_followed_by_its_new_updates(socket):
+    net = {"widths": "2,6,2", "data": "moons", "loss": "cross_entropy", "lr": 0.5}
+    training = Training(ModelSpec.parse(net))
+    training.go_to(9)
+    # Back at step 2 there is no news; another learning rate is another training.
+    for seq, (step, rows) in enumerate(((0, []), (3, [0, 1, 2]), (4, [3]), (2, []), (9, [4, 5, 6, 7, 8])), start=1):
+        socket.ask(seq, **net, step=step)
+        frame = socket.next("frame")
+        told = socket.next("training")
+        assert (told["seq"], told["step"], told["rows"]["steps"]) == (frame.seq, step, rows) == (seq, step, rows)
+        assert told["rows"]["loss"] == pytest.approx(training.rows[rows, 0].tolist(), rel=1e-5)
+        assert told["batch"]["loss"] == pytest.approx(frame.loss, rel=1e-5)
+        assert frame.loss == trace_spec(ModelSpec.parse({**net, "step": step})).loss
+        assert 0 <= told["held_out"]["accuracy"] <= 1
+        assert told["surface"]["output"]["shape"] == [32, 32]
+    socket.ask(8, **net | {"lr": 0.1}, step=1)
+    assert socket.next("training")["rows"]["steps"] == [0]
+
+
+def test_an_untrained_net_of_random_data_has_no_training(socket):
+    socket.ask(1)
+    socket.ask(2, scale=2)
+    assert socket.next("frame", "training").seq == 1
+    assert socket.next("frame", "training").seq == 2
 
 
 def test_a_nan_loss_is_sent_as_nan(socket):

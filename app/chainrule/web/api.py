@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from chainrule.diagnose.profile import profile, theory
 from chainrule.dump.wire import dump_json, dump_layer_theory, dump_profile, load, theory_dump, trace_schema
-from chainrule.errors import NotFoundError, RequestError, StoppedError
+from chainrule.errors import NotFoundError, RequestError, SpecError, StoppedError
 from chainrule.export.formats import FORMATS, Format, Values
 from chainrule.export.options import invalid_parameter
 from chainrule.page.data import presets_list
@@ -28,10 +28,11 @@ from chainrule.run import environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.values import read_keys
 from chainrule.theory.mean_field import layer_theory, moments
+from chainrule.training.wire import dump_data, dump_run
 from chainrule.web.answers import JSON, entity_tag, is_fresh, kept_answer, not_modified, query_of, tagged
 from chainrule.web.live_messages import SpecT
 from chainrule.web.openapi import COMPUTE_ERRORS, SPEC_ERRORS, add_route, parameter, spec_parameters, spec_schema
-from chainrule.web.parameters import DUMP_INDEX, DUMP_PART, ITS_THEORY, THEORY_KEYS, window_keys
+from chainrule.web.parameters import DATA_KEYS, DUMP_INDEX, DUMP_PART, ITS_THEORY, THEORY_KEYS, window_keys
 from chainrule.web.service import Service
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -65,6 +66,28 @@ def api_router(service: Service) -> APIRouter:
         tag="trace",
         errors=(400, 408, 413, 415, *SPEC_ERRORS),
         body=spec_schema(),
+    )
+    add_route(
+        router,
+        "/api/v1/run.json",
+        api.run,
+        "Training up to a step",
+        "Every update from step 0 to the spec's step (loss, norm of the gradients, update : weight of each layer), the "
+        "scores on the batch and on held-out samples, and statistics per layer of about 200 steps; schema "
+        "`chainrule.run/1`.",
+        tag="trace",
+        errors=SPEC_ERRORS,
+        parameters=spec_parameters(),
+    )
+    add_route(
+        router,
+        "/api/v1/data.json",
+        api.data,
+        "A data set",
+        "The samples that a spec's `data` and `seed` draw: features with mean 0 and standard deviation 1, and classes.",
+        tag="trace",
+        errors=(401, 422, 501, *COMPUTE_ERRORS),
+        parameters=[*map(parameter, DATA_KEYS)],
     )
     add_route(
         router,
@@ -240,6 +263,22 @@ class Api:
             kind["weight_variance"] = 1 / moments(kind["activation"]).second_moment
         tag = entity_tag(request.scope["path"], repr(kind), repr(environment()))
         return await self.service.answer(request, tag, "cpu", lambda: dump_layer_theory(layer_theory(*kind.values())))
+
+    async def run(self, request: Request) -> Response:
+        """GET /api/v1/run.json."""
+        spec = self.service.read(query_of(request))
+        if not spec.is_net:
+            raise SpecError(
+                f"program: {spec.program!r} has nothing to train; run.json is for mlp", field="program", limit=["mlp"]
+            )
+        tag = entity_tag(request.scope["path"], spec.query(), repr(environment(spec.device)))
+        return await self.service.answer(request, tag, spec.device, partial(dump_run, spec))
+
+    async def data(self, request: Request) -> Response:
+        """GET /api/v1/data.json."""
+        values = read_keys(DATA_KEYS, query_of(request), "data.json", invalid_parameter)
+        tag = entity_tag(request.scope["path"], repr(values))
+        return await self.service.answer(request, tag, "cpu", lambda: dump_data(values["data"], values["seed"]))
 
     async def dump(self, request: Request) -> Response:
         """GET /api/v1/dump.json."""

@@ -34,6 +34,7 @@ from chainrule.errors import ChainruleError, MemoryLimitError, RequestError, Spe
 from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
+from chainrule.training.wire import training_message
 from chainrule.web.compute import ComputeSlot, Keeper, Work
 from chainrule.web.guard import InternalError
 from chainrule.web.live_messages import PING, PONG, Shown, SpecT, Wish, error_message, read_wish, show
@@ -70,6 +71,26 @@ class Tracer(Keeper, Protocol[SpecIn]):
     def trace(self, spec: SpecIn, /) -> Trace:
         """The trace of a spec."""
 
+    def aside(self, seq: int, /) -> str | None:
+        """A message that follows the last trace's frame with this number, if there is one."""
+
+
+class LabTracer(Retracer):
+    """A retracer that tells of the training of its last spec."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: tuple[ModelSpec | None, int] = None, 0
+
+    def aside(self, seq: int) -> str | None:
+        """The training message: the updates that the client has not been told."""
+        training = self.training
+        if training is None:
+            return None
+        told = self._told[1] if self._told[0] == training.spec else 0
+        self._told = training.spec, max(told, training.step)
+        return training_message(training, seq, min(told, training.step))
+
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[SpecT]):
@@ -99,7 +120,7 @@ def specs(service: Service) -> Source[ModelSpec]:
     """Specs within the server's limits."""
     return Source(
         read=service.read,
-        tracer=Retracer,
+        tracer=LabTracer,
         note=note_spec,
         deadline_seconds=service.settings.live_deadline_seconds,
     )
@@ -348,11 +369,12 @@ class LiveSession(Generic[SpecT]):
         retracer = self.retracer
         with self.service.compute.kept.using(retracer):
             trace, recording = retracer.trace(spec), retracer.recording
+            aside = retracer.aside(seq)
         # A kept trace reports the time of its pass.
         compute_ms = max((time.perf_counter() - began) * 1e3, trace.timing.get("total_ms", 0.0))
         shown, topology = show(trace, recording, self.shown)
         numbers = frame(trace, seq, shown.number, compute_ms)
-        return shown, trace, (numbers,) if topology is None else (topology, numbers)
+        return shown, trace, tuple(each for each in (topology, numbers, aside) if each is not None)
 
     async def _tell(self) -> None:
         """Send news; a subject without news waits for ever."""

@@ -122,6 +122,9 @@ class SocketTracer:
         trace, self.recording = self._trace(what_if)
         return trace
 
+    def aside(self, _seq: int, /) -> None:
+        """Nothing: a what-if has no training."""
+
     def forget(self) -> None:
         """Do nothing: the model keeps the memory."""
 

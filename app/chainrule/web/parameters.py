@@ -9,6 +9,7 @@ from functools import partial
 from chainrule.errors import RequestError
 from chainrule.export.options import invalid_parameter
 from chainrule.run import MAX_VALUES
+from chainrule.spec.data import DATA_SETS
 from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.spec.values import Key
 
@@ -82,6 +83,18 @@ def window_keys(example: str) -> tuple[Key, ...]:
     )
     return name, rows, replace(rows, name="cols", doc="First and last column.")
 
+
+DATA_KEYS = (
+    replace(
+        KEY_BY_NAME["data"],
+        doc="The data set.",
+        choices=tuple(DATA_SETS),
+        default=None,
+        required=True,
+        error=invalid_parameter,
+    ),
+    replace(KEY_BY_NAME["seed"], doc="Draws or splits it.", error=invalid_parameter),
+)
 
 MAX_VARIANCE = 1e12
 """The largest σ_w² or σ_b² that can be asked for; a spec's σ_w² is at most 1024 · 10⁸."""

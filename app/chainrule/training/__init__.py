@@ -1,0 +1,1 @@
+"""What a training shows beside the pictures of its steps: curves, held-out samples, decision surfaces, confusions."""

@@ -1,0 +1,60 @@
+"""The run as JSON: its rows and statistics are those of the traces."""
+
+import json
+
+import numpy as np
+import pytest
+
+from chainrule.build import Training
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.training import wire
+from chainrule.training.wire import PARTS, STATISTICS, dump_data, dump_run, rows_json
+
+
+@pytest.mark.parametrize("query", ["step=7", "widths=2,9,2&data=moons&loss=cross_entropy&step=7&optimizer=adam"])
+def test_a_run_holds_the_figures_of_its_traces(query):
+    spec = ModelSpec.from_query(query)
+    run = json.loads(dump_run(spec))
+    assert run["schema"] == "chainrule.run/1"
+    assert run["spec"] == spec.as_dict()
+    assert run["steps"] == list(range(8))
+    assert run["rows"]["steps"] == list(range(7))
+    assert run["layers"]["names"] == ["layer 1", "layer 2"]
+    for step in (0, 4, 7):
+        trace = trace_spec(spec.replace(step=step))
+        assert run["batch"][step]["loss"] == pytest.approx(trace.loss, rel=1e-5)
+        if step < 7:
+            assert run["rows"]["loss"][step] == pytest.approx(trace.loss, rel=1e-5)
+        for part in PARTS:
+            for name in STATISTICS:
+                found = run["layers"][part][name][step]
+                tensors = [getattr(layer, part) for layer in trace.layers]
+                expected = [None if t is None else getattr(trace.statistics[t], name) for t in tensors]
+                assert found == expected, (part, name)
+
+
+def test_a_long_run_is_thinned(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_ROWS", 10)
+    monkeypatch.setattr(wire, "RECORDED", 5)
+    run = json.loads(dump_run(ModelSpec.parse({"widths": "3,2,1", "step": 33})))
+    assert run["rows"]["steps"] == [0, 4, 8, 12, 16, 20, 24, 28, 32]
+    assert run["steps"] == [0, 7, 14, 21, 28, 33]
+    training = Training(ModelSpec.parse({"widths": "3,2,1"}))
+    training.go_to(33)
+    assert rows_json(training, 12, 33)["steps"] == [12, 15, 18, 21, 24, 27, 30, 32]
+
+
+def test_a_run_that_diverges_is_valid_json():
+    run = json.loads(dump_run(ModelSpec.parse({"lr": 1e9, "step": 60})))
+    assert run["rows"]["loss"][-1] in ("NaN", "Infinity")
+    assert run["batch"][-1]["loss"] in ("NaN", "Infinity")
+
+
+def test_a_data_set_as_json():
+    data = json.loads(dump_data("digits", 3))
+    assert (data["features"], data["classes"], data["samples"], data["held_out"]) == (64, 10, 1437, 360)
+    assert np.shape(data["x"]) == (1437, 64)
+    assert np.shape(data["held_out_x"]) == (360, 64)
+    assert len(data["y"]) == 1437
+    assert len(data["held_out_y"]) == 360
