@@ -807,6 +807,7 @@ interface JacobianComparison {
   max_difference: CellValue;
   outside: number; // how many elements are not within the tolerance
   worst: JacobianWorst | null;
+  kink: string | null; // explains an error at a kink of the forward
   analytic: JacobianMatrix;
   numeric: JacobianMatrix;
   difference: JacobianMatrix;

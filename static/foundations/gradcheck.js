@@ -50,16 +50,17 @@ function show(answer) {
 function why({ checks, steps, eps, atol, is_exercise: isExercise }) {
   const { rounding, truncation } = steps.float32;
   const expected = rounding / eps + truncation * eps * eps;
-  if (!checks.float64.passed) return isExercise ? "The forward is right, and the backward is not." : "";
+  if (!checks.float64.passed) {
+    return checks.float64.comparisons.find(({ kink }) => kink !== null)?.kink
+      ?? (isExercise ? "The forward is correct, and the backward is not." : "");
+  }
   if (checks.float32.passed)
-    return `float32 passes too: at eps ${power(eps)} rounding leaves ${
-      significant(expected)
-    } of error, which is tolerated.`;
-  return `The same backward fails in float32, and not by its own mistake: forward is rounded to ε = ${
+    return `float32 passes too: at eps ${power(eps)} the expected error, ${significant(expected)}, is tolerated.`;
+  return `The same backward fails in float32, although it is correct. The values of forward have a relative rounding error of ε = ${
     significant(steps.float32.machine_epsilon)
-  } of itself, and the difference divides that by 2 eps. About ${
+  }, and the finite difference divides their error by 2 eps. The expected error at eps ${power(eps)} is about ${
     significant(expected)
-  } of error is to be expected at eps ${power(eps)}; atol tolerates ${power(atol)}.`;
+  }; atol allows ${power(atol)}.`;
 }
 
 function drawCurve() {
@@ -113,7 +114,7 @@ function stepCurve(steps, chosen, width, choose) {
   return div("step-curve-frame", picture,
     p("keys", key("float64"), key("float32"),
       span("soft",
-        "dots: measured · lines: rounding / eps + truncation · eps², expected of a backward without a mistake")));
+        "dots: measured error · lines: expected error of a correct backward, rounding / eps + truncation · eps²")));
 }
 
 /** @param {number} value @returns {string} 1e−6 */
@@ -164,7 +165,7 @@ function curve(dtype, steps, x, y, choose) {
     const error = measured[at];
     if (typeof error !== "number") return;
     // Zero has no logarithm: it is drawn on the axis.
-    const title = `${dtype}, eps ${significant(eps)}: error ${significant(error)}. Click to take this step.`;
+    const title = `${dtype}, eps ${significant(eps)}: error ${significant(error)}. Click to use this step.`;
     const dot = svg("circle", { cx: x(eps), cy: error === 0 ? HEIGHT - MARGIN.bottom : y(error), r: 3.5 },
       svg("title", {}, title));
     dot.addEventListener("click", () => choose(eps));
@@ -179,7 +180,7 @@ function said(steps) {
     const { measured } = steps[dtype];
     const errors = measured.map((each) => typeof each === "number" ? each : Number.POSITIVE_INFINITY);
     const least = errors.indexOf(Math.min(...errors));
-    return `${dtype}: the error is least, ${significant(errors[least])}, at eps ${significant(steps.eps[least])}`;
+    return `${dtype}: the smallest error is ${significant(errors[least])}, at eps ${significant(steps.eps[least])}`;
   }).join("; ");
 }
 
@@ -189,9 +190,9 @@ function curveText(steps) {
     const { rounding, best_step: best, machine_epsilon: machine, truncation } = steps[dtype];
     const head = `${dtype}, ε ${significant(machine)}:`;
     if (best === null)
-      return `${head} nothing is cut off, for f is linear or quadratic along every element, and so a larger step is always better`;
-    return `${head} best at eps ≈ ${significant(best)}, where ${
+      return `${head} f is linear or quadratic in every element, so there is no truncation error, and a larger step is always better`;
+    return `${head} the best step is eps ≈ ${significant(best)}, with an error of ${
       significant(rounding / best + truncation * best * best)
-    } is left of the error`;
+    }`;
   }).join("; ");
 }

@@ -1,6 +1,6 @@
-/** The Jacobians of a gradient check as heatmaps: for every output and input the gradients of backward, the
- * differences of forward, and their distance relative to the tolerance. The cell under the pointer or the arrow keys
- * shows its figures. */
+/** The Jacobians of a gradient check as heatmaps: for every output and input the gradients of backward, the finite
+ * differences of forward, and the error relative to the tolerance. The cell under the pointer or the arrow keys shows
+ * its values. */
 
 import { div, p, span, strong } from "../core/chapter/parts.js";
 import { html } from "../core/dom.js";
@@ -9,7 +9,7 @@ import { aroundZero, hex, isDarkScheme, oklch, onSchemeChange, readPalette } fro
 
 /** @typedef {"analytic" | "numeric" | "difference"} Kind */
 
-const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences of forward",
+const TITLES = { analytic: "analytic: backward", numeric: "numeric: finite differences of forward",
   difference: "|analytic − numeric|" };
 /** px */
 const [WIDEST, TALLEST, LARGEST, LEAST] = [264, 288, 22, 4];
@@ -46,18 +46,21 @@ function block(comparison) {
   const cut = part.rows[1] - part.rows[0] < size[0] || part.columns[1] - part.columns[0] < size[1];
   const note = cut
     ? p("soft",
-      `Shown are rows ${part.rows[0]} to ${part.rows[1] - 1} and columns ${part.columns[0]} to ${
+      `Rows ${part.rows[0]} to ${part.rows[1] - 1} and columns ${part.columns[0]} to ${
         part.columns[1] - 1
-      }, around the worst element.`) : "";
+      } are shown, around the worst element.`) : "";
+  const { kink, worst } = comparison;
+  const explained = kink === null || worst === null ? ""
+    : p("bad", `${place(comparison, worst.row, worst.column)}: ${kink}`);
   return html("section", { class: "jacobian", "data-passed": String(passed) }, heading,
-    div("maps", ...maps.map((map) => map.element)), readout, note);
+    div("maps", ...maps.map((map) => map.element)), readout, explained, note);
 }
 
 /** @param {JacobianComparison} comparison @returns {string} */
 function worstText(comparison) {
   const { worst } = comparison;
-  if (worst === null) return "It has no elements.";
-  return `Worst for its tolerance: ${place(comparison, worst.row, worst.column)}: ${
+  if (worst === null) return "The Jacobian has no elements.";
+  return `Largest error relative to its tolerance: ${place(comparison, worst.row, worst.column)}: ${
     sentence(worst.analytic, worst.numeric, worst.difference, worst.tolerance)
   }`;
 }
@@ -73,7 +76,7 @@ function cellText(comparison, row, column) {
 
 /** @param {CellValue} a @param {CellValue} n @param {CellValue} d @param {CellValue} t @returns {string} */
 function sentence(a, n, d, t) {
-  return `analytic ${figure(a)}, numeric ${figure(n)}, difference ${figure(d)}, tolerated ${figure(t)}`;
+  return `analytic ${figure(a)}, numeric ${figure(n)}, difference ${figure(d)}, tolerance ${figure(t)}`;
 }
 
 /** @param {JacobianComparison} comparison @param {number} row @param {number} column
@@ -195,18 +198,18 @@ export function verdictCard(dtype, check) {
     p("", `largest difference ${figure(check.max_difference)}`),
   ];
   if (!check.zero_for_zero)
-    rows.push(p("", "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
+    rows.push(p("", "A grad_output of 0 gives gradients that are not 0: backward does not multiply by grad_output."));
   if (!check.takes_undefined && check.zero_for_zero)
     rows.push(
       p("",
-        "backward does not take an undefined grad_output for 0: it is None for an output that is not used, after ctx.set_materialize_grads(False)."),
+        "Backward does not treat a grad_output of None as 0. After ctx.set_materialize_grads(False), grad_output is None for an unused output."),
     );
-  if (!check.forward_repeatable) rows.push(p("", "Run twice on the same values, forward gives two results."));
+  if (!check.forward_repeatable) rows.push(p("", "Two runs of forward on the same values give different results."));
   else if (!check.backward_repeatable)
-    rows.push(p("", "Run twice on the same values, backward gives two results."));
+    rows.push(p("", "Two runs of backward on the same values give different results."));
   rows.push(
     p("soft",
-      torch.passed === passed ? "torch.autograd.gradcheck says the same."
+      torch.passed === passed ? "torch.autograd.gradcheck agrees."
         : `torch.autograd.gradcheck ${
           torch.passed ? "passes it" : torch.finds_fault ? "fails it" : "cannot check it"
         }.`),

@@ -19,13 +19,13 @@ function show(report) {
     }
     const card = verdictCard(dtype, check);
     if (check.in_place.length > 0)
-      card.append(p("soft", `It modifies ${check.in_place.join(", ")} in place: checked on copies.`));
+      card.append(p("soft", `The Function modifies ${check.in_place.join(", ")} in place, so copies are checked.`));
     if (check.analytic !== undefined && check.forward_repeatable) {
       const { agrees, max_difference: difference } = check.analytic;
       card.append(
         p("",
-          agrees ? "Its analytic Jacobians are float64's, but for rounding."
-            : `Its analytic Jacobians differ from float64's, by up to ${figure(difference)}: look at backward.`),
+          agrees ? "The analytic Jacobians agree with float64, except for rounding."
+            : `The analytic Jacobians differ from float64 by up to ${figure(difference)}: look at backward.`),
       );
     }
     verdicts.append(card);

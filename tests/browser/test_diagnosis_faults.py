@@ -110,14 +110,14 @@ def test_the_faults_of_a_model_are_listed_and_lead_to_their_places(viewed):
     )
     expect(spare.locator("button")).to_have_count(0)
 
-    # A right op has no gradient check, that of a wrong Function shows its Jacobian.
+    # An ordinary op has no gradient check. The check of the wrong Function shows its Jacobian.
     open_box(page, "head/forward")
     expect(page.locator("inspector-panel h2")).to_be_visible()
     check = page.locator("inspector-panel .gradcheck")
     expect(check).to_have_count(0)
     open_box(page, "Wrong/forward")
     check.locator("button").click()
-    expect(check.locator(".verdict")).to_contain_text("not right")
+    expect(check.locator(".verdict")).to_contain_text("not correct")
     hidden = torch.tanh(model.encoder[0](x)).detach()
     z = model.head(hidden).detach()
     worst = float((1 + z - z.exp()).abs().max())
@@ -125,6 +125,28 @@ def test_the_faults_of_a_model_are_listed_and_lead_to_their_places(viewed):
     assert float(shown.replace("−", "-")) == pytest.approx(worst, rel=5e-3)
     expect(check.locator("p.bad:not(.verdict)").first).to_contain_text("Worst: ∂out[")
     expect(check.locator("button")).to_have_text("Check again")
+
+
+def test_the_gradient_check_explains_a_kink(viewed):
+    class Rectified(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.relu()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * (ctx.saved_tensors[0] > 0)
+
+    model = Parts(lambda self, x: Rectified.apply(self.scale * x), scale=nn.Parameter(torch.ones(2)))
+    page = viewed(model, torch.tensor([1.0, 0.0]), loss=torch.sum)
+    open_box(page, "Rectified/forward")
+    check = page.locator("inspector-panel .gradcheck")
+    check.locator("button").click()
+    expect(check.locator("p.bad:not(.verdict)").first).to_have_text(
+        "Worst: ∂out[1]/∂x[1] is 0 in backward, but 0.500 by finite differences. The forward has a kink here: the "
+        "differences from the left (0) and the right (1) disagree. Move the input."
+    )
 
 
 def test_what_was_not_checked_is_not_called_healthy(explorer):

@@ -445,7 +445,7 @@ def test_gradcheck(chapter, server_url):
     page = chapter("gradcheck?batch=2&n=2")
     expect(page.locator('.check-card[data-dtype="float64"]')).to_have_attribute("data-passed", "true")
     expect(page.locator('.check-card[data-dtype="float32"]')).to_have_attribute("data-passed", "false")
-    expect(page.locator("#why")).to_contain_text("not by its own mistake")
+    expect(page.locator("#why")).to_contain_text("fails in float32, although it is correct")
     expect(page.locator(".jacobian")).to_have_count(3)
     answer = answer_of(page, server_url, "gradcheck")
     inp = answer["checks"]["float64"]["comparisons"][0]
@@ -466,6 +466,11 @@ def test_gradcheck(chapter, server_url):
     dots.nth(steps.index(pytest.approx(1e-2))).dispatch_event("click")
     expect(page.locator("#input-eps")).to_have_value("1e-2")
     expect(page.locator(".step-curve .strong")).to_have_text("eps 1e−2")
+
+    page.get_by_role("button", name="relu at its kink").click()
+    kink = "The forward has a kink here: the differences from the left (0) and the right (1) disagree. Move the input."
+    expect(page.locator("#why")).to_have_text(kink)
+    expect(page.locator(".jacobian .bad").last).to_have_text(f"∂out[0, 0] / ∂inp[0, 0]: {kink}")
 
     page.get_by_role("button", name="Exercise B").click()
     line, solution = page.locator("#listing-exercise_b .line.lit"), page.locator("#solution")

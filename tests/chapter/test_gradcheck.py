@@ -49,6 +49,9 @@ def test_relu_on_its_kink():
     worst = comparison["worst"]
     assert (worst["output_index"], worst["input_index"]) == ([0, 0], [0, 0])
     assert (worst["analytic"], worst["numeric"]) == (0.0, pytest.approx(0.5))
+    assert comparison["kink"] == (
+        "The forward has a kink here: the differences from the left (0) and the right (1) disagree. Move the input."
+    )
     assert comparison["outside"] == 1
 
 

@@ -151,6 +151,27 @@ def test_either_of_two_outputs_may_be_without_gradient():
     assert not gradient_check(made(forward, backward).apply, (leaf(1), leaf(1))).takes_undefined
 
 
+def kinks(f, x, **options):
+    return [each.kink for each in gradient_check(f, (x,), **options).comparisons]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("share", [-0.75, 0.0, 0.5])
+@pytest.mark.parametrize("eps", [1e-2, 1e-4, 1e-6])
+def test_a_kink_within_eps_is_found_with_both_slopes(dtype, share, eps):
+    x = torch.tensor([share * eps], dtype=dtype, requires_grad=True)
+    ((left, right),) = kinks(torch.relu, x, eps=eps)
+    # relu from x − eps to x, and from x to x + eps.
+    assert (left, right) == pytest.approx((max(share, 0.0), min(1 + share, 1.0)), abs=1e-6)
+
+
+def test_only_a_kink_that_explains_the_error_is_found():
+    wrong = made(lambda _, inp: inp.relu(), lambda _, grad_output: 3 * grad_output).apply
+    assert kinks(torch.relu, leaf(0.3)) == kinks(wrong, leaf(0.3)) == kinks(wrong, leaf(0.0)) == [None]
+    assert kinks(torch.relu, torch.tensor([0.3], requires_grad=True)) == [None], "rounding in float32"
+    assert kinks(torch.exp, leaf(1.0), eps=1.0) == kinks(torch.cos, leaf(1.5), eps=1.0) == [None], "curvature"
+
+
 @pytest.mark.parametrize(
     ("analytic", "numeric", "tolerance", "passed"),
     [

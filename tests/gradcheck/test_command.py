@@ -101,6 +101,7 @@ FUNCTIONS = dedent('''
     two_outputs = lambda a, b: ((a * a) @ b.t(), a.sum())
     number = lambda a, b: 3.0
     detached = lambda a, b: a.detach()
+    relu = lambda x: x.relu()
     infinite_gradient = lambda a, b: (a * 0).abs().sqrt()
     softmax_total = lambda x: torch.softmax(x, 0).sum()
     dropout = lambda x: torch.nn.functional.dropout(x)
@@ -135,6 +136,7 @@ FUNCTIONS = dedent('''
 
 
     one = lambda: torch.randn(3, requires_grad=True)
+    at_zero = lambda: torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True)
     in_half = lambda: torch.randn(4).half().requires_grad_()
     in_bfloat16 = lambda: torch.randn(4).bfloat16().requires_grad_()
     no_gradient = lambda: (torch.randn(3),)
@@ -182,9 +184,9 @@ def test_a_right_function_passes_in_float64():
     assert [each["size"] for each in wide["comparisons"]] == [[6, 12], [6, 8]]
     text = report_text(report)
     assert re.search(r"^passed$", text, re.MULTILINE)
-    assert "torch.autograd.gradcheck says the same" in text
-    assert "In float32, as the inputs are given" in text
-    assert "no mistake of backward" in text
+    assert "torch.autograd.gradcheck agrees" in text
+    assert "In float32, the dtype of the inputs" in text
+    assert "The finite differences fail, not backward" in text
 
 
 @pytest.mark.usefixtures("file")
@@ -245,7 +247,10 @@ def test_seed_and_tolerances():
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("WrongInFloat", r"^analytic in float32 differs from float64's, by up to \d+.*: look at backward\.$"),
+        (
+            "WrongInFloat",
+            r"^The analytic Jacobian in float32 differs from the one in float64 by up to \d+.*: look at backward\.$",
+        ),
         ("OnesInFloat", r"^backward does not multiply by grad_output: .*\.$"),
     ],
 )
@@ -255,8 +260,11 @@ def test_a_backward_wrong_only_in_the_given_dtype_fails(function, says):
     assert not report["passed"]
     text = report_text(report)
     assert re.search(says, text, re.MULTILINE)
-    assert "FAILED: in float64 it passes, but not in the dtype given\ntorch.autograd.gradcheck passes it in" in text
-    assert "no mistake of backward" not in text
+    assert (
+        "FAILED: it passes in float64, but not in the dtype of the inputs\ntorch.autograd.gradcheck passes it in"
+        in text
+    )
+    assert "The finite differences fail, not backward" not in text
 
 
 @pytest.mark.usefixtures("file")
@@ -270,10 +278,18 @@ def test_rounding_alone_passes(function, inputs):
 
 
 @pytest.mark.usefixtures("file")
+def test_a_kink_is_explained():
+    text = report_text(check("relu", "at_zero"))
+    kink = "The forward has a kink here: the differences from the left (0) and the right (1) disagree. Move the input."
+    assert f"out[0, 1] / x[0, 1]: {kink}\n" in text
+    assert "FAILED: 1 of 1 Jacobians differ" in text
+
+
+@pytest.mark.usefixtures("file")
 @pytest.mark.parametrize(
     ("function", "fault"),
     [
-        ("WithoutNone", "backward does not take an undefined grad_output for 0"),
+        ("WithoutNone", "backward does not treat a grad_output of None as 0"),
         ("dropout", "forward is not repeatable"),
     ],
 )
@@ -290,7 +306,7 @@ def test_a_function_that_modifies_its_input_is_checked_on_copies():
     report = check("InPlace", "one")
     assert report["passed"]
     assert report["checks"]["float64"]["in_place"] == ["x"]
-    assert "gradcheck says the same (on copies: it modifies x in place)" in report_text(report)
+    assert "gradcheck agrees (on copies: x is modified in place)" in report_text(report)
 
 
 @pytest.mark.usefixtures("file")
@@ -318,22 +334,26 @@ def test_a_fault_found_by_torch_fails_the_check(monkeypatch):
         (
             "ReturnsAList",
             "one",
-            r"^functions.py:\d+: .*type list; a Function must return a tensor or a tuple of tensors",
+            r"^functions.py:\d+: forward returned a list; expected a tensor or a tuple of tensors",
         ),
-        ("number", "make_inputs", r"^functions.py:\d+: forward returned a value of type float"),
+        ("number", "make_inputs", r"^functions.py:\d+: forward returned a float; expected tensors"),
         ("two_outputs", "one", r"^functions.py:\d+: forward raised on float64 inputs: TypeError: .*missing 1 required"),
         ("NoFunction", "make_inputs", "NoFunction is a class, but not a torch.autograd.Function"),
-        ("VALUE", "make_inputs", "VALUE is a value of type int, which cannot be called"),
+        ("VALUE", "make_inputs", "VALUE is of type int; expected a Function or a callable"),
         ("Absent", "make_inputs", r"functions.py: there is no Absent; there is .*Product"),
         ("Product", "absent", "functions.py: there is no absent"),
-        ("Product", "VALUE", "functions.py:VALUE: a value of type int, not a function that makes the inputs"),
+        ("Product", "VALUE", "functions.py:VALUE is of type int; expected a function that returns the inputs"),
         ("Product", "a_dict", "functions.py:a_dict: it returned a value of type dict; expected a tuple"),
         ("Product", "no_gradient", "functions.py:no_gradient: none of its tensors requires grad"),
-        ("Product", "complex_inputs", "its tensor 0 is torch.complex64: only real"),
-        ("Product", "sparse_inputs", "its tensor 0 is not a dense one"),
-        ("Product", "not_a_number", "its tensor 0 holds NaN or infinity"),
-        ("Product", "needs_an_argument", "functions.py:needs_an_argument: making the inputs raised: TypeError"),
-        ("Product", "large", "4800 elements that require grad and 3600 elements of output .* take smaller inputs"),
+        ("Product", "complex_inputs", "its tensor 0 is torch.complex64; only real"),
+        ("Product", "sparse_inputs", "its tensor 0 has the layout torch.sparse_coo; only dense"),
+        ("Product", "not_a_number", "its tensor 0 contains NaN or infinity"),
+        (
+            "Product",
+            "needs_an_argument",
+            "functions.py:needs_an_argument: the function of the inputs raised: TypeError",
+        ),
+        ("Product", "large", "4800 input elements that require grad and 3600 output elements .* use smaller inputs"),
     ],
 )
 def test_unsupported_functions_and_inputs_are_refused_in_one_line(function, inputs, says):
@@ -434,7 +454,7 @@ def test_open_serves_the_page_on_loopback_and_keeps_the_exit_status(file):
         page = httpx.get(address)
         assert page.status_code == 200
         assert "Gradient check of Twice" in page.text
-        assert "<strong>not right</strong>" in page.text
+        assert "<strong>not correct</strong>" in page.text
         assert str(file.parent) not in page.text
         report = httpx.get(f"{address}.json").json()
         assert not report["checks"]["float64"]["passed"]

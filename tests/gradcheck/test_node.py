@@ -104,6 +104,19 @@ def test_only_the_wrong_call_fails_and_names_its_worst_place():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_a_kink_is_explained():
+    relu = made(lambda _, x: x.relu(), lambda _, gradient: gradient)
+    model = through(relu)
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(3))
+        model.bias.zero_()
+    model = own(model, torch.tensor([[1.0, 2.0, 0.0]]))
+    (op,) = ops_called(model, "relu")
+    (comparison,) = check_node(model, WhatIf(), op)["checks"]["float64"]["comparisons"]
+    assert comparison["worst"]["input_index"] == [0, 2]
+    assert comparison["kink"].startswith("The forward has a kink here: the differences from the left (0) and the right")
+
+
 def test_ops_of_an_inner_function_check_the_inner_function():
     def forward(ctx, x):
         ctx.save_for_backward(x)

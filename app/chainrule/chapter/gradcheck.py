@@ -135,7 +135,7 @@ def solution(case: CustomFunction) -> dict[str, Any] | None:
     return {"line": line, "wrong": found.wrong, "right": found.right, "shows": found.shows}
 
 
-_CHECKED = "What is checked: a Function of the chapter, or one with a mistake in its backward."
+_CHECKED = "The Function to check: one of the chapter, or one with a mistake in its backward."
 
 PAGE = Page(
     name="gradcheck",
@@ -144,15 +144,15 @@ PAGE = Page(
     lead="A backward is correct if its Jacobian matches finite differences of the forward, element by element.",
     inputs=(
         choice("function", "linear_function", _CHECKED, tuple(CASES), label="Function"),
-        choice("dtype", "float64", "Which of the two checks the heatmaps show.", tuple(DTYPES)),
-        number("eps", "1e-6", "Half the width of the difference.", 1e-12, 1.0),
+        choice("dtype", "float64", "The heatmaps show the check in this dtype.", tuple(DTYPES)),
+        number("eps", "1e-6", "Step of the central difference: each element moves by ±eps.", 1e-12, 1.0),
         number("atol", "1e-5", "Absolute tolerance.", 0.0, 1.0),
         number("rtol", "1e-3", "Tolerance relative to the numeric value.", 0.0, 1.0),
         integer("batch", 3, "Rows of inp.", 1, MAX_SIZE),
         integer("n", 3, "Columns of inp.", 1, MAX_SIZE),
         integer("fan_out", 2, "Outputs of linear_function.", 1, MAX_SIZE),
         seed_input("Of the random point."),
-        flag("kink", False, "Puts the first element of the first input on relu's kink.", label="first element at 0"),
+        flag("kink", False, "Sets the first element of the first input to relu's kink, 0.", label="first element at 0"),
     ),
     answer=answer,
     listings=(

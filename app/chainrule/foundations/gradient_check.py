@@ -1,24 +1,26 @@
 # mypy: disable-error-code="no-untyped-call"
-"""Is a backward right? Its gradients are held against differences of the forward, element by element.
+"""Is a backward correct? Its gradients are compared with finite differences of the forward, element by element.
 
     numeric   J[i,j] ≈ (f_i(x + eps e_j) − f_i(x − eps e_j)) / (2 eps)      column by column, forward only
     analytic  J[i,:] = e_iᵀ J                                              row by row, backward with grad_output = e_i
 
-They agree where |analytic − numeric| ≤ atol + rtol · |numeric|. Jacobians are (elements of the output, elements of the
-input). The numeric one is wrong for two reasons, which pull in opposite directions: of the Taylor series eps² f‴/6 is
-cut off, and f is rounded, so that the difference is off by about ε |f| / eps, ε the dtype's precision. In float64 the
-best eps is about 1e-5, and 1e-10 is left of the error; in float32 1e-2 and 1e-5, and with eps = 1e-6 nothing is right.
+They agree if |analytic − numeric| ≤ atol + rtol · |numeric|. Jacobians have the shape (elements of the output, elements
+of the input). The numeric Jacobian has two errors, and eps moves them in opposite directions: the truncation of the
+Taylor series, about eps² f‴/6, and the rounding of f, about ε |f| / eps, where ε is the precision of the dtype. In
+float64 the best eps is about 1e-5, with an error of 1e-10; in float32 it is 1e-2, with an error of 1e-5, and eps = 1e-6
+gives no correct digit.
 
-The same arithmetic and the same other checks of a backward as in `torch.autograd.gradcheck` with fast_mode=False, so
-that the verdicts are the same. f runs with gradients enabled on tensors that require grad, as in training: it may
-differentiate in its own forward. Not checked, here as there by default: second derivatives (`gradgradcheck`),
+The arithmetic and the other checks of a backward are the same as in `torch.autograd.gradcheck` with fast_mode=False, so
+the verdicts are the same. f runs with gradients enabled on tensors that require grad, as in training, because it may
+differentiate in its own forward. Not checked, as in torch by default: second derivatives (`gradgradcheck`),
 forward-mode derivatives, and batched gradients (vmap).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -29,6 +31,9 @@ from torch.autograd import Function
 Checked = Callable[..., Tensor | Sequence[Tensor]]
 """The function to check: tensors and other values in, a tensor or several out."""
 
+ZOOM = 64
+"""A kink is looked for at steps from eps / ZOOM to ZOOM · eps."""
+
 EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3
 """The step and the tolerances of `torch.autograd.gradcheck`, which are meant for float64."""
 
@@ -37,7 +42,8 @@ EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3
 class Comparison:
     """The two Jacobians of one output with respect to one input, by position: (output elements, input elements) each.
 
-    `analytic` is backward's, `numeric` that of the differences; `tolerance` is atol + rtol · |numeric|.
+    `analytic` comes from backward, `numeric` from the differences; `tolerance` is atol + rtol · |numeric|. `kink`: see
+    `kink_of`; None if the two agree everywhere.
     """
 
     output: int
@@ -45,6 +51,7 @@ class Comparison:
     analytic: Tensor
     numeric: Tensor
     tolerance: Tensor
+    kink: tuple[float, float] | None = None
 
     @property
     def difference(self) -> Tensor:
@@ -54,7 +61,7 @@ class Comparison:
 
     @property
     def within(self) -> Tensor:
-        """Where they agree. NaN agrees with nothing, and a tolerance that is infinite is none."""
+        """True for the elements that agree. NaN agrees with nothing; an infinite tolerance does not count."""
         same = self.analytic == self.numeric
         return same | ((self.difference <= self.tolerance) & self.difference.isfinite() & self.tolerance.isfinite())
 
@@ -65,12 +72,12 @@ class Comparison:
 
     @property
     def max_difference(self) -> float:
-        """The largest difference; NaN if there is one. 0 where there are no elements."""
+        """The largest difference; NaN if a difference is NaN; 0 without elements."""
         return float(self.difference.max()) if self.difference.numel() else 0.0
 
     @property
     def worst(self) -> tuple[int, int] | None:
-        """Row and column of the difference that is largest for its tolerance; None without elements."""
+        """Row and column of the largest difference relative to its tolerance; None without elements."""
         share = torch.where(self.difference == 0, torch.zeros_like(self.difference), self.difference / self.tolerance)
         share = share.nan_to_num(nan=torch.inf, posinf=torch.inf)
         if not share.numel():
@@ -80,15 +87,15 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientCheck:
-    """A comparison per output and input, and what else is asked of a backward.
+    """A comparison per output and input, and four other properties of a correct backward.
 
     Attributes:
         comparisons: by output, then by input.
-        zero_for_zero: grad_output = 0 gives gradients that are 0: backward multiplies by it.
-        takes_undefined: a grad_output that is not there, which is None in a backward whose forward said
-            `ctx.set_materialize_grads(False)`, is taken for 0.
-        forward_repeatable: forward run again gives the same, bit for bit.
-        backward_repeatable: backward run again gives the same, bit for bit.
+        zero_for_zero: a grad_output of 0 gives gradients of 0, because backward multiplies by grad_output.
+        takes_undefined: backward treats an undefined grad_output as 0. It is None if forward called
+            `ctx.set_materialize_grads(False)`.
+        forward_repeatable: two runs of forward give the same result, bit for bit.
+        backward_repeatable: two runs of backward give the same result, bit for bit.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -106,7 +113,7 @@ class GradientCheck:
 
     @property
     def max_difference(self) -> float:
-        """The largest difference of all; NaN if there is one."""
+        """The largest difference of all comparisons; NaN if a difference is NaN."""
         differences = [each.max_difference for each in self.comparisons]
         return float(torch.tensor(differences, dtype=torch.float64).max()) if differences else 0.0
 
@@ -114,13 +121,13 @@ class GradientCheck:
 def gradient_check(
     f: Checked, inputs: Sequence[Any], *, eps: float = EPS, atol: float = ATOL, rtol: float = RTOL
 ) -> GradientCheck:
-    """Hold the gradients of f, such as `MyFunction.apply`, at a point against differences of half the width `eps`.
+    """Compare the gradients of f, such as `MyFunction.apply`, at a point with central differences of step `eps`.
 
-    The inputs and the outputs that require grad are checked; all other inputs are passed on as they are.
+    The inputs and the outputs that require grad are checked; all other inputs are passed to f unchanged.
 
     Raises:
         ValueError: no input requires grad, or no output does.
-        Exception: whatever f raises, forward or backward.
+        Exception: any error that f raises, forward or backward.
     """
     point = leaves(inputs)
     forward_repeatable = _all_identical(_values(f, point), _values(f, point))
@@ -132,6 +139,10 @@ def gradient_check(
         for (output, position), a in analytic.items()
         for n in (numeric[output, position],)
     )
+    if forward_repeatable:
+        comparisons = tuple(
+            each if each.passed else replace(each, kink=kink_of(f, inputs, each, eps)) for each in comparisons
+        )
     backward_repeatable = _all_identical(list(analytic.values()), list(again.values()))
     return GradientCheck(
         comparisons, _gives_zeros(f, inputs), _takes_undefined(f, inputs), forward_repeatable, backward_repeatable
@@ -141,7 +152,7 @@ def gradient_check(
 def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tuple[int, int], Tensor]:
     """Central differences, by (output, input): (output elements, input elements), in the output's dtype.
 
-    Two evaluations of f per element of the inputs that require grad. Outputs of integers or truth values have none.
+    Two evaluations of f per element of the inputs that require grad. Outputs of integers or truth values are left out.
     """
     point = leaves(inputs)
     positions, outputs = differentiated(inputs), _values(f, point)
@@ -171,9 +182,9 @@ def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tup
 
 
 def analytic_jacobians(f: Checked, inputs: Sequence[Any]) -> dict[tuple[int, int], Tensor]:
-    """The results of backward for one unit vector after the other, by (output, input), in the input's dtype.
+    """The results of backward for each unit vector as grad_output, by (output, input), in the input's dtype.
 
-    One backward pass per element of the outputs. Zeros for an input that the output does not depend on.
+    One backward pass per element of the outputs. Zeros if the output does not depend on the input.
     """
     positions, point = differentiated(inputs), leaves(inputs)
     wanted = [point[position] for position in positions]
@@ -191,12 +202,50 @@ def analytic_jacobians(f: Checked, inputs: Sequence[Any]) -> dict[tuple[int, int
                     block[row] = gradient.reshape(-1)
         jacobians |= {(number, position): block for position, block in zip(positions, blocks, strict=True)}
     if not jacobians:
-        raise ValueError("no output requires grad: nothing of f is differentiable")
+        raise ValueError("no output requires grad: f has no gradient")
     return jacobians
 
 
+def kink_of(f: Checked, inputs: Sequence[Any], comparison: Comparison, eps: float) -> tuple[float, float] | None:
+    """The differences from the left and from the right at the worst element, if a kink of f explains its error.
+
+    At a kink the two differ for every step. They differ less for a larger step if rounding is the cause, and less for a
+    smaller step if curvature is. At a kink the error of a correct backward is at most half of their distance.
+    """
+    (row, column), point = comparison.worst or (0, 0), leaves(inputs)
+    leaf = point[comparison.input].detach()  # shares its memory with the leaf that f gets
+    element = leaf[torch.unravel_index(torch.tensor(column), leaf.shape)] if leaf.dim() else leaf
+    origin = float(element)
+
+    def slopes(center: float, step: float) -> tuple[float, float, float]:
+        """The two differences, and how far rounding may move them apart."""
+        places, values = [], []
+        for wanted in (center - step, center, center + step):
+            element.fill_(wanted)
+            places.append(float(element))  # as rounded
+            values.append(_values(f, point)[comparison.output].reshape(-1)[row])
+        left, right = (float(values[at + 1] - values[at]) / (places[at + 1] - places[at] or math.nan) for at in (0, 1))
+        largest = max(abs(float(each)) for each in values)
+        return left, right, 16 * torch.finfo(values[0].dtype).eps * largest / step
+
+    def apart(center: float, step: float) -> float:
+        left, right, rounding = slopes(center, step)
+        return abs(right - left) - rounding
+
+    left, right, _ = slopes(origin, eps)
+    error, tolerance = (float(each[row, column]) for each in (comparison.difference, comparison.tolerance))
+    if not (error <= abs(right - left) / 2 + tolerance and apart(origin, ZOOM * eps) >= abs(right - left) / 2):
+        return None
+    center, step, largest = origin, eps, abs(right - left)
+    while step > eps / ZOOM:
+        step /= 2
+        center = max((center - step, center, center + step), key=lambda place: apart(place, step))
+        largest = max(largest, apart(center, step))
+    return (left, right) if apart(center, step) > largest / 4 else None
+
+
 def step_errors(f: Checked, inputs: Sequence[Any], steps: Sequence[float]) -> list[float]:
-    """The largest |analytic − numeric| for each step eps; infinite or NaN where the differences are."""
+    """The largest |analytic − numeric| for each step eps; infinite or NaN if a difference is."""
     analytic = analytic_jacobians(f, inputs)
     errors = []
     for eps in steps:
@@ -207,7 +256,7 @@ def step_errors(f: Checked, inputs: Sequence[Any], steps: Sequence[float]) -> li
 
 
 def with_dtype(inputs: Sequence[Any], dtype: torch.dtype) -> tuple[Any, ...]:
-    """Copies of the floating tensors in another dtype, which require grad as the originals do; the rest as it is."""
+    """Copies of the floating-point tensors in another dtype, with the same requires_grad; other values unchanged."""
     return tuple(
         each.detach().to(dtype, copy=True).requires_grad_(each.requires_grad)
         if isinstance(each, Tensor) and each.is_floating_point()
@@ -232,7 +281,7 @@ def as_tuple(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def leaves(inputs: Sequence[Any]) -> list[Any]:
-    """Copies of the tensors as leaves, which require grad as the originals do."""
+    """Copies of the tensors as leaves, with the same requires_grad."""
     return [
         each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each
         for each in inputs
@@ -249,7 +298,7 @@ def _outputs(f: Checked, point: Sequence[Any]) -> tuple[Tensor, ...]:
 
 
 def _values(f: Checked, point: Sequence[Any]) -> tuple[Tensor, ...]:
-    # Not under no_grad: f may use autograd itself, or look whether gradients are enabled.
+    # Not under no_grad: f may use autograd itself, or test whether gradients are enabled.
     return tuple(each.detach() for each in _outputs(f, point))
 
 
@@ -278,7 +327,7 @@ def _takes_undefined(f: Checked, inputs: Sequence[Any]) -> bool:
 
 
 def _gives_zeros(f: Checked, inputs: Sequence[Any], undefined: Set[int] = frozenset()) -> bool:
-    """Whether a grad_output of 0, or an undefined one of some outputs, gives gradients of 0."""
+    """Whether a grad_output of 0, or an undefined one for some outputs, gives gradients of 0."""
     point = leaves(inputs)
     outputs = [each for each in _outputs(f, point) if each.requires_grad]
     ends = [Undefined.apply(each) if index in undefined else each for index, each in enumerate(outputs)]
@@ -294,5 +343,5 @@ def _all_identical(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
 
 
 def same_elements(a: Tensor, b: Tensor) -> Tensor:
-    """Where two tensors of one shape are equal; NaN equals NaN."""
+    """True for the equal elements of two tensors of one shape; NaN equals NaN."""
     return (a == b) | (a.isnan() & b.isnan())

@@ -33,20 +33,20 @@ from chainrule.gradcheck.report import PROPERTIES, check_report, index_of, outpu
 from chainrule.user_model.code import shown_path, telling
 
 MAX_ELEMENTS = 2_000_000
-"""All Jacobians together; LinearFunction of (20, 20) by (30, 20) has 600 000."""
+"""Elements of all Jacobians together; LinearFunction of (20, 20) by (30, 20) has 600 000."""
 
 MAX_EVALUATIONS = 20_000
 """Elements of the inputs, and of the outputs: two forward passes per input, two backward passes per output."""
 
 ROUNDINGS = 32
-"""Tolerated error of a gradient that is 0 in float64, in units of the dtype's ε: that of softmax(x).sum(), say."""
+"""Tolerated error of a gradient that is 0 in float64, such as the gradient of softmax(x).sum(), in units of ε."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The function to check, a Function's class or a callable, by its name in a file. Raises CheckError for others.
+    """The function to check: a Function's class or a callable, with its name in a file. Raises CheckError for others.
 
-    A message shows `file` if the function has no line in it.
+    A message shows `file` if the function has no line number.
     """
 
     function: Any
@@ -56,10 +56,13 @@ class Target:
     def __post_init__(self) -> None:
         if isinstance(self.function, type) and not self.is_function:
             raise CheckError(
-                f"{self.name} is a class, but not a torch.autograd.Function: give a Function, a function or an instance"
+                f"{self.name} is a class, but not a torch.autograd.Function; expected a Function, a function or an "
+                "instance"
             )
         if not callable(self.function):
-            raise CheckError(f"{self.name} is a value of type {type(self.function).__name__}, which cannot be called")
+            raise CheckError(
+                f"{self.name} is of type {type(self.function).__name__}; expected a Function or a callable"
+            )
 
     @property
     def is_function(self) -> bool:
@@ -84,7 +87,7 @@ class Target:
         return self.file if code is None else f"{shown_path(code.co_filename)}:{code.co_firstlineno}"
 
     def argument_names(self, count: int) -> list[str]:
-        """Names of the arguments as the function declares them, `inputs[i]` where it does not."""
+        """The declared names of the arguments; `inputs[i]` for an argument without a declared name."""
         try:
             signature = inspect.signature(self.function.forward if self.is_function else self.function)
             parameters = list(signature.parameters.values())
@@ -103,25 +106,23 @@ class Target:
             returned = self(*arguments)
         # apply passes a list on, without a graph.
         if not isinstance(returned, Tensor | tuple) and (self.is_function or not isinstance(returned, list)):
-            wanted = (
-                "a Function must return a tensor or a tuple of tensors" if self.is_function else "wanted are tensors"
-            )
-            raise CheckError(f"{self.place()}: forward returned a value of type {type(returned).__name__}; {wanted}")
+            wanted = "a tensor or a tuple of tensors" if self.is_function else "tensors"
+            raise CheckError(f"{self.place()}: forward returned a {type(returned).__name__}; expected {wanted}")
         return as_tuple(returned)
 
 
 def check(
     target: Target, arguments: Sequence[Any], *, eps: float = EPS, atol: float = ATOL, rtol: float = RTOL
 ) -> dict[str, Any]:
-    """Check in float64, and in the dtypes given if these are others; tolerances as for `gradient_check`.
+    """Check in float64, and in the dtypes of the arguments if these differ; tolerances as for `gradient_check`.
 
     Returns:
         {"name", "file", "eps", "atol", "rtol", "inputs", "given", "passed", "checks": {"float64": report, …}}. "given":
-        the dtypes of the inputs, in words. The reports are those of `check_report`, with "torch" and "in_place", the
-        names of the inputs that forward modifies; a dtype other than float64 has "analytic" of `analytic_agreement`.
+        the dtypes of the inputs, in words. A report is that of `check_report` with "torch", "in_place" (the names of
+        the inputs that forward modifies), and in dtypes other than float64 "analytic" of `analytic_agreement`.
 
-        "passed" is float64's verdict and torch's: in other dtypes differences are too coarse for one. But the analytic
-        gradient in the dtype given must agree with float64's.
+        "passed": the check and torch's check pass in float64, since differences are too coarse in other dtypes. The
+        analytic gradient in the dtype of the inputs must agree with float64.
 
     Raises:
         CheckError: it cannot be checked.
@@ -145,7 +146,7 @@ def check(
         try:
             narrow, narrow_report = _check_in(given, target, arguments, names, tolerances)
         except CheckError as error:
-            # The verdict is float64's.
+            # The verdict depends on float64 alone.
             report["checks"][given] = {"error": error.message}
             return report
         agreement = analytic_agreement(wide, narrow, max(torch.finfo(each).eps for each in dtypes), atol, rtol)
@@ -176,16 +177,16 @@ def _check_in(
 
 def _check_outputs(target: Target, outputs: Sequence[Tensor], dtype: str) -> None:
     if not any(each.requires_grad for each in outputs):
-        raise CheckError(f"{target.place()}: no output requires grad, so nothing that it returns is differentiable")
+        raise CheckError(f"{target.place()}: no output requires grad, so there is no gradient to check")
     for number, each in enumerate(outputs):
         if each.requires_grad and each.is_complex():
-            raise CheckError(f"{target.place()}: output {number} is {each.dtype}: only real ones can be checked")
+            raise CheckError(f"{target.place()}: output {number} is {each.dtype}; only real outputs can be checked")
         if not bool(each.isfinite().all()):
             first = int((~each.isfinite()).reshape(-1).to(torch.uint8).argmax())
             value = float(each.detach().reshape(-1)[first])
             raise CheckError(
                 f"{target.place()}: on {dtype} inputs output {number} is {value} at {index_of(first, each.shape)}: "
-                "a difference there says nothing"
+                "finite differences need finite outputs"
             )
 
 
@@ -194,8 +195,9 @@ def _check_size(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> None:
     out = sum(each.numel() for each in outputs if each.requires_grad)
     if into * out > MAX_ELEMENTS or into > MAX_EVALUATIONS or out > MAX_EVALUATIONS:
         raise CheckError(
-            f"{into} elements that require grad and {out} elements of output make Jacobians of {into * out} elements; "
-            f"at most {MAX_ELEMENTS} are computed ({MAX_EVALUATIONS} of either): take smaller inputs",
+            f"{into} input elements that require grad and {out} output elements give Jacobians of {into * out} "
+            f"elements; at most {MAX_ELEMENTS} are computed, of at most {MAX_EVALUATIONS} input or output elements: "
+            "use smaller inputs",
             limit={"elements": MAX_ELEMENTS, "evaluations": MAX_EVALUATIONS},
         )
 
@@ -203,11 +205,11 @@ def _check_size(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> None:
 def analytic_agreement(
     wide: GradientCheck, narrow: GradientCheck, precision: float, atol: float, rtol: float
 ) -> dict[str, Any]:
-    """{"agrees", "max_difference", "holds"}: whether backward agrees in a narrow dtype, of ε `precision`, with float64.
+    """{"agrees", "max_difference", "holds"}: whether backward in a narrow dtype with ε `precision` agrees with float64.
 
-    Rounding may cost half the digits of a Jacobian's largest element: where terms cancel, small elements keep fewer.
-    The tolerances hold where they are wider. "holds": the narrow dtype has the properties of `GradientCheck`, such as
-    `zero_for_zero`, that float64 has.
+    The tolerance is the square root of ε times a Jacobian's largest element, because cancelling terms leave fewer
+    digits in small elements; `atol` and `rtol` count if they are larger. "holds": the narrow dtype has every property
+    of `GradientCheck` that float64 has, such as `zero_for_zero`.
     """
     found = {(each.output, each.input): each.analytic for each in narrow.comparisons}
     wanted = {(each.output, each.input): each.analytic for each in wide.comparisons}
@@ -236,19 +238,15 @@ def check_arguments(made: Any) -> tuple[Any, ...]:
         raise CheckError(f"it returned a value of type {type(made).__name__}; expected a tuple of the arguments")
     if not any(isinstance(each, Tensor) and each.requires_grad for each in made):
         raise CheckError(
-            "none of its tensors requires grad, so there is nothing to check: torch.randn(3, requires_grad=True)"
+            "none of its tensors requires grad; expected at least one, such as torch.randn(3, requires_grad=True)"
         )
     for number, each in enumerate(made):
         if not isinstance(each, Tensor):
             continue
         if each.layout is not torch.strided or each.is_nested or each.is_quantized:
-            raise CheckError(
-                f"its tensor {number} is not a dense one ({each.layout}); only dense tensors can be checked"
-            )
+            raise CheckError(f"its tensor {number} has the layout {each.layout}; only dense tensors can be checked")
         if each.requires_grad and not each.is_floating_point():
-            raise CheckError(f"its tensor {number} is {each.dtype}: only real floating point can be checked")
+            raise CheckError(f"its tensor {number} is {each.dtype}; only real floating-point tensors can be checked")
         if each.is_floating_point() and not bool(each.isfinite().all()):
-            raise CheckError(
-                f"its tensor {number} holds NaN or infinity: finite differences are not valid at such a point"
-            )
+            raise CheckError(f"its tensor {number} contains NaN or infinity; finite differences need finite inputs")
     return tuple(made)

@@ -1,6 +1,6 @@
 """`chainrule gradcheck f.py:MyFunction --inputs f.py:make_inputs`: runs the user's files and checks the function.
 
-This is a command of the user, who trusts the files; nothing of it is open to the web.
+The user runs this command and trusts the files. The web server has no access to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chainrule.errors import CheckError, ExploreError
 def check_function(
     function: str, inputs: str, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, seed: int = 42
 ) -> dict[str, Any]:
-    """Check `file.py:name` at the point that `file.py:name()` returns; the report of `check`.
+    """Check the function `file.py:name` at the point that `inputs` returns. Returns the report of `check`.
 
     Raises:
         CheckError: it cannot be checked; the message names the place.
@@ -42,18 +42,18 @@ def _check(function: str, inputs: str, seed: int, tolerances: dict[str, float]) 
     file, name = split_reference(function)
     inputs_file, _ = split_reference(inputs)
 
-    # A file's own folder comes first on the import path while the file runs and while a function of it is called, which
-    # may import then.
+    # A file's own folder comes first on the import path while the file runs, and while its functions run, because a
+    # function may import too.
     as_program(file)
     target = Target(load(function), name, shown_path(file))
     as_program(inputs_file)
     make_inputs = load(inputs)
     if not callable(make_inputs):
         raise CheckError(
-            f"{inputs}: a value of type {type(make_inputs).__name__}, not a function that makes the inputs"
+            f"{inputs} is of type {type(make_inputs).__name__}; expected a function that returns the inputs"
         )
     torch.manual_seed(seed)
-    with telling("making the inputs raised", None, inputs, CheckError):
+    with telling("the function of the inputs raised", None, inputs, CheckError):
         made = make_inputs()
     try:
         arguments = check_arguments(made)

@@ -1,7 +1,7 @@
 """The gradient check of a custom Function in a user's model, at the arguments of its call.
 
-One forward pass finds the call that makes the op, by the rows that the recorder has after each call. A second pass
-copies the arguments of that call, and these are checked.
+One forward pass finds the call that makes the op, from the number of recorded ops after each call. A second pass copies
+the arguments of that call. The check uses these copies.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def check_node(model: UserModel, what_if: WhatIf, op: str) -> dict[str, Any]:
 
 
 class _Listener:
-    """Takes the recorder's place as watcher of custom Functions: notes every call, and hands it on to the recorder."""
+    """Replaces the recorder as watcher of custom Functions: notes every call and passes it on to the recorder."""
 
     def __init__(self, recorder: Observer, wanted: int | None) -> None:
         self.recorder = recorder

@@ -1,4 +1,4 @@
-"""A gradient check as JSON: of the chapter's Functions and of a user's."""
+"""A gradient check as JSON, for the chapter's Functions and for a user's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shapes = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
 """Shapes of the outputs, and of the inputs."""
 
 PROPERTIES = ("zero_for_zero", "takes_undefined", "forward_repeatable", "backward_repeatable")
-"""Of a `GradientCheck`, beside its comparisons."""
+"""The properties of a `GradientCheck` besides its comparisons."""
 
 MAX_SHOWN = 64
 """Rows and columns of a Jacobian that a report holds."""
@@ -26,7 +26,7 @@ MAX_SHOWN = 64
 def check_report(check: GradientCheck, inputs: Sequence[str], outputs: Sequence[str], shapes: Shapes) -> dict[str, Any]:
     """{"passed", "max_difference", four other properties of `GradientCheck`, "comparisons": one per output and input}.
 
-    For a large Jacobian the report holds the part around the worst element; the verdict is on all of it.
+    For a large Jacobian the report holds the part around the worst element; the verdict includes all elements.
     """
     return {
         "passed": check.passed,
@@ -44,6 +44,7 @@ def check_report(check: GradientCheck, inputs: Sequence[str], outputs: Sequence[
                 "max_difference": json_number(each.max_difference),
                 "outside": int((~each.within).sum()),
                 "worst": worst_element(each, shapes),
+                "kink": kink_text(each),
                 **{
                     name: json_tensor(getattr(each, name)[slice(*rows), slice(*columns)])
                     for name in ("analytic", "numeric", "difference", "tolerance", "within")
@@ -56,7 +57,7 @@ def check_report(check: GradientCheck, inputs: Sequence[str], outputs: Sequence[
 
 
 def window(comparison: Comparison) -> tuple[list[int], list[int]]:
-    """First and last+1 row and column of the part of the Jacobians that is shown: MAX_SHOWN around the worst."""
+    """The rows and columns of the Jacobians to show, as [first, last + 1]: MAX_SHOWN around the worst element."""
     ranges = []
     for size, place in zip(comparison.analytic.shape, comparison.worst or (0, 0), strict=True):
         start = min(max(0, place - MAX_SHOWN // 2), max(0, size - MAX_SHOWN))
@@ -65,7 +66,7 @@ def window(comparison: Comparison) -> tuple[list[int], list[int]]:
 
 
 def worst_element(comparison: Comparison, shapes: Shapes) -> dict[str, Any] | None:
-    """The element that exceeds its tolerance most: where it stands in output and input, and its values."""
+    """The element with the largest error relative to its tolerance: its place in output and input, and its values."""
     if comparison.worst is None:
         return None
     row, column = comparison.worst
@@ -81,20 +82,31 @@ def worst_element(comparison: Comparison, shapes: Shapes) -> dict[str, Any] | No
     }
 
 
+def kink_text(comparison: Comparison) -> str | None:
+    """The explanation of an error at a kink of the forward; None for other comparisons."""
+    if comparison.kink is None:
+        return None
+    left, right = comparison.kink
+    return (
+        f"The forward has a kink here: the differences from the left ({left:.3g}) and the right ({right:.3g}) "
+        "disagree. Move the input."
+    )
+
+
 def index_of(flat: int, shape: Sequence[int]) -> list[int]:
     """The index of an element of a shape, from its place in the flattened tensor."""
     return [int(each) for each in torch.unravel_index(torch.tensor(flat), tuple(shape))]
 
 
 def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rtol: float) -> dict[str, Any]:
-    """The verdict of `torch.autograd.gradcheck`: {"passed", "finds_fault", "message"}; "" if it passes.
+    """The verdict of `torch.autograd.gradcheck`: {"passed", "finds_fault", "message"}; the message is "" if it passes.
 
-    "finds_fault": it compared and found a difference. Otherwise it raised, and the message is the error's, which may be
-    the function's.
+    "finds_fault": it found a difference. If it neither passed nor found one, it raised, perhaps because the function
+    raised; then the message is the error's.
     """
     verdict = {"passed": False, "finds_fault": False, "message": ""}
     try:
-        # It warns of every dtype but float64, once per input: the page shows it instead.
+        # It warns about every dtype other than float64, once per input; the page says this instead.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.autograd.gradcheck(f, tuple(inputs), eps=eps, atol=atol, rtol=rtol)
@@ -106,7 +118,7 @@ def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rt
 
 
 def output_names(count: int) -> list[str]:
-    """`out`, or `out[0]`, `out[1]`, … of several."""
+    """`out`; if there are several outputs, `out[0]`, `out[1]`, …"""
     return ["out"] if count == 1 else [f"out[{index}]" for index in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""A gradient check of one call of a custom Function: of large tensors, on a sample of their elements."""
+"""A gradient check of one call of a custom Function, on a sample of elements if its tensors are large."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chainrule.gradcheck.check import Target, check, check_arguments
 from chainrule.gradcheck.report import index_of, output_names
 
 MAX_CHECKED = 512
-"""With more elements of the inputs or of the outputs, a sample is checked."""
+"""If the inputs or the outputs have more elements than this, a sample is checked."""
 
 SAMPLE = 128
 """Elements of the inputs in a sample, and twice as many of the outputs; fewer if a call takes long."""
@@ -25,18 +25,18 @@ SAMPLE = 128
 MIN_SAMPLE = 16
 
 MAX_ELEMENTS = 4_000_000
-"""A call of larger tensors is not checked: each difference takes two calls."""
+"""A call with more elements is not checked, because each difference takes two calls."""
 
 WORK = 100_000_000
 """Elements that a sample's differences may read, about."""
 
 
 def check_call(function: type[Function], arguments: tuple[Any, ...], file: str) -> dict[str, Any]:
-    """Check a custom Function at arguments that its `apply` was called with, of any size; `file` is for messages.
+    """Check a custom Function at the arguments of a call of its `apply`, of any size; `file` is for messages.
 
     Returns the report of `check`, and "sampled": null, or {"columns": [checked, of], "rows": [checked, of]}. In the
-    report of a sample the shapes, and the indices of the worst element, are those of the whole tensors. Raises
-    CheckError if it cannot be checked, ChainruleError if the work of this thread was asked to stop.
+    report of a sample, shapes and the indices of the worst element refer to the whole tensors. Raises CheckError if
+    the call cannot be checked, ChainruleError if the work of this thread was stopped.
     """
     target = Target(function, function.__name__, file)
     try:

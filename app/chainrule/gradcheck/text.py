@@ -16,6 +16,7 @@ def report_text(report: Mapping[str, Any]) -> str:
         *_table(check),
         "",
     ]
+    lines += [f"{_place(each)}: {each['kink']}" for each in check["comparisons"] if each["kink"] is not None]
     lines += _faults(check)
     failed = sum(not each["passed"] for each in check["comparisons"])
     if report["passed"]:
@@ -23,7 +24,7 @@ def report_text(report: Mapping[str, Any]) -> str:
     elif failed:
         lines.append(f"FAILED: {failed} of {len(check['comparisons'])} Jacobians differ")
     elif check["passed"] and not check["torch"]["finds_fault"]:
-        lines.append("FAILED: in float64 it passes, but not in the dtype given")
+        lines.append("FAILED: it passes in float64, but not in the dtype of the inputs")
     else:
         lines.append("FAILED")
     lines.append(_said_by_torch(check, passed=report["passed"]))
@@ -35,25 +36,25 @@ def _faults(check: Mapping[str, Any]) -> list[str]:
     """The faults of the function other than its Jacobians."""
     lines = []
     if not check["zero_for_zero"]:
-        lines.append("backward does not multiply by grad_output: grad_output = 0 gives gradients that are not 0")
+        lines.append("backward does not multiply by grad_output: a grad_output of 0 gives gradients that are not 0")
     if not check["takes_undefined"] and check["zero_for_zero"]:
         lines.append(
-            "backward does not take an undefined grad_output for 0: it is None for an output that is not used, "
-            "after ctx.set_materialize_grads(False)"
+            "backward does not treat a grad_output of None as 0: after ctx.set_materialize_grads(False), grad_output "
+            "is None for an unused output"
         )
     if not check["forward_repeatable"]:
-        # Then nothing is known of backward: it is that of another forward each time.
-        lines.append("forward is not repeatable: run twice on the same values it gives two results")
+        # Then backward cannot be judged: each run belongs to another forward.
+        lines.append("forward is not repeatable: two runs on the same values give different results")
     elif not check["backward_repeatable"]:
-        lines.append("backward is not repeatable: run twice on the same values it gives two results")
+        lines.append("backward is not repeatable: two runs on the same values give different results")
     return lines
 
 
 def _said_by_torch(check: Mapping[str, Any], *, passed: bool) -> str:
     said = check["torch"]
-    copies = f" (on copies: it modifies {', '.join(check['in_place'])} in place)" if check["in_place"] else ""
+    copies = f" (on copies: {', '.join(check['in_place'])} is modified in place)" if check["in_place"] else ""
     if said["passed"] == check["passed"]:
-        same = "says the same" if said["passed"] == passed else "passes it in float64"
+        same = "agrees" if said["passed"] == passed else "passes it in float64"
         return f"torch.autograd.gradcheck {same}{copies}"
     verdict = "passes it" if said["passed"] else "fails it" if said["finds_fault"] else "cannot check it"
     return f"torch.autograd.gradcheck {verdict}{copies}: {said['message']}".strip().removesuffix(":")
@@ -74,7 +75,7 @@ def _table(check: Mapping[str, Any]) -> list[str]:
                     ("", "", "", "")
                     if worst is None
                     else (
-                        f"{each['output']}{worst['output_index'] or ''} / {each['input']}{worst['input_index'] or ''}",
+                        _place(each),
                         *(_figure(worst[name]) for name in ("analytic", "numeric", "tolerance")),
                     )
                 ),
@@ -85,6 +86,13 @@ def _table(check: Mapping[str, Any]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
+def _place(comparison: Mapping[str, Any]) -> str:
+    """The worst element: out[0, 1] / x[2]."""
+    worst = comparison["worst"]
+    indices = (worst[name] or "" for name in ("output_index", "input_index"))
+    return " / ".join(f"{comparison[name]}{index}" for name, index in zip(("output", "input"), indices, strict=True))
+
+
 def _other_dtypes(report: Mapping[str, Any]) -> list[str]:
     lines = []
     for dtype, check in report["checks"].items():
@@ -92,10 +100,10 @@ def _other_dtypes(report: Mapping[str, Any]) -> list[str]:
             continue
         lines.append("")
         if "error" in check:
-            lines.append(f"In {dtype}, as the inputs are given: {check['error']}")
+            lines.append(f"In {dtype}, the dtype of the inputs: {check['error']}")
             continue
         lines.append(
-            f"In {dtype}, as the inputs are given: max |a − n| {_figure(check['max_difference'])}, "
+            f"In {dtype}, the dtype of the inputs: max |a − n| {_figure(check['max_difference'])}, "
             f"which {'passes' if check['passed'] else 'fails'}."
         )
         lines += [f"{fault}." for fault in _faults(check)]
@@ -103,13 +111,13 @@ def _other_dtypes(report: Mapping[str, Any]) -> list[str]:
             continue
         if not check["analytic"]["agrees"]:
             lines.append(
-                f"analytic in {dtype} differs from float64's, by up to "
+                f"The analytic Jacobian in {dtype} differs from the one in float64 by up to "
                 f"{_figure(check['analytic']['max_difference'])}: look at backward."
             )
         elif check["analytic"]["holds"] and not check["passed"] and report["checks"]["float64"]["passed"]:
             lines.append(
-                "That is the difference's rounding and no mistake of backward, which says in float64 the same: of f's "
-                f"digits too few are left when {report['eps']:g} is what x moves by."
+                "The finite differences fail, not backward: backward gives the same gradients in float64. With eps "
+                f"{report['eps']:g}, the difference of two rounded values of f has too few correct digits."
             )
     return lines
 

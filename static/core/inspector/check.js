@@ -1,27 +1,27 @@
-/** The inspector's gradient check of a custom Function, at the arguments that this op's call of it was given: on
- * demand, for it takes two runs of the Function per element of them. */
+/** The inspector's gradient check of a custom Function, at the arguments of the call that made this op. It runs on
+ * demand, because it takes two runs of the Function per element of the arguments. */
 
 import { buttonOf, headings, html, writeText } from "../dom.js";
 import { count, significant } from "../format.js";
 
 /** @typedef {GradientCheck & {analytic?: {agrees: boolean, max_difference: CellValue, holds: boolean}}} Check analytic:
- * in another dtype than float64, whether backward says what it says in float64 */
+ * whether backward agrees with float64; absent in float64 itself */
 /** @typedef {{columns: [number, number], rows: [number, number]}} Sampled how many were checked, of how many */
 /** @typedef {{name: string, passed: boolean, checks: Record<string, Check | {error: string}>, sampled: Sampled | null}}
- * Report what the server says of a Function; checks: by dtype */
+ * Report checks: by dtype */
 /** @typedef {(op: string) => Promise<Report>} Checker */
 
 /** Further properties of a backward, and the message where one fails.
  * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
 const ELSE = [
-  ["zero_for_zero", "A gradient of 0 coming in does not give 0."],
-  ["takes_undefined", "It does not take an output that the loss makes no use of."],
-  ["forward_repeatable", "Its forward gives other values when it is run again."],
-  ["backward_repeatable", "Its backward gives other values when it is run again."],
+  ["zero_for_zero", "A grad_output of 0 gives gradients that are not 0: backward does not multiply by grad_output."],
+  ["takes_undefined", "Backward does not treat a grad_output of None as 0; it is None for an output that is not used."],
+  ["forward_repeatable", "Two runs of forward on the same values give different results."],
+  ["backward_repeatable", "Two runs of backward on the same values give different results."],
 ];
 
-/** @param {Graph} graph @param {number} op @returns {boolean} whether it is an op of a custom Function, as far as a
- * recording tells: its backward is one too, by its name or by its line */
+/** @param {Graph} graph @param {number} op @returns {boolean} whether it is an op of a custom Function, by the name or
+ * the line of its backward op */
 export function isOfFunction({ topology }, op) {
   const { module: id, source } = topology.ops[op] ?? {};
   const module = topology.modules.find((each) => each.id === id);
@@ -56,20 +56,20 @@ export function gradientCheck({ graph }, op, ask) {
   };
   const button = buttonOf({ class: "toggle" }, () => void check(), "Check gradients");
   const hint = html("p", { class: "hint" },
-    "Holds this Function's backward against differences of its forward, at the inputs of this call, in float64.");
+    "Compares this Function's backward with finite differences of its forward, at the inputs of this call, in float64.");
   return html("section", { class: "gradcheck" }, html("h3", {}, "Gradient check ", button), hint, answer);
 }
 
 /** @param {Report} report @returns {Node[]} */
 function told({ name, passed, checks, sampled }) {
   const verdict = html("p", { class: passed ? "verdict good" : "verdict bad" },
-    html("b", {}, passed ? "✓ right" : "✗ not right"),
-    ` The gradients of ${name} are ${passed ? "" : "not "}those of its forward.`);
+    html("b", {}, passed ? "✓ correct" : "✗ not correct"),
+    ` The backward of ${name} ${passed ? "matches" : "does not match"} its forward.`);
   const part = sampled === null ? [] : [
     html("p", { class: "hint" },
-      `A sample: ${count(sampled.columns[0])} of ${count(sampled.columns[1])} elements of the inputs, ${
+      `A sample is checked: ${count(sampled.columns[0])} of ${count(sampled.columns[1])} elements of the inputs and ${
         count(sampled.rows[0])
-      } of ${count(sampled.rows[1])} of the outputs.`),
+      } of ${count(sampled.rows[1])} elements of the outputs.`),
   ];
   return [verdict, ...part, ...Object.entries(checks).flatMap(([dtype, check]) => ofDtype(dtype, check))];
 }
@@ -80,8 +80,8 @@ function ofDtype(dtype, check) {
   const { analytic } = check;
   if (analytic !== undefined) {
     // Finite differences are too coarse in a narrow dtype: there backward is compared with float64.
-    const text = analytic.agrees && analytic.holds ? "backward says what it says in float64"
-      : `backward differs from float64's by up to ${figure(analytic.max_difference)}`;
+    const text = analytic.agrees && analytic.holds ? "backward agrees with backward in float64"
+      : `backward differs from backward in float64 by up to ${figure(analytic.max_difference)}`;
     return [html("p", { class: analytic.agrees && analytic.holds ? "" : "bad" }, `${dtype}: ${text}.`)];
   }
   const rows = check.comparisons.map((comparison) => {
@@ -93,7 +93,8 @@ function ofDtype(dtype, check) {
   const head = headings(["Jacobian", "size", "max |a−n|", "differ"]);
   const table = html("table", {}, html("caption", {}, dtype), html("thead", {}, head), html("tbody", {}, ...rows));
   const worst = check.comparisons.flatMap((comparison) =>
-    comparison.passed || comparison.worst === null ? [] : [worstText(comparison, comparison.worst)]
+    comparison.passed || comparison.worst === null ? []
+      : [[worstText(comparison, comparison.worst), comparison.kink].filter(Boolean).join(" ")]
   );
   const others = ELSE.flatMap(([property, text]) => check[property] ? [] : [text]);
   const torch = check.torch.finds_fault && check.comparisons.every(({ passed }) => passed) ? [check.torch.message] : [];
@@ -104,9 +105,9 @@ function ofDtype(dtype, check) {
 function worstText({ output, input }, { output_index: row, input_index: column, analytic, numeric }) {
   const at = (/** @type {string} */ name, /** @type {number[]} */ index) =>
     index.length === 0 ? name : `${name}[${index.join(", ")}]`;
-  return `Worst: ∂${at(output, row)}/∂${at(input, column)} is ${figure(analytic)} by backward, ${
+  return `Worst: ∂${at(output, row)}/∂${at(input, column)} is ${figure(analytic)} in backward, but ${
     figure(numeric)
-  } by differences.`;
+  } by finite differences.`;
 }
 
 /** @param {CellValue} value @returns {string} */
