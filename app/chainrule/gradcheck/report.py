@@ -118,7 +118,7 @@ def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rt
 
 
 def output_names(count: int) -> list[str]:
-    """`out`; if there are several outputs, `out[0]`, `out[1]`, …"""
+    """`out`, or `out[0]`, `out[1]`, … if there are several outputs."""
     return ["out"] if count == 1 else [f"out[{index}]" for index in range(count)]
 
 
