@@ -85,6 +85,7 @@ interface DumpOnly {
   environment: Record<string, unknown>;
   loss: JsonNumber;
   statistics: StatisticsColumns;
+  values?: Record<string, JsonNumber[]>; // tensor → its values, of tensors with at most 16 elements
   faults: Fault[];
   error: Failure | null;
   timing: Record<string, number | number[]>;
@@ -105,6 +106,7 @@ interface Picture {
   topology: Topology;
   rows: ReadonlyMap<string, number>; // tensor id → row
   floats: Record<FloatColumn, Float64Array>;
+  values: readonly Float64Array[]; // column i: value i of each small tensor, by row; NaN where there is none
   integers: Record<CountColumn, Uint32Array>;
   bins: number;
   counts: Uint32Array; // rows × bins

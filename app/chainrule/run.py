@@ -107,7 +107,8 @@ class Retracer:
         """The memory kept between two traces; an upper estimate for all but tensors and statistics."""
         statistics = 0
         if self._last is not None:
-            statistics = self._last[1].moments.nbytes + self._last[1].counts.nbytes
+            table = self._last[1]
+            statistics = table.moments.nbytes + table.counts.nbytes + 400 * len(table.values)
         trained = 0 if self.training is None else self.training.kept_bytes
         return self._net.kept_bytes + trained + self._recorded_bytes + statistics
 

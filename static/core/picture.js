@@ -1,5 +1,7 @@
 /** From the server's bytes to a Picture: the binary live frame, and the JSON dump. Both give the same columns. */
 
+import { isHidden } from "./format.js";
+
 const MAGIC = 0x31465243; // "CRF1", little endian
 const HEADER_BYTES = 48;
 
@@ -19,7 +21,8 @@ export function frameHeader(buffer) {
   return { seq: view.getUint32(4, true), topology: view.getUint32(8, true) };
 }
 
-/** Decodes a live frame: a 48-byte header, then float64 columns, uint32 columns and histogram counts, little endian.
+/** Decodes a live frame: a 48-byte header, then float64 columns (statistics, then values of small tensors), uint32
+ * columns and histogram counts, little endian.
  * @param {ArrayBuffer} buffer
  * @param {{key: string, topology: Topology, rows: ReadonlyMap<string, number>}} shape of the topology it belongs to
  * @param {Spec} spec @returns {Picture}
@@ -40,7 +43,7 @@ export function decodeFrame(buffer, shape, spec) {
     throw new RangeError(`live frame with ${floatColumns} + ${countColumns} columns`);
   if (rows !== shape.topology.statistics.tensor.length)
     throw new RangeError(`live frame with ${rows} rows, its topology has ${shape.topology.statistics.tensor.length}`);
-  // Unknown further columns are skipped: an older page reads a newer server's frames.
+  // Unknown further columns of counts are skipped: an older page reads a newer server's frames.
   const floatAt = (/** @type {number} */ column) => new Float64Array(buffer, HEADER_BYTES + 8 * rows * column, rows);
   const afterFloats = HEADER_BYTES + 8 * rows * floatColumns;
   const countAt = (/** @type {number} */ column) => new Uint32Array(buffer, afterFloats + 4 * rows * column, rows);
@@ -48,6 +51,7 @@ export function decodeFrame(buffer, shape, spec) {
     ...shape,
     seq,
     floats: columnsOf(FLOAT_COLUMNS, (_, column) => floatAt(column)),
+    values: Array.from({ length: floatColumns - FLOAT_COLUMNS.length }, (_, at) => floatAt(FLOAT_COLUMNS.length + at)),
     integers: columnsOf(COUNT_COLUMNS, (_, column) => countAt(column)),
     bins,
     counts: new Uint32Array(buffer, afterFloats + 4 * rows * countColumns, rows * bins),
@@ -98,6 +102,7 @@ export function pictureOfDump(dump, seq, key) {
     topology,
     rows: rowIndex(topology),
     floats: columnsOf(FLOAT_COLUMNS, (name) => column(statistics[name])),
+    values: valueColumns(dump.values ?? {}, topology),
     integers: columnsOf(COUNT_COLUMNS, (name) => Uint32Array.from(statistics[name])),
     bins,
     counts,
@@ -110,6 +115,30 @@ export function pictureOfDump(dump, seq, key) {
     axes: null,
     before: null,
   };
+}
+
+/** @param {Record<string, JsonNumber[]>} values @param {Topology} topology @returns {Float64Array[]} as in a live frame */
+function valueColumns(values, topology) {
+  const rows = rowIndex(topology);
+  const lists = Object.entries(values);
+  const length = lists.reduce((most, [, list]) => Math.max(most, list.length), 0);
+  const columns = Array.from({ length }, () => new Float64Array(rows.size).fill(NaN));
+  for (const [id, list] of lists) {
+    const row = rows.get(id);
+    if (row !== undefined) list.forEach((value, at) => (columns[at][row] = Number(value)));
+  }
+  return columns;
+}
+
+/** The values of a small tensor, the last index running fastest. @param {Picture} picture
+ * @param {number | undefined} row @returns {number[] | null} null where they are not known, or wait for a guess */
+export function valuesAt(picture, row) {
+  const { values, integers } = picture;
+  const n = row === undefined ? 0 : integers.n[row];
+  if (row === undefined || n === 0 || n > values.length || isHidden(picture, row)) return null;
+  const found = values.slice(0, n).map((column) => column[row]);
+  // A column holds NaN also where there is no value.
+  return found.filter(Number.isNaN).length === integers.nan[row] ? found : null;
 }
 
 /** The worst kind of non-finite value in a tensor, and its share; null if all are finite.

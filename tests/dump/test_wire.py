@@ -11,7 +11,9 @@ import pytest
 import torch
 from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, bad, with_evil_names
 from torch import nn
+from trace_rules import assert_same_table
 
+from chainrule.dump.json_values import json_value
 from chainrule.dump.wire import dump_json, dump_topology, dump_trace, frame, json_number, load, trace_schema
 from chainrule.errors import DumpError
 from chainrule.run import trace_spec
@@ -69,15 +71,30 @@ def test_every_dump_follows_the_published_schema_and_comes_back(make):
     assert dump_trace(again) == dumped
     for part in ("ops", "tensors", "modules", "saved", "layers", "sources", "error"):
         assert getattr(again, part) == getattr(made, part), part
-    assert np.array_equal(again.statistics.moments, made.statistics.moments, equal_nan=True)
-    assert np.array_equal(again.statistics.counts, made.statistics.counts)
+    assert_same_table(again.statistics, made.statistics)
 
 
-def test_a_dump_from_before_there_were_sources_and_faults_is_read(body):
-    del body["sources"], body["faults"]
+def test_a_dump_from_before_there_were_sources_faults_and_values_is_read(body):
+    del body["sources"], body["faults"], body["values"]
     validator().validate(body)
     again = load(json.dumps(body))
-    assert (again.sources, again.faults) == ({}, ())
+    assert (again.sources, again.faults, again.statistics.values) == ({}, (), {})
+
+
+def test_the_values_in_a_dump_are_torchs():
+    def program(x):
+        y = x.t() * torch.tensor([[0.1], [math.inf]])
+        return x.new_zeros(17).sum() + torch.stack([y - y, y > 0]).sum()
+
+    seen = {}
+    with record(on_tensor=lambda name, tensor: seen.setdefault(name, tensor.detach().clone())) as recording:
+        program(torch.arange(4.0).reshape(2, 2))
+    values = json.loads(dump_trace(recording.trace))["values"]
+    assert values == {
+        name: json_value(tensor.flatten().tolist()) for name, tensor in seen.items() if tensor.numel() <= 16
+    }
+    assert any("NaN" in each and 0 in each for each in values.values())
+    assert {len(each) for each in values.values()} == {1, 2, 4, 8}
 
 
 IN_SCHEMA = (
@@ -206,20 +223,22 @@ def decode(encoded):
     for name in ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"):
         columns[name] = np.frombuffer(encoded, "<f8", rows, offset)
         offset += 8 * rows
+    values = np.frombuffer(encoded, "<f8", rows * (floats - 8), offset).reshape(floats - 8, rows).T
+    offset += values.nbytes
     for name in ("n", "nan", "posinf", "neginf"):
         columns[name] = np.frombuffer(encoded, "<u4", rows, offset)
         offset += 4 * rows
     histogram = np.frombuffer(encoded, "<u4", rows * bins, offset).reshape(rows, bins)
     assert offset + 4 * rows * bins == len(encoded)
-    assert (magic, floats, counts) == (b"CRF1", 8, 4)
-    return seq, topology, bins, loss, milliseconds, flags, columns, histogram
+    assert (magic, counts) == (b"CRF1", 4)
+    return seq, topology, bins, loss, milliseconds, flags, columns, values, histogram
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("preset", [{}, {"preset": "deep-exploding"}, SMALL], ids=["default", "exploding", "small"])
 def test_a_frame_is_the_table(preset):
     made = trace_spec(ModelSpec.parse(preset))
-    seq, topology, bins, loss, milliseconds, flags, columns, histogram = decode(frame(made, 12, 3, 4.5))
+    seq, topology, bins, loss, milliseconds, flags, columns, values, histogram = decode(frame(made, 12, 3, 4.5))
     assert (seq, topology, bins, milliseconds, flags) == (12, 3, BINS, 4.5, 0)
     assert loss == made.loss or (math.isnan(loss) and math.isnan(made.loss))
     assert len(columns["n"]) == len(made.statistics)
@@ -229,6 +248,11 @@ def test_a_frame_is_the_table(preset):
             expected = getattr(summary, name)
             assert column[row] == expected or (expected is None and math.isnan(column[row]))
         assert histogram[row].tolist() == list(summary.counts)
+        known = made.statistics.values.get(tensor, ())
+        np.testing.assert_array_equal(values[row], [*known, *[math.nan] * (values.shape[1] - len(known))])
+    assert values.shape[1] == max(
+        summary.n for summary in map(made.statistics.__getitem__, made.statistics) if summary.n <= 16
+    )
 
 
 def test_the_flags_of_a_frame(trace):
@@ -241,8 +265,10 @@ def test_the_flags_of_a_frame(trace):
 
 
 def test_frames_at_the_bounds():
-    *_, columns, histogram = decode(frame(record_nothing(), 2**32 - 1, 1, 0.0))
-    assert (len(columns["n"]), histogram.shape) == (0, (0, BINS))
+    *_, columns, values, histogram = decode(frame(record_nothing(), 2**32 - 1, 1, 0.0))
+    assert (len(columns["n"]), values.size, histogram.shape) == (0, 0, (0, BINS))
     # float32 would turn 1e50 into Inf.
-    *_, columns, _ = decode(frame(trace_model(torch.relu, torch.tensor([1e50], dtype=torch.float64)), 1, 1, 0.0))
-    assert columns["max"].max() == 1e50
+    *_, columns, values, _ = decode(
+        frame(trace_model(torch.relu, torch.tensor([1e50], dtype=torch.float64)), 1, 1, 0.0)
+    )
+    assert columns["max"].max() == values.max() == 1e50

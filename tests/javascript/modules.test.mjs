@@ -4,11 +4,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { count, percent, quantity, setting, shape, significant } from "../../static/core/format.js";
-import { decodeFrame, frameHeader, rowIndex } from "../../static/core/picture.js";
+import { decodeFrame, frameHeader, rowIndex, valuesAt } from "../../static/core/picture.js";
 import { shortName, termOf } from "../../static/core/rules/terms.js";
 import { decadeLabel, decadeRange, decadeTicks, layerTicks, linearScale, sliderScale } from "../../static/core/scales.js";
 import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "../../static/core/url-state.js";
-import { contrast, dumpOf, isRising, made, near, pageData, pictureOf, schemeColours } from "./tools.mjs";
+import { contrast, dumpOf, hiding, isRising, made, near, pageData, pictureOf, schemeColours } from "./tools.mjs";
 
 test("numbers have three significant digits", () => {
   for (const [value, text] of [
@@ -105,6 +105,7 @@ test("a frame is decoded", () => {
       ["n", "nan", "posinf", "neginf"].forEach((name, at) =>
         assert.deepEqual([...picture.integers[name]], integers[at], name));
       assert.deepEqual([...picture.counts], counts);
+      assert.deepEqual(picture.values.map((column) => [...column]), floats.slice(8));
     }
   }
   const { loss, failed } = decoded(frame(2, { loss: NaN, flags: 1 | 2 }).buffer, 2);
@@ -125,6 +126,23 @@ test("a dump gives the same picture as its columns", async () => {
   const { std, nan, histogram } = dump.statistics;
   near([...floats.std], std.map((value) => value ?? NaN), 1e-15);
   assert.deepEqual([[...integers.nan], [...counts.subarray(0, bins)], loss, seq], [nan, histogram.counts[0], NaN, 1]);
+});
+
+test("the values of small tensors are known, with those that are not finite", async () => {
+  const dump = await dumpOf("widths=4,3,1&batch=2");
+  const picture = pictureOf(dump);
+  const x = dump.tensors.find(({ name }) => name === "x").id;
+  assert.deepEqual(valuesAt(picture, picture.rows.get(x)), dump.values[x]);
+  assert.equal(dump.values[x].length, 8);
+  const special = pictureOf({ ...dump, values: { [x]: ["NaN", "Infinity", "-Infinity", 0, 1, 2, 3, 4] } });
+  const row = special.rows.get(x);
+  special.integers.nan[row] = 1;
+  assert.deepEqual(valuesAt(special, row), [NaN, Infinity, -Infinity, 0, 1, 2, 3, 4]);
+  // Of a tensor without values, of one with more elements than any has values, and of one that waits for a guess.
+  const w = dump.tensors.find(({ name }) => name === "w1").id;
+  assert.equal(valuesAt(special, special.rows.get(w)), null);
+  assert.equal(valuesAt(pictureOf({ ...dump, values: {} }), row), null);
+  assert.equal(valuesAt(hiding(picture, "x"), row), null);
 });
 
 test("brackets stand where they are needed", () => {

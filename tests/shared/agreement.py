@@ -11,18 +11,19 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from chainrule.stats import BINS, COLUMNS, StatisticsSlab
+from chainrule.stats import BINS, COLUMNS, SMALL, StatisticsSlab
 
 EPSILON = float(np.finfo(np.float64).eps)
 
 
 def summary(tensor):
-    """The statistics of `tensor` from a slab, by column, and the histogram."""
+    """The statistics of `tensor` from a slab, by column, with the values of a small tensor, and the histogram."""
     slab = StatisticsSlab(capacity=1)
     # Rubbish beforehand: every entry must be written.
     slab.moments[:], slab.counts[:] = 123.456, 77
     row = slab.take(tensor)
-    return dict(zip(COLUMNS, slab.moments[row].tolist(), strict=True)), slab.counts[row]
+    columns = dict(zip(COLUMNS, slab.moments[row].tolist(), strict=True))
+    return columns | {"values": slab.values.get(row)}, slab.counts[row]
 
 
 def as_float64(tensor):
@@ -43,6 +44,10 @@ def assert_agrees(tensor):
     finite = x[np.isfinite(x)]
     got, counts = summary(tensor)
 
+    values = got.pop("values")
+    assert (values is not None) == (x.size <= SMALL)
+    if values is not None:
+        assert np.array_equal(values, x, equal_nan=True)
     # Counts and extremes are exact.
     assert got["n"] == x.size
     assert got["nan"] == np.count_nonzero(np.isnan(x))

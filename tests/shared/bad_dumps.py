@@ -166,6 +166,9 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "a long low": (lambda body: body["statistics"]["histogram"]["low"].append(0.0), "statistics.histogram.low"),
     "a row twice": (row_twice, "statistics.tensor[1]"),
     "a negative count": (put("statistics", "histogram", "counts", 0, 0, to=-1), "statistics.histogram.counts[0][0]"),
+    "values of no tensor": (put("values", "t999", to=[1.0]), "values.t999"),
+    "too many values": (put("values", "t0", to=[1.0] * 17), "values.t0"),
+    "values that are no numbers": (put("values", "t3", 2, to="1.0"), "values.t3[2]"),
     "a count beyond uint32": (
         put("statistics", "histogram", "counts", 0, 0, to=2**40),
         "statistics.histogram.counts[0][0]",
@@ -234,4 +237,5 @@ def with_evil_names(body: Body) -> Body:
     for layer in body["layers"]:
         layer |= {key: renamed.get(value, value) for key, value in layer.items() if key not in ("index", "name")}
     body["statistics"]["tensor"] = rename(body["statistics"]["tensor"])
+    body["values"] = dict(zip(rename(list(body["values"])), body["values"].values(), strict=True))
     return body

@@ -16,14 +16,19 @@ class Frame:
     def __init__(self, message):
         fields = HEADER.unpack_from(message)
         magic, self.seq, self.topology, self.rows, bins, floats, self.loss, self.compute_ms, self.flags, counts = fields
-        assert (magic, bins, floats, counts) == (b"CRF1", 64, len(FLOATS), len(COUNTS))
+        assert (magic, bins, counts) == (b"CRF1", 64, len(COUNTS))
         at = HEADER.size
         self.columns = {}
-        for name, kind, size in (*((name, "<f8", 8) for name in FLOATS), *((name, "<u4", 4) for name in COUNTS)):
+        names = [*FLOATS, *range(floats - len(FLOATS))]
+        for name, kind, size in (*((name, "<f8", 8) for name in names), *((name, "<u4", 4) for name in COUNTS)):
             self.columns[name] = np.frombuffer(message, kind, self.rows, at)
             at += size * self.rows
         self.histogram = np.frombuffer(message, "<u4", self.rows * bins, at).reshape(self.rows, bins)
         assert at + 4 * self.rows * bins == len(message)
+
+    def values(self, row):
+        """The values of a small tensor."""
+        return [self.columns[place][row] for place in range(self.columns["n"][row])]
 
 
 class Socket:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from chainrule.dump.wire import dump_trace, load
-from chainrule.stats import StatisticsTable
+from chainrule.stats import SMALL, StatisticsTable
 from chainrule.trace.graph import Op, Role, Trace
 
 
@@ -65,7 +65,13 @@ def assert_well_formed(trace: Trace) -> None:
             assert re.fullmatch(re.escape(f"{origin.name}.g") + "( [0-9]+)?", tensor.name)
         assert (tensor.note is None) == (tensor.id in trace.statistics)
         if tensor.id in trace.statistics:
-            assert trace.statistics[tensor.id].n == int(np.prod(tensor.shape))
+            summary, values = trace.statistics[tensor.id], trace.statistics.values.get(tensor.id)
+            assert summary.n == int(np.prod(tensor.shape))
+            assert (values is not None) == (summary.n <= SMALL)
+            if values is not None:
+                finite = values[np.isfinite(values)]
+                assert len(values) == summary.n
+                assert (min(finite, default=None), max(finite, default=None)) == (summary.min, summary.max)
 
     assert len(set(trace.statistics.tensors)) == len(trace.statistics)
     assert len(set(trace.saved)) == len(trace.saved)
@@ -90,6 +96,9 @@ def assert_same_table(one: StatisticsTable, other: StatisticsTable) -> None:
     assert one.tensors == other.tensors
     assert np.array_equal(one.moments, other.moments, equal_nan=True)
     assert np.array_equal(one.counts, other.counts)
+    assert one.values.keys() == other.values.keys()
+    for tensor, values in one.values.items():
+        assert np.array_equal(values, other.values[tensor], equal_nan=True)
 
 
 def assert_same_trace(one: Trace, other: Trace) -> None:
@@ -103,6 +112,8 @@ def assert_statistics(trace: Trace, tensor: str, values: torch.Tensor) -> None:
     """Compare the statistics of `tensor` with numpy's of `values` in float64."""
     row = trace.statistics[tensor]
     x = values.detach().double().numpy().ravel()
+    if x.size <= SMALL:
+        assert np.array_equal(trace.statistics.values[tensor], x, equal_nan=True)
     finite = x[np.isfinite(x)]
     assert row.n == x.size
     assert (row.nan, row.posinf, row.neginf) == (np.isnan(x).sum(), np.isposinf(x).sum(), np.isneginf(x).sum())

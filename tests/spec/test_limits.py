@@ -100,7 +100,7 @@ def test_the_answer_and_its_memory_are_estimated_in_its_format(spec, form):
         ("max_flops", "widths=1024x65&batch=1&init=orthogonal"),
         ("max_flops", "widths=1024,1024&batch=1024&dtype=float16"),
         ("max_memory_bytes", "widths=1024x65&batch=1&dtype=float64"),
-        ("max_response_bytes", "widths=2x9001&activation=gelu&style=functions&batch=1"),
+        ("max_response_bytes", "widths=2x8501&activation=gelu&style=functions&batch=1"),
         ("max_memory_bytes", "program=matmul&rung=broadcasting&widths=1024,1024&batch=256"),
     ],
 )

@@ -53,6 +53,21 @@ def test_a_frame_holds_the_numbers_of_the_trace(socket):
     assert (frame.histogram.sum(axis=1) + frame.columns["nan"] == frame.columns["n"]).all()
 
 
+def test_a_frame_holds_the_values_of_small_tensors_as_the_dump_does(socket, address):
+    for seq, scale in enumerate((1, 1.5, 1e4)):
+        query = f"widths=4,4,4,1&batch=2&dtype=float16&scale={scale}"
+        socket.ask(seq, widths="4,4,4,1", batch=2, dtype="float16", scale=scale)
+        frame = socket.next()
+        dump = httpx.get(f"http://{address}/api/v1/trace.json?{query}").json()
+        rows = {tensor: row for row, tensor in enumerate(dump["statistics"]["tensor"])}
+        sizes = {tensor["id"]: math.prod(tensor["shape"]) for tensor in dump["tensors"]}
+        assert dump["values"].keys() == {tensor for tensor in rows if sizes[tensor] <= 16}
+        for tensor, values in dump["values"].items():
+            np.testing.assert_array_equal(frame.values(rows[tensor]), [float(value) for value in values])
+    assert any("NaN" in values for values in dump["values"].values())
+    assert any("Infinity" in values for values in dump["values"].values())
+
+
 def vars_of(part):
     return {name: getattr(part, name) for name in part.__dataclass_fields__}
 

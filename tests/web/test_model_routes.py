@@ -408,6 +408,10 @@ def test_frames_of_what_ifs_equal_traces(socket, app):
     frame = socket.next()
     trace = traced(scale=2.0, group="layers.0")
     assert (frame.seq, frame.topology, frame.loss) == (3, 1, trace.loss)
+    small = {trace.statistics.row_of[tensor]: values for tensor, values in trace.statistics.values.items()}
+    assert len(small) > 1
+    for row, values in small.items():
+        np.testing.assert_array_equal(frame.values(row), values)
     np.testing.assert_array_equal(frame.histogram, trace.statistics.counts)
     assert len(socket.topologies) == 1, "the graph is the same"
 

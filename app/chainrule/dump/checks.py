@@ -7,6 +7,7 @@ one length. `tests/shared/bad_dumps.py` lists a bad dump for each check.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from chainrule.errors import DumpError
-from chainrule.stats import BINS, COLUMNS
+from chainrule.stats import BINS, COLUMNS, SMALL
 from chainrule.trace.graph import Layer
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def check_dump(dump: TraceDump) -> None:
     if dump.error is not None:
         _check_ids("op", ops, "error.op", dump.error.op)
     _check_statistics(dump.statistics, tensors)
+    for name, values in dump.values.items():
+        _check_ids("tensor", tensors, f"values.{name}", name)
+        shape = dump.tensors[tensors[name]].shape
+        if len(values) != math.prod(shape) or len(values) > SMALL:
+            _fail(
+                f"values.{name}",
+                f"{len(values)} values of a tensor of shape {shape}, not one for each element, of at most {SMALL}",
+            )
 
     producers = [None if tensor.producer is None else ops[tensor.producer] for tensor in dump.tensors]
     makers = ([producers[tensors[name]] for name in op.inputs] for op in dump.ops)

@@ -1,8 +1,8 @@
 """Trace ↔ dump: the one JSON form of a trace, its published schema, and the binary frames of the live path.
 
 `dump_trace` writes columns straight from the statistics table; `TraceDump` is the form of a dump: it publishes the
-schema and validates what is loaded. Numbers that JSON cannot hold (a loss of NaN or ±Infinity) are the strings "NaN",
-"Infinity" and "-Infinity"; a missing statistic is null.
+schema and validates what is loaded. Numbers that JSON cannot hold (a loss or a value of NaN or ±Infinity) are the
+strings "NaN", "Infinity" and "-Infinity"; a missing statistic is null.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from chainrule.diagnose.profile import LayerProfile, Profile, Theory
 from chainrule.diagnose.profile import LayerTheory as LayerVerdict
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
 from chainrule.dump.checks import check_dump, read_json, shown_json
-from chainrule.dump.json_values import Number, json_number
+from chainrule.dump.json_values import Number, json_number, json_value
 from chainrule.errors import DumpError
-from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
+from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, SMALL, StatisticsTable, Summary
+from chainrule.stats.summary import FloatArray
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
 from chainrule.trace import graph
 from chainrule.trace.graph import Fault, FaultKind, Level, Role, Trace
@@ -213,6 +214,10 @@ class TraceDump(_Part):
         default={}, description="Of each file that an op's source names, the lines that ops come from and those around."
     )
     statistics: StatisticsDump
+    values: dict[str, list[Number]] = Field(
+        default={},
+        description=f"Tensor → its values, the last index running fastest, of tensors with at most {SMALL} elements.",
+    )
     error: FailureDump | None
     timing: dict[str, Any]
 
@@ -236,6 +241,7 @@ def dump_trace(trace: Trace) -> bytes:
         **_structure(trace),
         "faults": trace.faults,
         "statistics": _statistics(trace.statistics),
+        "values": json_value({tensor: values.tolist() for tensor, values in trace.statistics.values.items()}),
         "error": trace.error,
         "timing": trace.timing,
     }
@@ -293,9 +299,11 @@ def frame(trace: Trace, seq: int, topology: int, compute_ms: float) -> bytes:
 
     Header (48 bytes): magic "CRF1", uint32 seq, topology, rows, bins, number of float columns; float64 loss,
     compute_ms; uint32 flags (1: no loss, 2: the pass broke), number of count columns. Then the float64 columns
-    FRAME_FLOATS (NaN: no value), the uint32 columns FRAME_COUNTS, and the uint32 histogram, rows × bins.
+    FRAME_FLOATS (NaN: no value), a float64 column for each value of the largest tensor whose values are known, the
+    uint32 columns FRAME_COUNTS, and the uint32 histogram, rows × bins.
     """
     table = trace.statistics
+    values = _value_columns(table)
     flags = (FLAG_NO_LOSS if trace.loss is None else 0) | (FLAG_ERROR if trace.error is not None else 0)
     header = FRAME_HEADER.pack(
         FRAME_MAGIC,
@@ -303,7 +311,7 @@ def frame(trace: Trace, seq: int, topology: int, compute_ms: float) -> bytes:
         topology,
         len(table),
         BINS,
-        len(FRAME_FLOATS),
+        len(FRAME_FLOATS) + len(values),
         math.nan if trace.loss is None else trace.loss,
         compute_ms,
         flags,
@@ -312,7 +320,16 @@ def frame(trace: Trace, seq: int, topology: int, compute_ms: float) -> bytes:
     columns = table.moments.T
     floats = np.ascontiguousarray(columns[[COLUMNS.index(name) for name in FRAME_FLOATS]], "<f8")
     counts = np.ascontiguousarray(columns[[COLUMNS.index(name) for name in FRAME_COUNTS]]).astype("<u4")
-    return b"".join((header, floats.tobytes(), counts.tobytes(), table.counts.astype("<u4", copy=False).tobytes()))
+    histograms = table.counts.astype("<u4", copy=False)
+    return b"".join((header, floats.tobytes(), values.tobytes(), counts.tobytes(), histograms.tobytes()))
+
+
+def _value_columns(table: StatisticsTable) -> FloatArray:
+    """Column i: value i of each tensor; NaN where it has none."""
+    columns = np.full((max(map(len, table.values.values()), default=0), len(table)), math.nan, "<f8")
+    for tensor, values in table.values.items():
+        columns[: len(values), table.row_of[tensor]] = values
+    return columns
 
 
 def summary_dump(summary: Summary | None) -> dict[str, Any] | None:
@@ -418,7 +435,8 @@ def parse_dump(content: bytes | str) -> TraceDump:
         # Another schema explains everything else that is found.
         found = error.errors(include_url=False)
         first = next((each for each in found if each["loc"] == ("schema",)), found[0])
-        place = "loss" if first["loc"][:1] == ("loss",) else _path(first["loc"])
+        # Below a number stand the names of its two forms.
+        place = _path(first["loc"][: {"loss": 1, "values": 3}.get(str(first["loc"][0]) if first["loc"] else "")])
         says = first["msg"] if first["type"] == "missing" else f"{first['msg']}, not {shown_json(first['input'])}"
         raise DumpError(
             f"not a graph dump of schema {SCHEMA}: {place or 'the document'}: {says}", field=place or None
@@ -455,6 +473,7 @@ def _trace(dump: TraceDump) -> Trace:
             tuple(statistics.tensor),
             np.array(columns, np.float64).reshape(len(COLUMNS), rows).T.copy(),
             np.array(statistics.histogram.counts, np.uint32).reshape(rows, BINS),
+            {tensor: np.array(values, np.float64) for tensor, values in dump.values.items()},
         ),
         loss=None if dump.loss is None else float(dump.loss),
         error=_made(dump.error),

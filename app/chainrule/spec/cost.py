@@ -262,13 +262,14 @@ def _add_net(tally: Tally, spec: ModelSpec) -> None:
 
 @lru_cache(maxsize=1024)
 def _row_bytes(size: int) -> float:
-    """The largest row of statistics of `size` values: counts of 64 bins and moments, without the id.
+    """The largest row of statistics of `size` values: counts of 64 bins, moments, a small tensor's values; no id.
 
     The mean number of digits of 64 counts is largest when they are equal. A float64 has up to 24 characters.
     """
     counts = 64 * (2 + math.log10(1 + size / 64)) + 2
     moments = 7 * 25 + 2 * len("null,") + 23
-    return counts + moments + 4 * (len(str(size)) + 1)
+    values = len('"":[],') + 25 * size if size <= 16 else 0  # `stats.SMALL`
+    return counts + moments + 4 * (len(str(size)) + 1) + values
 
 
 def _dump_bytes(tally: Tally, spec: ModelSpec) -> int:
@@ -278,7 +279,7 @@ def _dump_bytes(tally: Tally, spec: ModelSpec) -> int:
         3072  # the lines of source, the environment, the keys
         + len(orjson.dumps(spec.as_dict()))
         + tally.ops * (330 + 6 * digits + 2 * size_digits)  # names, line of source, saved tensors, duration
-        + tally.tensors * (172 + 5 * digits)
+        + tally.tensors * (172 + 6 * digits)
         + tally.modules * 75
         + tally.layers * (155 + 7 * digits)
         + tally.activations * 2 * 20  # the fractions of dead and of saturated units

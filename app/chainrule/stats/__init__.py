@@ -14,13 +14,14 @@ from chainrule.stats.device import StreamCapturedError
 from chainrule.stats.kernel import summarize, unsupported
 from chainrule.stats.native import kernel_name
 from chainrule.stats.slab import StatisticsSlab
-from chainrule.stats.summary import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
+from chainrule.stats.summary import BINS, COLUMNS, COUNT_COLUMNS, SMALL, StatisticsTable, Summary
 from chainrule.stats.units import dead_fraction, saturation
 
 __all__ = [
     "BINS",
     "COLUMNS",
     "COUNT_COLUMNS",
+    "SMALL",
     "StatisticsSlab",
     "StatisticsTable",
     "StreamCapturedError",

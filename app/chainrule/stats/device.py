@@ -28,7 +28,7 @@ import torch
 
 from chainrule.stats.kernel import is_freed, repeat, summarize
 from chainrule.stats.pieces import pieces, pieces_of_units, without_repeats
-from chainrule.stats.summary import BINS, DEAD_FRACTION, SATURATION, CountArray, FloatArray
+from chainrule.stats.summary import BINS, DEAD_FRACTION, SATURATION, SMALL, CountArray, FloatArray
 from chainrule.stats.units import SATURATED
 
 CHUNK = 1 << 22
@@ -38,7 +38,7 @@ STAGED = 1 << 16
 """Tensors of up to this many bytes are copied for the host, which is less work than a record."""
 
 MAX_STAGED = 1 << 24
-"""Bytes copied for the host in one pass; when they are used up, every tensor gets a record."""
+"""Bytes copied for the host in one pass; when they are used up, every tensor but the smallest gets a record."""
 
 FIRST_WORDS = 1 << 17
 """Words of 8 bytes in the first block, 1 MiB. Each further block is as large as all before it, up to MAX_WORDS."""
@@ -168,11 +168,14 @@ class DeviceRows:
         self.forget(row)
         if is_freed(tensor):
             raise ValueError("its memory was given back")
-        tensor, times = without_repeats(tensor.detach())
+        tensor = tensor.detach()
+        # The values of a small tensor are kept, and so are their repeats.
+        is_small = tensor.numel() <= SMALL
+        tensor, times = (tensor, 1) if is_small else without_repeats(tensor)
         nbytes = tensor.numel() * tensor.element_size()
         with self._turn:
             words = self._words_for(tensor)
-            if nbytes <= STAGED and self._staged + nbytes <= MAX_STAGED:
+            if is_small or (nbytes <= STAGED and self._staged + nbytes <= MAX_STAGED):
                 start, room = words.reserve(-(-nbytes // 8))
                 self._staged += nbytes
                 room.view(torch.uint8)[:nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
@@ -229,8 +232,12 @@ class DeviceRows:
                 words = self._words[device, stream] = _Words(device)
         return words
 
-    def fetch(self, at: Callable[[int], tuple[FloatArray, CountArray]]) -> None:
+    def fetch(
+        self, at: Callable[[int], tuple[FloatArray, CountArray]], keep_values: Callable[[int, torch.Tensor], None]
+    ) -> None:
         """Finish all waiting rows into `at(row)`: moments (len(COLUMNS),) and counts (BINS,).
+
+        `keep_values(row, tensor)` is told of each small tensor.
 
         Raises:
             RuntimeError: a device does not give its words; then all rows of all devices keep waiting.
@@ -245,8 +252,10 @@ class DeviceRows:
                 if isinstance(waiting, _Record):
                     _finish(waiting, own[: _words_of(waiting.chunks)], moments, counts)
                 else:
-                    of_bytes = torch.from_numpy(own).view(torch.uint8)[: waiting.size]
-                    summarize(of_bytes.view(waiting.dtype), moments, counts)
+                    copied = torch.from_numpy(own).view(torch.uint8)[: waiting.size].view(waiting.dtype)
+                    summarize(copied, moments, counts)
+                    if copied.numel() <= SMALL and waiting.times == 1:
+                        keep_values(row, copied)
                 if waiting.times > 1:
                     repeat(moments, counts, waiting.times)
             for (row, column), (of, start, whole) in self._fractions.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import repeat
 from operator import length_hint
@@ -21,6 +21,7 @@ from chainrule.stats.summary import (
     COLUMNS,
     DEAD_FRACTION,
     SATURATION,
+    SMALL,
     CountArray,
     FloatArray,
     StatisticsTable,
@@ -39,8 +40,8 @@ class StatisticsSlab:
     Threads, such as those of backward hooks, may add rows and write to their own rows concurrently.
 
     Peak extra memory, whatever the size and strides of the tensors: 352 bytes a row, and up to three times that while
-    what is in several blocks is put together; on the host 4 MiB while a tensor is read that the compiled kernel leaves
-    to PyTorch, else nothing.
+    what is in several blocks is put together; 400 bytes for the values of a small tensor; on the host 4 MiB while a
+    tensor is read that the compiled kernel leaves to PyTorch, else nothing.
 
     On a CUDA device 72 MiB while one is read, and until the rows are fetched 41 MiB and 1,200 bytes a row (of more than
     4 Mi elements, 48 for each further 4 Mi; on several streams, 8 MiB for each further stream). Tensors on devices of
@@ -52,6 +53,7 @@ class StatisticsSlab:
 
     def __init__(self, capacity: int = 256) -> None:
         """Make room for `capacity` rows; whenever they are used up, for as many more."""
+        self._values: dict[int, FloatArray] = {}
         self._size = max(capacity, 1)
         self._blocks = [self._new_block()]
         # An iterator written in C gives each element to one thread only.
@@ -83,6 +85,12 @@ class StatisticsSlab:
         self._fetch()
         return _joined([counts for _, counts in self._blocks])
 
+    @property
+    def values(self) -> dict[int, FloatArray]:
+        """Row → the values of its tensor, row by row; of tensors with at most SMALL elements."""
+        self._fetch()
+        return self._values
+
     def take(self, tensor: torch.Tensor) -> int:
         """Add a row with the statistics of `tensor` (see `unsupported`) and return its number.
 
@@ -106,6 +114,8 @@ class StatisticsSlab:
         place = next(self._room, None) or self._reserve()
         row, index, moments, counts = place
         if kernel.summarize_row(tensor, moments, counts, index):
+            if tensor.numel() <= SMALL:
+                self._keep_values(row, tensor)
             return row
         self._spare.append(place)
         return -1
@@ -120,10 +130,18 @@ class StatisticsSlab:
                 self._waiting.forget(row)
         elif tensor.device.type in self.ON_DEVICE and tensor.numel():
             self._on_device().write(row, tensor)
+            return
         else:
             if self._waiting is not None:
                 self._waiting.forget(row)
             summarize(tensor, moments[index], counts[index])
+        if tensor.numel() <= SMALL:
+            self._keep_values(row, tensor)
+
+    def _keep_values(self, row: int, tensor: torch.Tensor) -> None:
+        # `tolist` shows no op to dispatch modes. A subclass of torch.Tensor may refuse it.
+        with suppress(RuntimeError, TypeError, ValueError):
+            self._values[row] = np.array(tensor.tolist(), np.float64).ravel()
 
     def write_dead_fraction(self, row: int, activation: torch.Tensor) -> None:
         """Write the dead fraction of `activation`, (batch, …), to `row`."""
@@ -140,7 +158,10 @@ class StatisticsSlab:
             self._on_host(row)[SATURATION] = saturation(activation, middle)
 
     def copy(self, row: int) -> int:
-        """Add a copy of `row` for a tensor with the same elements in another order; return its number."""
+        """Add a copy of `row`, without its values, for a tensor with the same elements; return its number.
+
+        The order of the elements may be another.
+        """
         new = self._reserve()[0]
         if self._waiting is None or not self._waiting.write_copy(row, new):
             (moments, counts), (new_moments, new_counts) = self._at(row), self._at(new)
@@ -151,7 +172,12 @@ class StatisticsSlab:
 
     def table(self, tensors: list[str], rows: list[int]) -> StatisticsTable:
         """The finished table: `rows[i]` of the slab belongs to `tensors[i]`."""
-        return StatisticsTable(tuple(tensors), self.moments[rows], self.counts[rows])
+        return StatisticsTable(tuple(tensors), self.moments[rows], self.counts[rows], self.values_of(tensors, rows))
+
+    def values_of(self, tensors: Iterable[str], rows: Iterable[int]) -> dict[str, FloatArray]:
+        """The values of the tensors that have any; `rows[i]` belongs to `tensors[i]`."""
+        values = self.values
+        return {tensor: values[row] for tensor, row in zip(tensors, rows, strict=True) if row in values}
 
     def _new_block(self) -> tuple[FloatArray, CountArray]:
         return np.empty((self._size, len(COLUMNS))), np.empty((self._size, BINS), np.uint32)
@@ -196,7 +222,7 @@ class StatisticsSlab:
 
     def _fetch(self) -> None:
         if self._waiting is not None:
-            self._waiting.fetch(self._at)
+            self._waiting.fetch(self._at, self._keep_values)
 
 
 def _places(start: int, size: int, block: tuple[FloatArray, CountArray]) -> tuple[Iterator[int], Iterator[_Place]]:

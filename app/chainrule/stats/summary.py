@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 BINS = 64
 
+SMALL = 16
+"""A tensor with at most so many elements is small: its values are kept."""
+
 FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.uint32]
 
@@ -54,32 +57,43 @@ NORM, DEAD_FRACTION, SATURATION = map(COLUMNS.index, ("norm", "dead_fraction", "
 
 
 class StatisticsTable:
-    """One row of statistics per tensor, held in columns. Immutable."""
+    """One row of statistics per tensor, held in columns. Immutable.
 
-    def __init__(self, tensors: tuple[str, ...], moments: FloatArray, counts: CountArray) -> None:
+    `values`: tensor → its values, row by row, for tensors with at most SMALL elements.
+    """
+
+    def __init__(
+        self,
+        tensors: tuple[str, ...],
+        moments: FloatArray,
+        counts: CountArray,
+        values: Mapping[str, FloatArray] | None = None,
+    ) -> None:
         """Take the ids of the tensors, their moments (rows, len(COLUMNS)) and their histograms (rows, BINS)."""
         self.tensors = tensors
         self.moments = moments
         self.counts = counts
+        self.values = values or {}
         moments.flags.writeable = False
         counts.flags.writeable = False
 
     @cached_property
-    def _row_of(self) -> Mapping[str, int]:
+    def row_of(self) -> Mapping[str, int]:
+        """Tensor → row."""
         return {tensor: row for row, tensor in enumerate(self.tensors)}
 
     def __len__(self) -> int:
         return len(self.tensors)
 
     def __contains__(self, tensor: object) -> bool:
-        return tensor in self._row_of
+        return tensor in self.row_of
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)
 
     def __getitem__(self, tensor: str) -> Summary:
         """The summary of the tensor with this id; KeyError if it has none."""
-        row = self._row_of[tensor]
+        row = self.row_of[tensor]
         # Only NaN differs from itself.
         values: list[Any] = [value if value == value else None for value in self.moments[row].tolist()]
         for column in (N, NAN, POSINF, NEGINF):

@@ -20,7 +20,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor as _is_functorch_wra
 from torch._C._functorch import is_legacy_batchedtensor as _is_legacy_batchedtensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from chainrule.stats import StatisticsSlab, unsupported
+from chainrule.stats import SMALL, StatisticsSlab, unsupported
 from chainrule.trace import ops
 from chainrule.trace.graph import Phase
 from chainrule.trace.plan import Plan
@@ -180,10 +180,13 @@ class Journal:
         name: str = "",
         same_values_as: int = NO_ROW,
     ) -> int:
-        """Record a new value with its statistics, copied from the row `same_values_as` where its elements are those."""
+        """Record a new value with its statistics, copied from the row `same_values_as` where its elements are those.
+
+        Those of a small tensor are taken anew with its values, which may be in another order.
+        """
         note = None
         statistics = NO_ROW
-        if same_values_as != NO_ROW:
+        if same_values_as != NO_ROW and tensor.numel() > SMALL:
             source = self.tensors[same_values_as].statistics
             if source != NO_ROW:
                 statistics = self.slab.copy(source)

@@ -231,6 +231,9 @@ class _Repetition(TorchFunctionMode):
             places = [place for place, tensor in enumerate(known.last.tensors) if tensor in known.tensors]
             rows = [plan.rows[known.last.tensors[place]] for place in places]
             slab.moments[rows], slab.counts[rows] = known.last.moments[places], known.last.counts[places]
+            slab.values.update(
+                (plan.rows[tensor], values) for tensor, values in known.last.values.items() if tensor in known.tensors
+            )
             self.known = frozenset(rows)
 
     def __torch_function__(
@@ -400,4 +403,4 @@ def _table(plan: Plan, slab: StatisticsSlab) -> StatisticsTable:
     taken = moments[sources]
     copies = [place for place, row in enumerate(rows) if row in plan.copies]
     taken[copies, DEAD_FRACTION:] = moments[[rows[place] for place in copies], DEAD_FRACTION:]
-    return StatisticsTable(tuple(plan.rows), taken, counts[sources])
+    return StatisticsTable(tuple(plan.rows), taken, counts[sources], slab.values_of(plan.rows, rows))

@@ -6,6 +6,8 @@ const SCHEMA = "chainrule.trace/1";
 export const MAX_BYTES = 128 * 2 ** 20;
 
 const BINS = 64;
+/** Numbers that JSON cannot hold. @type {readonly unknown[]} */
+const WORDS = ["NaN", "Infinity", "-Infinity"];
 const COLUMNS = ["n", "mean", "std", "min", "max", "norm", "zero_fraction", "nan", "posinf", "neginf"];
 
 /** Fields that hold an id, per list: the list that the id names; `*` marks a list of ids. */
@@ -58,6 +60,7 @@ export function readDump(text) {
   const dump = /** @type {Dump} */ (/** @type {unknown} */ ({ faults: [], ...value }));
   checkParts(/** @type {Record<string, unknown>} */ (/** @type {unknown} */ (dump)));
   checkStatistics(dump);
+  checkValues(dump);
   // Added since the first dumps were written.
   const faults = dump.faults.map((fault) => ({ ...{ level: "fault", layers: [], rule: null }, ...fault }));
   // A file may be called like a method of objects, such as toString.
@@ -149,6 +152,21 @@ function checkStatistics({ statistics }) {
   counts.forEach((bins, row) => {
     if (bins?.length !== BINS) throw new DumpProblem(`not ${BINS} bins`, `statistics.histogram.counts[${row}]`);
   });
+}
+
+/** @param {Dump} dump @throws {DumpProblem} values of no tensor, not one for each of its elements, or no numbers */
+function checkValues({ tensors, values = {} }) {
+  const sizes = new Map(tensors.map(({ id, shape }) => [id, shape.reduce((product, size) => product * size, 1)]));
+  for (const [id, list] of Object.entries(values)) {
+    const where = `values.${id}`;
+    const size = sizes.get(id);
+    if (size === undefined) throw new DumpProblem(`${shown(id)} is not the id of one of the tensors`, where);
+    if (listAt(list, where).length !== size) throw new DumpProblem(`${list.length} values of ${size} elements`, where);
+    list.forEach((value, at) => {
+      if (typeof value !== "number" && !WORDS.includes(value))
+        throw new DumpProblem(`${shown(value)} is not a number`, `${where}[${at}]`);
+    });
+  }
 }
 
 // Which graph a dump is of, in a few letters: dumps of one model at several steps have the same.

@@ -64,8 +64,9 @@ export function hide(picture, prediction) {
   if (secret === null) return picture;
   const { row, statistic, value } = secret;
   const rows = new Set([row]);
+  const columns = [...FLOAT_COLUMNS.map((name) => picture.floats[name]), ...picture.values];
   for (let other = 0; other < picture.topology.statistics.tensor.length; other += 1) {
-    if (FLOAT_COLUMNS.some((name) => tells(picture.floats[name][other], value))) rows.add(other);
+    if (columns.some((column) => tells(column[other], value))) rows.add(other);
   }
   const floats = { ...picture.floats };
   for (const name of FLOAT_COLUMNS) floats[name] = picture.floats[name].slice();
