@@ -109,7 +109,7 @@ NODE_DATA = ("trace", "widths=5,4,1", "--format", "node-data")
         ([*NODE_DATA, "--with", "statistic=median"], ["statistic: 'median' is not one of std, mean,"]),
         ([*NODE_DATA, "--with", "level=all"], ["level: not a key of the format node-data, which are statistic"]),
         ([*NODE_DATA, "--with", "statistic"], ["--with statistic: expected KEY=VALUE"]),
-        ([*NODE_DATA, "--node-data"], ["--node-data goes with --format model-explorer"]),
+        ([*NODE_DATA, "--node-data"], ["--node-data needs --format model-explorer"]),
         (
             ["open", "bad.json", "--port", "0"],
             ["bad.json: not a graph dump of schema chainrule.trace/1: this is not JS"],
@@ -247,7 +247,7 @@ def test_without_dumps_no_server_starts(dump, tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     first, second = done.stderr.splitlines()
     assert first == f"chainrule: {missing}: No such file or directory"
-    assert "nothing to compare" in second
+    assert "compare needs all its dumps" in second
     done = called("open", str(missing), str(missing), "--port", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [first, first]

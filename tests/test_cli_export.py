@@ -1,4 +1,4 @@
-"""`chainrule export`: a graph dump in another form."""
+"""`chainrule export`: a graph dump in another format."""
 
 import json
 
@@ -45,7 +45,7 @@ def test_options_of_the_format(dump, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["DUMP"], "--format says what to write, or the suffix of the file that -o names"),
+        (["DUMP"], "the format is missing; give --format, or -o with a suffix such as .svg"),
         (["DUMP", "-o", "net.png"], "net.png: the suffix says how a trace is written, and is one of .json, .dot"),
         (["DUMP", "--format", "csv", "--with", "level"], "--with level: expected KEY=VALUE"),
         (["DUMP", "--format", "csv", "--with", "level=all"], "level: not a key of the format csv, which are none"),

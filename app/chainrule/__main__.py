@@ -50,7 +50,7 @@ USAGE = 2
 
 commands = typer.Typer(
     name="chainrule",
-    help="Run one forward and one backward pass of a neural net, record all of it, and look at it.",
+    help="Record one forward and one backward pass of a neural net, and explore it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -67,29 +67,32 @@ ReportName = StrEnum("ReportName", ["text", "json", "github"])
 """The formats of `chainrule check`."""
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
-Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any free one.", show_default="8000")]
+Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free port.", show_default="8000")]
 Insecure = Annotated[
-    bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.", show_default=False)
+    bool | None, typer.Option("--insecure", help="Accept other machines without a token.", show_default=False)
 ]
-FreePort = Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")]
+FreePort = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free port.")]
 Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")]
-Seed = Annotated[int, typer.Option(help="Seed of what the file, the factory and the pass draw.", min=0, max=2**63 - 1)]
+Seed = Annotated[
+    int, typer.Option(help="Seed of the random numbers of the file, the factory and the pass.", min=0, max=2**63 - 1)
+]
 Device = Annotated[
-    str | None, typer.Option(help="Run a copy of the model and its inputs there.", show_default="where they are")
+    str | None,
+    typer.Option(help="Run a copy of the model and its inputs on this device.", show_default="their own device"),
 ]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
 With = Annotated[
     list[str] | None,
-    typer.Option("--with", metavar="KEY=VALUE", help="An option of the format, such as level=all of svg."),
+    typer.Option("--with", metavar="KEY=VALUE", help="An option of the format, such as level=all for svg."),
 ]
 
 COMPARED = "a=dump:0&colour=difference&dump=1"
-"""The page's view of two dumps: the second, with the first pinned and the boxes coloured by the difference."""
+"""The page's view of two dumps: it shows the second, pins the first, and colours the boxes by the difference."""
 
 
 @commands.command()
 def serve(host: Host = None, port: Port = None, insecure: Insecure = None) -> None:
-    """Serve the explorer. Every other setting is an environment variable CHAINRULE_*."""
+    """Serve the explorer. All other settings are environment variables CHAINRULE_*."""
     _serve(_server_settings(host, port, insecure))
 
 
@@ -111,19 +114,19 @@ def explore(
     port: FreePort = 0,
     browser: Browser = True,
 ) -> None:
-    """Serve the explorer on a model of your own: its graph, where its gradient goes, and what another scale would do.
+    """Explore a model of your own: its graph, the way of its gradient, and the effect of another scale.
 
-    The file is run, as `python FILE.py` would, and one forward and backward pass on a copy of what the factory returns:
-    by this command alone, and for this machine alone. The inputs are a tensor, a tuple of the arguments, or a dict of
-    them by name; loss_fn(output) is a scalar. Without it the output is, or it has one as its `loss`. The optimizer is
-    looked at and never run: it says which parameters a step would change.
+    The command runs the file like `python FILE.py`, and one forward and backward pass on a copy of the factory's
+    result. Only this machine can open the page. The inputs are a tensor, a tuple of the arguments, or a dict of the
+    arguments by name. loss_fn(output) is a scalar; without loss_fn, the output or its `loss` is the scalar. The
+    optimizer never runs: it tells the command which parameters a step would change.
     """
     settings = _settings(host="127.0.0.1", port=port)
     settings = _settings(
         host="127.0.0.1",
         port=port,
         token=secrets.token_urlsafe(24) if settings.token is None else None,
-        # Nobody else waits for an answer, so Ctrl-C ends it now.
+        # No other client waits for an answer, so Ctrl-C ends the server at once.
         shutdown_seconds=None if "shutdown_seconds" in settings.model_fields_set else 1,
     )
     from chainrule.user_model.code import split_reference
@@ -144,9 +147,10 @@ def explore(
 def _user_model(
     factory: str, file: Path, seed: int, device: str | None, settings: Settings, *modules: str
 ) -> UserModel:
-    """The model of a factory in a file. Imports the modules before the file's folder comes first on the import path.
+    """The model of a factory in a file.
 
-    There a file may have the name of a library.
+    Imports `modules` before the file's folder comes first on the import path, because a file there may have the name
+    of a library.
     """
     with importing():
         for each in ("chainrule.user_model.model", *modules):
@@ -166,19 +170,19 @@ def _user_model(
 def check(
     reference: Annotated[
         str,
-        typer.Argument(metavar="FILE.py:FACTORY", help="As `chainrule explore` takes it; or a graph dump, dump.json."),
+        typer.Argument(metavar="FILE.py:FACTORY", help="A factory, as for `chainrule explore`; or a dump, dump.json."),
     ],
     form: Annotated[
-        ReportName, typer.Option("--format", help="text, json, or github: annotations of GitHub Actions.")
+        ReportName, typer.Option("--format", help="text, json, or github (annotations for GitHub Actions).")
     ] = ReportName.text,
     seed: Seed = 42,
     device: Device = None,
     output: Output = None,
 ) -> None:
-    """Report the faults of one forward and backward pass: place, line, figure, rule and remedy of each.
+    """Report the faults of one forward and backward pass, each with its place, line, value, rule and remedy.
 
-    Exit status 0: no fault was found; 1: there are faults; 2: a mistake in the command line, or the factory cannot be
-    used. The file is run as by `chainrule explore`; what it prints goes to standard error.
+    The exit status is 0 without faults, 1 with faults, and 2 for a wrong command line or an unusable factory. The
+    command runs the file like `chainrule explore`. The output of the file goes to standard error.
     """
     if reference.endswith(".json"):
         recorded = _loaded(Path(reference))
@@ -196,7 +200,7 @@ def check(
 
 @contextlib.contextmanager
 def _printing_to_stderr() -> Iterator[None]:
-    """Inside, what is printed goes to standard error: by Python, by libraries in C, and by other processes."""
+    """Send all output inside to standard error: of Python, of libraries in C, and of other processes."""
     ours = sys.stdout
     ours.flush()
     kept = os.dup(1)
@@ -212,15 +216,17 @@ def _printing_to_stderr() -> Iterator[None]:
 
 @commands.command("open")
 def open_dumps(
-    dumps: Annotated[list[Path], typer.Argument(help="Graph dumps, as `chainrule trace` and `trace.json` write them.")],
+    dumps: Annotated[
+        list[Path], typer.Argument(help="Graph dumps, for example from `chainrule trace` or `trace.json`.")
+    ],
     host: Host = None,
     port: Port = None,
     insecure: Insecure = None,
     browser: Browser = True,
 ) -> None:
-    """Serve the explorer with a graph dump in it; of several, such as the steps of a training, with a scrubber.
+    """Open graph dumps in the explorer. Several dumps, such as the steps of a training, get a scrubber.
 
-    Files that differ in numbers alone stand in the order of those numbers.
+    Files whose names differ only in numbers are sorted by these numbers.
     """
     settings = _server_settings(host, port, insecure)
     from chainrule.dump.opened import in_order
@@ -230,23 +236,23 @@ def open_dumps(
 
 @commands.command()
 def compare(
-    a: Annotated[Path, typer.Argument(help="The graph dump to compare to.")],
-    b: Annotated[list[Path], typer.Argument(help="The graph dump to look at, or several.")],
+    a: Annotated[Path, typer.Argument(help="The graph dump to compare with.")],
+    b: Annotated[list[Path], typer.Argument(help="The graph dump to look at; several are possible.")],
     host: Host = None,
     port: Port = None,
     insecure: Insecure = None,
     browser: Browser = True,
 ) -> None:
-    """Serve the explorer with graph dumps in it, the first of them pinned, to see how the others differ."""
+    """Compare graph dumps in the explorer: it pins the first dump and shows how the others differ from it."""
     settings = _server_settings(host, port, insecure)
     dumps = _opened([a, *b])
     if len(dumps) <= len(b):
-        _fail("there is nothing to compare without all of them", USAGE)
+        _fail("compare needs all its dumps", USAGE)
     _serve(settings, dump=dumps, browser=browser, view=COMPARED)
 
 
 def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
-    """Dumps from files. Says of each file that cannot be opened why, and opens the others."""
+    """Dumps from files. Prints why a file cannot be opened, and opens the others."""
     from chainrule.dump.opened import DumpFile, OpenDump, names_of
 
     opened: list[OpenDump | DumpFile] = []
@@ -262,7 +268,7 @@ def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
 
 
 def _server_settings(host: str | None, port: int | None, insecure: bool | None) -> Settings:
-    """Settings of a server; makes a token if it listens beyond loopback and none is set."""
+    """Settings of a server; creates a token if the server listens beyond loopback and no token is set."""
     settings = _settings(host=host, port=port, insecure=insecure)
     if not settings.is_loopback and settings.token is None and not settings.insecure:
         settings = _settings(host=host, port=port, insecure=insecure, token=secrets.token_urlsafe(24))
@@ -280,28 +286,28 @@ def _serve(settings: Settings, **options: Any) -> None:
 
 @commands.command()
 def trace(
-    query: Annotated[str, typer.Argument(help="A spec as in the page's address: 'widths=100x51&seed=7'.")] = "",
-    form: Annotated[FormatName, typer.Option("--format", help="What to write.")] = FormatName.json,
+    query: Annotated[str, typer.Argument(help="A spec, as in the page's address: 'widths=100x51&seed=7'.")] = "",
+    form: Annotated[FormatName, typer.Option("--format", help="The format of the output.")] = FormatName.json,
     output: Output = None,
     given: With = None,
     node_data: Annotated[
         bool,
         typer.Option(
             "--node-data",
-            help="With model-explorer: make the folder OUTPUT, with the graph and one file of node data per statistic.",
+            help="With model-explorer: create the folder OUTPUT with the graph and a file of node data per statistic.",
             show_default=False,
         ),
     ] = False,
 ) -> None:
-    """Trace one spec and write it, to standard output unless told otherwise."""
+    """Trace one spec, and write the trace to standard output or to a file."""
     settings = _settings()
     if node_data and (form.value != "model-explorer" or output is None):
-        _fail("--node-data goes with --format model-explorer and with -o, which names a folder", USAGE)
+        _fail("--node-data needs --format model-explorer and -o FOLDER", USAGE)
     options = _options(given)
     from chainrule.spec import ModelSpec
     from chainrule.spec.limits import check_limits
 
-    # Before torch is imported, so that a mistake is an error at once.
+    # Before torch is imported, so a wrong spec is an error at once.
     with _refusing(USAGE):
         spec = ModelSpec.from_query(query.removeprefix("?"))
         check_limits(spec, settings, form.value)
@@ -324,18 +330,18 @@ def trace(
 
 @commands.command()
 def export(
-    dump: Annotated[Path, typer.Argument(help="A graph dump, of a spec or of a recording.")],
+    dump: Annotated[Path, typer.Argument(help="A graph dump of a spec or of a recording.")],
     form: Annotated[
         ExportName | None,
-        typer.Option("--format", help="What to write.", show_default="as the suffix of OUTPUT says"),
+        typer.Option("--format", help="The format of the output.", show_default="from the suffix of OUTPUT"),
     ] = None,
     output: Output = None,
     given: With = None,
 ) -> None:
-    """Write a graph dump in another form, to standard output unless told otherwise."""
+    """Convert a graph dump to another format, and write it to standard output or to a file."""
     options = _options(given)
     if form is None and output is None:
-        _fail("--format says what to write, or the suffix of the file that -o names", USAGE)
+        _fail("the format is missing; give --format, or -o with a suffix such as .svg", USAGE)
     from chainrule.export.formats import TRACE_FORMATS, format_of
 
     with _refusing(USAGE):
@@ -344,7 +350,7 @@ def export(
     trace = _loaded(dump)
     if chosen.name == "html":
         values = {**values, "name": dump.name}
-    assert chosen.write is not None, "no format of a trace is of a spec alone"
+    assert chosen.write is not None, "every format here can write a trace"
     with _refusing():
         written = chosen.write(trace, values)
     with _writing(output):
@@ -364,7 +370,7 @@ def _loaded(dump: Path) -> Trace:
 
 
 def _options(given: list[str] | None) -> dict[str, str]:
-    """The options given by --with."""
+    """The options from --with."""
     pairs = [pair.partition("=") for pair in given or ()]
     for key, equals, _ in pairs:
         if not equals:
@@ -383,7 +389,7 @@ def _write(written: bytes, output: Path | None) -> None:
 
 @contextlib.contextmanager
 def _writing(output: Path | None) -> Iterator[None]:
-    """Turn an error of writing into one line, and exit."""
+    """Print an error of writing in one line, and exit."""
     try:
         yield
     except BrokenPipeError:
@@ -396,7 +402,7 @@ def _writing(output: Path | None) -> Iterator[None]:
 
 @commands.command()
 def presets() -> None:
-    """List the chapter's experiments."""
+    """List the experiments of the chapter."""
     from chainrule.spec import ModelSpec
     from chainrule.spec.presets import PRESETS
 
@@ -413,26 +419,27 @@ def gradcheck(
         str,
         typer.Option(metavar="FILE.py:NAME", help="A function without arguments that returns a tuple of the inputs."),
     ],
-    eps: Annotated[float, typer.Option(help="Half the width of the difference.")] = 1e-6,
+    eps: Annotated[float, typer.Option(help="Step of the central difference.")] = 1e-6,
     atol: Annotated[float, typer.Option(help="Absolute tolerance.")] = 1e-5,
     rtol: Annotated[float, typer.Option(help="Tolerance relative to the numeric value.")] = 1e-3,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**64 - 1, help="Of torch's generator, before the inputs are made.")
+        int, typer.Option(min=0, max=2**64 - 1, help="Seed of torch's generator, set before the inputs are made.")
     ] = 42,
     show: Annotated[
-        bool, typer.Option("--open", help="Show the Jacobians in the browser, served on loopback.", show_default=False)
+        bool,
+        typer.Option("--open", help="Show the Jacobians in the browser, for this machine only.", show_default=False),
     ] = False,
     port: FreePort = 0,
     browser: Browser = True,
 ) -> None:
-    """Check a function's gradients against differences of it. Runs the files, as `python FILE.py` would.
+    """Check the gradients of a function with finite differences. The command runs the files like `python FILE.py`.
 
-    Exit status 0: the gradients are right; 1: they are not; 2: it cannot be checked. With --open the server runs until
-    Ctrl-C first.
+    The exit status is 0 if the gradients are correct, 1 if they are not, and 2 if they cannot be checked. With --open
+    the command serves the page until Ctrl-C.
 
-    Checks, at one point and in float64: the Jacobians; that forward and backward are repeatable; and that grad_output =
-    0 or an undefined one gives gradients of 0. If the inputs have another dtype, backward must agree in it. Does not
-    check second derivatives (torch.autograd.gradgradcheck), forward mode and vmap.
+    The check uses one point and float64. It compares the Jacobians, runs forward and backward twice, and tests that a
+    grad_output of 0 or None gives gradients of 0. If the inputs have another dtype, backward must agree in that dtype.
+    It does not check second derivatives (torch.autograd.gradgradcheck), forward mode and vmap.
     """
     from chainrule.gradcheck.command import check_function
     from chainrule.gradcheck.text import report_text
@@ -452,16 +459,20 @@ def gradcheck(
 
 @commands.command("build-extension")
 def build_extension(
-    force: Annotated[bool, typer.Option("--force", help="Compile even if it is there.", show_default=False)] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compile even if the extension exists.", show_default=False)
+    ] = False,
     cuda: Annotated[
         bool | None,
-        typer.Option("--cuda/--no-cuda", help="With the CUDA kernels, or without.", show_default="where they can run"),
+        typer.Option(
+            "--cuda/--no-cuda", help="Compile with or without the CUDA kernels.", show_default="with, if they can run"
+        ),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the compiler's commands.", show_default=False)
     ] = False,
 ) -> None:
-    """Compile the chapter's C++ extension, the linear operator, into this user's cache."""
+    """Compile the chapter's C++ extension, the linear operator, into your cache folder."""
     from chainrule.foundations.linear_extension import ExtensionBuildError
     from chainrule.foundations.linear_extension import build_extension as build
 
@@ -473,12 +484,12 @@ def build_extension(
 
 @commands.command()
 def version() -> None:
-    """Say which version this is."""
+    """Print the version."""
     typer.echo(__version__)
 
 
 def _settings(**given: Any) -> Settings:
-    """Settings from the environment, overridden by the options that were given."""
+    """Settings from the environment, overridden by the given options."""
     from chainrule.settings import read_settings
 
     try:
@@ -489,7 +500,7 @@ def _settings(**given: Any) -> Settings:
 
 @contextlib.contextmanager
 def _refusing(status: int | None = None) -> Iterator[None]:
-    """Say an error in one line, and exit: with `status`, or as the kind of error has it."""
+    """Print an error in one line, and exit with `status`, or with the status of the error's kind."""
     try:
         yield
     except ChainruleError as error:
@@ -497,7 +508,7 @@ def _refusing(status: int | None = None) -> Iterator[None]:
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    """Say one line on standard error, and exit."""
+    """Print one line to standard error, and exit."""
     typer.echo(f"chainrule: {message}", err=True)
     raise typer.Exit(status)
 

@@ -340,8 +340,8 @@ def test_a_fault_found_by_torch_fails_the_check(monkeypatch):
         ("two_outputs", "one", r"^functions.py:\d+: forward raised on float64 inputs: TypeError: .*missing 1 required"),
         ("NoFunction", "make_inputs", "NoFunction is a class, but not a torch.autograd.Function"),
         ("VALUE", "make_inputs", "VALUE is of type int; expected a Function or a callable"),
-        ("Absent", "make_inputs", r"functions.py: there is no Absent; there is .*Product"),
-        ("Product", "absent", "functions.py: there is no absent"),
+        ("Absent", "make_inputs", r"functions.py: unknown name Absent; the file defines .*Product"),
+        ("Product", "absent", "functions.py: unknown name absent"),
         ("Product", "VALUE", "functions.py:VALUE is of type int; expected a function that returns the inputs"),
         ("Product", "a_dict", "functions.py:a_dict: it returned a value of type dict; expected a tuple"),
         ("Product", "no_gradient", "functions.py:no_gradient: none of its tensors requires grad"),
@@ -382,7 +382,7 @@ def test_an_error_has_the_line_that_raised(function, inputs, line, says):
     [
         ("functions.py:a b", "expected FILE.py:NAME"),
         ("none.py:f", "none.py: file not found"),
-        ("broken.py:f", "broken.py:2: it does not import: ZeroDivisionError: division by zero"),
+        ("broken.py:f", "broken.py:2: the import failed: ZeroDivisionError: division by zero"),
     ],
 )
 def test_a_bad_reference_is_refused(file, reference, says):

@@ -85,7 +85,7 @@ NOTE  no gradient in frozen
           Autograd mechanics: Setting requires_grad)
     fix:  It is frozen. To train it, call model.frozen.requires_grad_()
 
-NOT CHECKED FOR  not optimized, old gradient, eval mode: these need the optimizer. Give
+NOT CHECKED FOR  not optimized, old gradient, eval mode: these checks need the optimizer. Give
     optimizer=optimizer."""
     )
     assert cut.has_faults
@@ -113,7 +113,7 @@ def test_a_pass_that_broke_off_says_so():
     assert text.startswith("Cut: the pass broke off, 1 fault, 13 checks not made · no loss · ")
     assert "FAULT  broke off in first (test_report.py:" in text
     assert "mat1 and mat2 shapes cannot be multiplied (2x5 and 3x4)" in text
-    assert "these need a whole backward pass, and the pass broke off." in " ".join(text.split())
+    assert "these checks need a complete backward pass, but the pass broke off." in " ".join(text.split())
 
 
 def test_what_the_pass_lacks_is_said_once():
@@ -121,8 +121,8 @@ def test_what_the_pass_lacks_is_said_once():
         torch.ones(3).sum()
     groups = {tuple(each["kinds"]): each["why"] for each in json.loads(recording.trace.report("json"))["not_checked"]}
     assert list(groups.values()) == [
-        "these need a backward pass, and there was none.",
-        "these need the model. Give it to the recording.",
+        "these checks need a backward pass, but there was none.",
+        "these checks need the model. Give it to the recording.",
     ]
     kinds = [kind for group in groups for kind in group]
     assert len(kinds) == len(set(kinds))
@@ -142,8 +142,8 @@ def test_a_wrong_loss_is_not_called_healthy_before_its_backward_pass():
 def test_a_trace_that_nobody_has_judged_is_not_called_healthy(healthy):
     trace = dataclasses.replace(healthy, environment={})
     assert trace.report().startswith("Sequential: no fault in 0 checks, 19 checks not made")
-    assert "nobody has looked for faults" in trace.report()
-    assert repr(trace).splitlines()[1] == "nobody has looked for faults"
+    assert "this trace was not checked for faults" in trace.report()
+    assert repr(trace).splitlines()[1] == "not checked for faults"
 
 
 def test_a_spec_has_nothing_to_register_or_to_optimize():
@@ -314,7 +314,7 @@ def test_a_trace_is_three_lines(cut, healthy):
     assert repr(cut).splitlines() == [
         f"Trace of Cut: 3 layers, {len(cut.ops)} ops, {len(cut.tensors)} tensors, loss {cut.loss:.3g}",
         f"1 fault: cut {place}, 3 checks not made",
-        'report() says more; chainrule.save(trace, "net.html") draws it',
+        'report() explains the faults; chainrule.save(trace, "net.html") draws the graph',
     ]
     assert repr(healthy).splitlines()[1] == "no faults, 3 checks not made"
     whole = dataclasses.replace(healthy, environment={"model": "net.py:make", "optimizer": "SGD"})

@@ -100,9 +100,9 @@ def test_the_exit_status_is_the_verdict(factory, status, says):
     [
         (["net.py:nonsense"], "net.py:{nonsense}: nonsense returned 3; expected (model, inputs)"),
         (["net.py:raises"], "net.py:{raises}: raises() raised: OSError: no data"),
-        (["net.py:missing"], "net.py: there is no missing; there is "),
+        (["net.py:missing"], "net.py: unknown name missing; the file defines "),
         (["gone.py:make"], "gone.py: file not found"),
-        (["net.py:healthy", "--device", "gpu"], "device gpu: torch has no such device here"),
+        (["net.py:healthy", "--device", "gpu"], "device: gpu is not available"),
         (["gone.json"], "gone.json: No such file or directory"),
     ],
 )

@@ -56,10 +56,10 @@ def test_errors_are_one_line_with_the_place(tmp_path, monkeypatch):
     assert refused("nonsense.py:frozen").startswith("nonsense.py:")
     assert refused("nonsense.py:inputs_on_meta").endswith("or both with --device cpu")
     assert "ran out of memory" in refused("nonsense.py:out_of_memory", status=1)
-    assert refused("deep_mlp.py:make", "--device", "gpu").startswith("device gpu: torch has no such device here")
+    assert refused("deep_mlp.py:make", "--device", "gpu").startswith("device: gpu is not available")
     broken = tmp_path / "broken.py"
     broken.write_text("import torch\nimport (\n")
-    assert refused(f"{broken}:make") == f"{broken}:2: it does not import: SyntaxError: invalid syntax"
+    assert refused(f"{broken}:make") == f"{broken}:2: the import failed: SyntaxError: invalid syntax"
 
 
 def test_a_model_is_served_on_loopback_behind_a_token():
@@ -95,7 +95,7 @@ def test_a_port_in_use_is_refused_before_the_file_runs(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refused(f"{file}:make", "--port", str(port), status=1).startswith(f"port {port} on 127.0.0.1 is in use")
-    assert refused(f"{file}:make") == f"{file}:1: it does not import: SystemExit: it has run"
+    assert refused(f"{file}:make") == f"{file}:1: the import failed: SystemExit: it has run"
 
 
 def test_a_failing_pass_is_reported_and_served_with_the_settings_of_the_environment():
@@ -147,5 +147,5 @@ def test_a_watched_file_is_traced_again_and_announced(tmp_path):
             file.write_text("def make(:")
             news = json.loads(live.recv(timeout=60))
             assert (news["type"], news["version"]) == ("model", 2)
-            assert news["error"]["message"].startswith("net.py:1: it does not import: SyntaxError")
+            assert news["error"]["message"].startswith("net.py:1: the import failed: SyntaxError")
             assert shapes()["0.weight"] == [6, 3]

@@ -18,15 +18,15 @@ from chainrule.user_model.code import (
 )
 
 BROKEN = {
-    "syntax": ("x = 1\ndef f(:\n    pass\n", "model.py:2: it does not import: SyntaxError: invalid syntax"),
-    "name": ("x = 1\n\ny = z\n", "model.py:3: it does not import: NameError: name 'z' is not defined"),
-    "ends the process": ("raise SystemExit(3)\n", "model.py:1: it does not import: SystemExit: 3"),
-    "several lines": ("raise ValueError('one\\ntwo')\n", "model.py:1: it does not import: ValueError: one two"),
+    "syntax": ("x = 1\ndef f(:\n    pass\n", "model.py:2: the import failed: SyntaxError: invalid syntax"),
+    "name": ("x = 1\n\ny = z\n", "model.py:3: the import failed: NameError: name 'z' is not defined"),
+    "ends the process": ("raise SystemExit(3)\n", "model.py:1: the import failed: SystemExit: 3"),
+    "several lines": ("raise ValueError('one\\ntwo')\n", "model.py:1: the import failed: ValueError: one two"),
     "says nothing": (
         "class Mute(BaseException):\n    def __str__(self):\n        raise ValueError\nraise Mute\n",
-        "model.py:4: it does not import: Mute",
+        "model.py:4: the import failed: Mute",
     ),
-    "not text": ("x = '\\udc80'.encode()\n", "model.py:1: it does not import: UnicodeEncodeError: 'utf-8' codec can't"),
+    "not text": ("x = '\\udc80'.encode()\n", "model.py:1: the import failed: UnicodeEncodeError: 'utf-8' codec can't"),
 }
 
 
@@ -43,7 +43,7 @@ def test_a_file_that_does_not_import_is_refused_with_its_line(write, source, mes
 def test_an_error_in_an_imported_file_has_its_place_there(write):
     write("parts.py", "x = 1\ny = x / 0\n")
     path = write("model.py", "import parts\n")
-    with pytest.raises(ExploreError, match=r"^parts\.py:2: it does not import: ZeroDivisionError: division by zero$"):
+    with pytest.raises(ExploreError, match=r"^parts\.py:2: the import failed: ZeroDivisionError: division by zero$"):
         run_file(path)
     with pytest.raises(ExploreError, match=r"^model\.txt: not a Python file$"):
         run_file(write("model.txt", "x = 1\n"))
@@ -71,7 +71,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(write):
     write("model.py", "def make(): ...\nclass Net:\n    small = 1\n_private = 1\n")
     with pytest.raises(ExploreError) as caught:
         load("model.py:mkae")
-    assert caught.value.message == "model.py: there is no mkae; there is make, Net"
+    assert caught.value.message == "model.py: unknown name mkae; the file defines make, Net"
     assert load("model.py:Net.small") == 1
 
 
@@ -156,7 +156,7 @@ def test_a_reference_to_a_parent_folder_is_resolved(write, folder, monkeypatch):
     (folder / "scripts").mkdir()
     monkeypatch.chdir(folder / "scripts")
     path, _ = split_reference("../model.py:make")
-    with pytest.raises(ExploreError, match=r"^/.*[^.]/parts\.py:2: it does not import: NameError"):
+    with pytest.raises(ExploreError, match=r"^/.*[^.]/parts\.py:2: the import failed: NameError"):
         UserFile(path).run()
 
 
@@ -203,7 +203,7 @@ def test_a_file_shadowed_by_another_module_is_refused(write, folder, monkeypatch
     path = write("two/lib/model.py", "")
     monkeypatch.syspath_prepend(str(folder / "one"))
     with pytest.raises(
-        ExploreError, match=r"^two/lib/model\.py: .*lib\.model is .*one/lib/model\.py, which comes first"
+        ExploreError, match=r"^two/lib/model\.py: .*lib\.model is .*one/lib/model\.py: that file comes first"
     ):
         run_file(path)
 

@@ -59,7 +59,7 @@ def test_a_reference_becomes_a_model_with_a_name_groups_and_keys():
     assert own.name == "model.py:make"
     assert own.groups == ("body", "head")
     assert own.read({"scale": "2", "group": "body"}) == WhatIf(2.0, "body")
-    with pytest.raises(SpecError, match=r"^group: 'tail' is no module with a parameter of 2 or more dimensions"):
+    with pytest.raises(SpecError, match=r"^group: 'tail' is not a module with a parameter of 2 or more dimensions"):
         own.read({"group": "tail"})
     assert (own.version, own.problem, own.device, own.seed) == (1, None, "cpu", 42)
     assert [file.name for file in own.files] == ["model.py", "parts.py"]
@@ -91,14 +91,17 @@ def test_the_trace_of_a_check_is_used_by_the_next_tracer(edited):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("make = 3", "model.py: make is 3, not a function that returns it; expected (model, inputs), (model"),
-        ("def main(): ...", "model.py: there is no make; there is main"),
+        ("make = 3", "model.py: make is 3; expected a function that returns (model, inputs), (model"),
+        ("def main(): ...", "model.py: unknown name make; the file defines main"),
         ("def make():\n    return 3", "model.py:1: make returned 3; expected (model, inputs)"),
         ("def make():\n    return 1 / 0", "model.py:2: make() raised: ZeroDivisionError: division by zero"),
-        ("def make(width): ...", "model.py:1: make(width) takes arguments; a factory is called with none"),
-        ("async def make(): ...", "model.py:1: make is an async function; a factory is called, and not awaited"),
+        ("def make(width): ...", "model.py:1: make(width) takes arguments; expected a function without arguments"),
+        ("async def make(): ...", "model.py:1: make is an async function; expected a function without async"),
         ("def make():\n    raise SystemExit(3)", "model.py:2: make() raised: SystemExit: 3"),
-        ("from torch.nn import Identity\nmake = Identity()", "model.py: make is a model of type Identity, not a func"),
+        (
+            "from torch.nn import Identity\nmake = Identity()",
+            "model.py: make is a model of type Identity; expected a func",
+        ),
     ],
 )
 def test_a_failed_reload_keeps_the_last_subject_and_has_a_problem(edited, write, text, message):
@@ -162,7 +165,7 @@ def test_reloads_from_many_threads_run_one_at_a_time():
 def test_an_unknown_device_is_refused_with_the_known_ones(device):
     with pytest.raises(ExploreError) as caught:
         check_device(device)
-    assert caught.value.message.startswith(f"device {device}: torch has no such device here; it has cpu")
+    assert caught.value.message.startswith(f"device: {device} is not available; this machine has cpu")
     assert caught.value.field == "device"
 
 

@@ -90,12 +90,12 @@ def test_inputs_that_forward_does_not_take_are_refused():
     [
         (
             nn.CrossEntropyLoss(),
-            "the loss, CrossEntropyLoss(input: torch.Tensor, target: torch.Tensor) -> torch.Tensor, is called with the "
-            "output alone: missing a required argument: 'target'; give the rest by a function: "
+            "the loss, CrossEntropyLoss(input: torch.Tensor, target: torch.Tensor) -> torch.Tensor, gets only the "
+            "output: missing a required argument: 'target'; bind the other arguments: "
             "lambda output: loss(output, target)",
         ),
         (nn.functional.mse_loss, "the loss, mse_loss(input: torch.Tensor, target: torch.Tensor, size_average"),
-        (lambda: 0, "is called with the output alone: too many positional arguments"),
+        (lambda: 0, "gets only the output: too many positional arguments"),
         (nn.MSELoss, "the loss is the class MSELoss; expected loss_fn, where loss_fn(output) is a scalar"),
     ],
 )
@@ -116,10 +116,12 @@ def test_a_hook_may_give_the_forward_other_inputs():
 
 
 def test_a_model_without_values_or_gradients_is_refused():
-    assert refused((nn.LazyLinear(2), X)).startswith("parameter weight has no values yet: call the model once")
+    assert refused((nn.LazyLinear(2), X)).startswith(
+        "parameter weight is lazy and has no values yet: call the model once"
+    )
     assert refused((nn.Linear(3, 2, device="meta"), X)).startswith("parameter weight is on the meta device")
     frozen = nn.Linear(3, 2).requires_grad_(False)
-    assert refused((frozen, X)).startswith("Linear: none of its 2 parameters requires grad, such as weight")
+    assert refused((frozen, X)).startswith("Linear: none of its 2 parameters requires grad")
     assert refused((nn.ReLU(), X)).startswith("ReLU: it has no parameters, and no input requires grad")
     with_input = X.clone().requires_grad_()
     assert make_subject((frozen, with_input), "make").args == (with_input,)
@@ -135,8 +137,8 @@ class Bilinear(nn.Linear):
 
 def test_inputs_on_another_device_are_refused():
     elsewhere = X.to("meta")
-    assert refused((NET, elsewhere)).startswith("the model is on cpu, and input (4, 3) is on meta; move one of them")
-    assert refused((NET, {"input": elsewhere})).startswith("the model is on cpu, and input (4, 3) is on meta")
+    assert refused((NET, elsewhere)).startswith("the model is on cpu, but input (4, 3) is on meta; move one of them")
+    assert refused((NET, {"input": elsewhere})).startswith("the model is on cpu, but input (4, 3) is on meta")
     # A number may be anywhere, and so may tensors that will be moved.
     assert make_subject((Bilinear(), (X, torch.tensor(2.0, device="meta"))), "make")
     assert make_subject((NET, X), "make", device="meta").args == (X,)
@@ -375,7 +377,7 @@ class Large(nn.Linear):
             Locked(),
             X,
             ExploreError,
-            r"the model cannot be copied: lock \(a value of type lock\) cannot: TypeError: cannot",
+            r"the model cannot be copied, because of lock \(a value of type lock\): TypeError: cannot",
         ),
         (NET, threading.Lock(), ExploreError, "the inputs cannot be copied: TypeError: cannot pickle"),
         (Large(), X, MemoryLimitError, "the model cannot be copied: the device ran out of memory"),

@@ -25,7 +25,7 @@ from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 from chainrule.web.main import create_app
 
 BASE = "/api/v1/model"
-BROKEN = "net.py:3: it does not import: SyntaxError: invalid syntax"
+BROKEN = "net.py:3: the import failed: SyntaxError: invalid syntax"
 
 FILES = {
     "trace.json": "application/json",

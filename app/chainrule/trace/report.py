@@ -74,7 +74,7 @@ WIDTH = 100
 """Columns of a text."""
 
 MAX_LENGTH = 2000
-"""Characters of a message in a report; an exception may quote a whole tensor."""
+"""Characters of a message in a report, because an exception may quote a whole tensor."""
 
 
 class NotMade(NamedTuple):
@@ -85,23 +85,23 @@ class NotMade(NamedTuple):
 
 
 def checks_not_made(trace: Trace) -> list[NotMade]:
-    """The checks for which the pass lacks something, in groups with one reason each."""
+    """The checks that the pass does not allow, in groups with one reason each."""
     environment, found = trace.environment, {fault.kind for fault in trace.faults}
     if not found and not environment:
-        return [NotMade(tuple(WORDS), "nobody has looked for faults in this trace.")]
+        return [NotMade(tuple(WORDS), "this trace was not checked for faults.")]
     groups = []
     if trace.error is not None:
-        groups.append(NotMade(NEED_BACKWARD, "these need a whole backward pass, and the pass broke off."))
+        groups.append(NotMade(NEED_BACKWARD, "these checks need a complete backward pass, but the pass broke off."))
     elif not any(op.phase == "backward" for op in trace.ops):
-        groups.append(NotMade(NEED_BACKWARD, "these need a backward pass, and there was none."))
+        groups.append(NotMade(NEED_BACKWARD, "these checks need a backward pass, but there was none."))
     if trace.spec is not None:
-        groups.append(NotMade((*NEED_MODEL, *NEED_OPTIMIZER), "these are for a model of your own, and this is a spec."))
+        groups.append(NotMade((*NEED_MODEL, *NEED_OPTIMIZER), "these checks need a model of your own, not a spec."))
     elif _root(trace) == "function":  # a recording without a model
-        groups.append(NotMade(NEED_MODEL, "these need the model. Give it to the recording."))
+        groups.append(NotMade(NEED_MODEL, "these checks need the model. Give it to the recording."))
     if "optimizer" not in environment and trace.spec is None:
         is_made = ":" in environment.get("model", "")
         how = "Return (model, inputs, loss_fn, optimizer)." if is_made else "Give optimizer=optimizer."
-        groups.append(NotMade(NEED_OPTIMIZER, f"these need the optimizer. {how}"))
+        groups.append(NotMade(NEED_OPTIMIZER, f"these checks need the optimizer. {how}"))
     left = []
     for kinds, why in groups:
         kinds = tuple(kind for kind in kinds if kind not in found)
@@ -112,14 +112,14 @@ def checks_not_made(trace: Trace) -> list[NotMade]:
 
 
 def checks_made(trace: Trace) -> list[FaultKind]:
-    """The kinds of faults that were looked for everywhere in the pass."""
+    """The kinds of faults that were checked everywhere in the pass."""
     missing = {kind for group in checks_not_made(trace) for kind in group.kinds}
     missing |= {fault.kind for fault in trace.faults if fault.level == "unchecked"}
     return [kind for kind in WORDS if kind not in missing]
 
 
 def findings(trace: Trace) -> list[Fault]:
-    """The faults by level, their texts in one line each, of a bounded length and without control characters."""
+    """The faults by level. Each text is one line of bounded length, without control characters."""
 
     def told(fault: Fault) -> Fault:
         rule, remedy = (text and _line(text) for text in (fault.rule, fault.remedy))
@@ -129,7 +129,7 @@ def findings(trace: Trace) -> list[Fault]:
 
 
 def report_text(trace: Trace) -> str:
-    """The report for a terminal, in lines of at most `WIDTH` columns; only long words are longer."""
+    """The report for a terminal, in lines of at most `WIDTH` columns, except for long words."""
     return "\n".join([*_wrapped(_summary(trace), hanging=4), *_text_of(trace)])
 
 
@@ -161,7 +161,7 @@ def report_json(trace: Trace) -> str:
         "model": _name(trace),
         "passed": not trace.has_faults,
         "broke_off": trace.error is not None,
-        # "NaN", "Infinity" or "-Infinity" for what JSON cannot hold.
+        # "NaN", "Infinity" or "-Infinity" for values that JSON cannot represent.
         "loss": trace.loss if trace.loss is None or math.isfinite(trace.loss) else json.dumps(trace.loss),
         "counts": {
             **_counts(trace),
@@ -181,8 +181,9 @@ def report_json(trace: Trace) -> str:
 def report_github(trace: Trace) -> str:
     """The summary, then each finding as a command that GitHub Actions reads from a step's output: an annotation.
 
-    An annotation names its file from the current directory, if it lies there: one that this process has run, or for a
-    dump the one of the name in the dump. A finding without a line, as of layers in an nn.Sequential, is at the factory.
+    An annotation names its file relative to the current directory, if the file is inside it: a file that this process
+    ran, or for a dump the file that the dump names. A finding without a line, for example of layers in an
+    nn.Sequential, is at the factory.
     """
     lines = [_summary(trace)]
     for fault in findings(trace):
@@ -211,7 +212,7 @@ def _command(name: str, properties: Mapping[str, object], message: str) -> str:
 
 
 def _file_of(fault: Fault, trace: Trace) -> dict[str, object]:
-    """The properties `file` and `line` of a fault's annotation; none if its file is not known here."""
+    """The properties `file` and `line` of a fault's annotation; empty if its file is unknown."""
     source, here = fault.source, Path.cwd()
     if source is None:
         # The message of a pass that broke off may begin with the place.
@@ -220,7 +221,7 @@ def _file_of(fault: Fault, trace: Trace) -> dict[str, object]:
         return {"file": place[1], "line": int(place[2])} if place and (here / place[1]).is_file() else {}
     modules = [vars(each).get("__file__") for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
     for file in (*(Path(each) for each in modules if isinstance(each, str)), here / source.file):
-        # A source names its file from the model's folder, so the line tells which file it is.
+        # A source names its file relative to the model's folder, so the text of the line identifies the file.
         if (
             file.is_relative_to(here)
             and file.as_posix().endswith(f"/{source.file}")
@@ -231,7 +232,7 @@ def _file_of(fault: Fault, trace: Trace) -> dict[str, object]:
 
 
 def _summary(trace: Trace) -> str:
-    """The first line: how many findings, the loss, the size of the model."""
+    """The first line: the number of findings, the loss, the size of the model."""
     counts, (parameters, elements) = _counts(trace), _parameters(trace)
     checks = f"no fault in {_counted(counts['checked'], 'check')}"
     found = [
@@ -256,32 +257,32 @@ def _counts(trace: Trace) -> dict[str, int]:
 
 
 def _parameters(trace: Trace) -> tuple[int, int]:
-    """How many parameters the pass has used, and how many elements they have."""
+    """The number of parameters that the pass used, and of their elements."""
     sizes = [math.prod(tensor.shape) for tensor in trace.tensors if tensor.role == "parameter"]
     return len(sizes), sum(sizes)
 
 
 def short_repr(trace: Trace) -> str:
-    """Three lines: what was recorded, its faults, and what shows more."""
+    """Three lines: the recording, its faults, and how to see more."""
     loss = "no loss" if trace.loss is None else f"loss {trace.loss:.3g}"
     sizes = f"{_counted(len(trace.layers), 'layer')}, {_counted(len(trace.ops), 'op')}"
     found = [f"{WORDS[fault.kind]}{_place(fault)}" for fault in findings(trace) if fault.level == "fault"]
     faults = f"{_counted(len(found), 'fault')}: {', '.join(found)}" if found else "no faults"
     if not checks_made(trace):
-        faults = "nobody has looked for faults"
+        faults = "not checked for faults"
     elif left := _counts(trace)["not_checked"]:
         faults += f", {_counted(left, 'check')} not made"
     return "\n".join(
         (
             _line(f"Trace of {_name(trace)}: {sizes}, {_counted(len(trace.tensors), 'tensor')}, {loss}", WIDTH),
             _line(faults, WIDTH),
-            'report() says more; chainrule.save(trace, "net.html") draws it',
+            'report() explains the faults; chainrule.save(trace, "net.html") draws the graph',
         )
     )
 
 
 def _name(trace: Trace) -> str:
-    """The model as the user names it: `net.py:factory`, or its class."""
+    """The user's name of the model: `net.py:factory`, or its class."""
     return _line(str(trace.environment.get("model") or _root(trace)), 60)
 
 
@@ -305,7 +306,7 @@ def _counted(count: int, word: str) -> str:
 
 
 def _line(text: str, length: int = MAX_LENGTH) -> str:
-    """A text in one line: no control characters, each run of spaces one space, and cut at a length."""
+    """A text as one line without control characters and repeated spaces, cut at a length."""
     text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return text if len(text) <= length else f"{text[: length - 1]}…"
 

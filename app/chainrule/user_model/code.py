@@ -56,10 +56,10 @@ _LOADED: dict[Path, ModuleType] = {}
 
 
 def load(reference: str) -> Any:
-    """The value of a name in a file. A file that is named twice is run once.
+    """The value of a name in a file. A file runs once, even if it is named twice.
 
     Raises:
-        ExploreError: the file does not run, or has nothing of that name.
+        ExploreError: the file does not run, or does not define the name.
     """
     path, name = split_reference(reference)
     module = _LOADED[path] if path in _LOADED else _LOADED.setdefault(path, run_file(path))
@@ -70,7 +70,7 @@ def named(module: ModuleType, name: str, path: Path) -> Any:
     """The value of a name, dotted or not, in a module that was run from `path`.
 
     Raises:
-        ExploreError: it has nothing of that name; lists the names that it has.
+        ExploreError: the module does not define the name; the message lists its names.
     """
     found: Any = module
     for part in name.split("."):
@@ -79,14 +79,14 @@ def named(module: ModuleType, name: str, path: Path) -> Any:
         except AttributeError:
             there = [each for each in vars(found) if not each.startswith("_")] if hasattr(found, "__dict__") else []
             raise ExploreError(
-                f"{shown_path(path)}: there is no {name}"
-                + (f"; there is {', '.join(there[:MAX_NAMED])}" if there else "")
+                f"{shown_path(path)}: unknown name {name}"
+                + (f"; the file defines {', '.join(there[:MAX_NAMED])}" if there else "")
             ) from None
     return found
 
 
 def run_file(path: Path) -> ModuleType:
-    """Run a file as a module, from its current source; a file in a package as the package imports it.
+    """Run a file as a module, from its current source; import a file of a package through the package.
 
     Raises:
         ExploreError: it does not run.
@@ -98,13 +98,13 @@ def run_file(path: Path) -> ModuleType:
     if package:
         return _import_from(package, path)
     name = f"{RUNNING}{path.stem}"
-    # Not by a loader: that would take the code of a cached .pyc for an edit of the same second and the same size.
+    # Without a loader: it would use a cached .pyc if an edit within the same second keeps the size of the file.
     module = ModuleType(name)
     module.__file__ = str(path)
     before = sys.modules.get(name)
     sys.modules[name] = module  # dataclasses and others look themselves up there
     try:
-        with telling("it does not import", path.parent, shown_path(path)):
+        with telling("the import failed", path.parent, shown_path(path)):
             exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
     except ChainruleError:
         if before is None:
@@ -117,11 +117,11 @@ def run_file(path: Path) -> ModuleType:
 
 def _import_from(package: tuple[str, ...], path: Path) -> ModuleType:
     name = ".".join((*package, path.stem))
-    with telling("it does not import", home_of(path), shown_path(path)):
+    with telling("the import failed", home_of(path), shown_path(path)):
         module = importlib.import_module(name)
         if not os.path.samefile(str(module.__file__), path):
             raise ImportError(
-                f"{name} is {module.__file__}, which comes first on the import path or is imported already"
+                f"{name} is {module.__file__}: that file comes first on the import path, or is already imported"
             )
     return module
 
@@ -329,7 +329,7 @@ def telling(what: str, folder: Path | None, place: str, kind: type[ChainruleErro
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether Ctrl-C was pressed, which is no error of the code that ran; only the main thread gets it."""
+    """Whether the error is Ctrl-C, which is not an error of the running code; only the main thread gets it."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
@@ -353,7 +353,7 @@ def told(
 
 
 def call_of(function: Callable[..., Any]) -> str:
-    """A function's name with its arguments, as a message quotes it."""
+    """A function's name with its arguments, for a message."""
     name = getattr(function, "__name__", type(function).__name__)
     try:
         return f"{name}{inspect.signature(function)}"

@@ -38,11 +38,11 @@ def copied_subject(subject: Subject, device: Device = None) -> Subject:
     """
     memo: Memo = {}
     for module in subject.model.modules():
-        # deepcopy refuses tensors with a history, such as a forward may leave behind.
+        # deepcopy refuses tensors with a history, and a forward pass may leave some.
         _copy_tensors([each for each in vars(module).values() if not isinstance(each, nn.Module)], memo, device)
     try:
         shells = _shells(subject.model, memo)
-        with torch.no_grad():  # else the parameters of a scripted model would be no leaves
+        with torch.no_grad():  # so the parameters of a scripted model stay leaves
             model = copy.deepcopy(subject.model, memo)
         for function, shell in shells:
             _fill(shell, function, memo, device)
@@ -50,7 +50,7 @@ def copied_subject(subject: Subject, device: Device = None) -> Subject:
             _copy_gradient_state(original, parameter, memo, device)
     except Exception as error:
         attribute = _uncopied(subject.model)
-        message = f"the model cannot be copied{f': {attribute} cannot' if attribute else ''}"
+        message = f"the model cannot be copied{f', because of {attribute}' if attribute else ''}"
         raise subject.told(error, message) from None
     if device is not None:
         with subject.telling(f"the model cannot be moved to {device}"):

@@ -21,7 +21,7 @@ from chainrule.user_model.code import UserFile, call_of, named, place_of, shown_
 from chainrule.user_model.copies import copied_subject
 from chainrule.user_model.parameters import groups_of
 from chainrule.user_model.seeded import seeded
-from chainrule.user_model.subject import WANTED, Subject, described, make_subject
+from chainrule.user_model.subject import RETURNED, Subject, described, make_subject
 from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WhatIf, check_group
 
@@ -147,7 +147,7 @@ class UserModel:
 
 
 def open_reference(reference: str, *, seed: int = 42, device: str | None = None) -> UserModel:
-    """The model that `path/to/file.py:factory` makes; a reload runs the file and its imports from its folder again.
+    """The model of `path/to/file.py:factory`. A reload runs the file again, and its imports from its folder.
 
     Raises:
         ExploreError: it cannot be made; the message has the place.
@@ -163,13 +163,15 @@ def open_reference(reference: str, *, seed: int = 42, device: str | None = None)
         factory = named(module, name, path)
         place = place_of(factory) or shown_path(path)
         if isinstance(factory, nn.Module) or not callable(factory):
-            raise ExploreError(f"{place}: {name} is {described(factory)}, not a function that returns it; {WANTED}")
+            raise ExploreError(f"{place}: {name} is {described(factory)}; expected a function that returns {RETURNED}")
         if inspect.iscoroutinefunction(factory):
-            raise ExploreError(f"{place}: {name} is an async function; a factory is called, and not awaited")
+            raise ExploreError(f"{place}: {name} is an async function; expected a function without async")
         try:
             inspect.signature(factory).bind()
         except TypeError:
-            raise ExploreError(f"{place}: {call_of(factory)} takes arguments; a factory is called with none") from None
+            raise ExploreError(
+                f"{place}: {call_of(factory)} takes arguments; expected a function without arguments"
+            ) from None
         except ValueError:  # some builtins have no signature
             pass
         with telling(f"{name}() raised", file.folder, place):
@@ -183,12 +185,12 @@ def check_device(device: str) -> torch.device:
     """The device, if torch has it on this machine.
 
     Raises:
-        ExploreError: it is not; says which devices are.
+        ExploreError: it is not available; the message names the available devices.
     """
     there = ", ".join(available_devices())
     try:
         found = torch.device(device)
         torch.empty(1, device=found)
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ExploreError(f"device {device}: torch has no such device here; it has {there}", field="device") from None
+        raise ExploreError(f"device: {device} is not available; this machine has {there}", field="device") from None
     return found

@@ -19,7 +19,9 @@ from chainrule.errors import ChainruleError, ExploreError
 from chainrule.trace.nested import named_tensors, nested_tensors
 from chainrule.user_model.code import place_of, telling, told
 
-WANTED = "expected (model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
+RETURNED = "(model, inputs), (model, inputs, loss_fn) or (model, inputs, loss_fn, optimizer)"
+
+WANTED = f"expected {RETURNED}"
 
 
 @dataclass(frozen=True)
@@ -108,16 +110,16 @@ def make_subject(
     kwargs: dict[str, Any] = {}
     if isinstance(given, Tensor):
         args = (given,)
-    elif type(given) is tuple:  # a named one, a packed sequence say, is an input by itself
+    elif type(given) is tuple:  # a named tuple, such as a packed sequence, is one input
         args = given
     elif isinstance(given, Mapping) and all(isinstance(each, str) for each in given):
         kwargs = dict(given)
     else:
         raise ExploreError(
             f"{prefix}{name} returned {described(given)} for the inputs; "
-            "expected a tensor, a tuple of the arguments, or a dict of them by name"
+            "expected a tensor, a tuple of the arguments, or a dict of the arguments by name"
         )
-    # A compiled module hides its ops; the module it was made from shows them.
+    # A compiled module hides its ops; the original module shows them.
     model = getattr(model, "_orig_mod", model)
     subject = Subject(model, args, kwargs, loss, name, folder, place, optimizers)
     return check_subject(subject, moves=device is not None)
@@ -142,7 +144,7 @@ def check_subject(subject: Subject, *, moves: bool = False) -> Subject:
 
 
 def _check_arguments(subject: Subject) -> None:
-    """Raise ExploreError if the model's forward does not take as many inputs, or not by these names."""
+    """Raise ExploreError if the model's forward does not take these inputs, by number or by name."""
     model = subject.model
     if model._forward_pre_hooks:  # they may give it others
         return
@@ -176,8 +178,8 @@ def _check_loss(subject: Subject) -> None:
         at = place_of(function)
         name = type(loss).__name__ if isinstance(loss, nn.Module) else getattr(loss, "__name__", type(loss).__name__)
         raise ExploreError(
-            f"{f'{at}: ' if at else subject.prefix}the loss, {name}{inspect.signature(function)}, is called with the "
-            f"output alone: {error}; give the rest by a function: lambda output: loss(output, target)"
+            f"{f'{at}: ' if at else subject.prefix}the loss, {name}{inspect.signature(function)}, gets only the "
+            f"output: {error}; bind the other arguments: lambda output: loss(output, target)"
         ) from None
     except ValueError:  # some builtins have no signature
         return
@@ -188,34 +190,33 @@ def _check_parameters(subject: Subject) -> None:
     for name, parameter in parameters.items():
         if is_lazy(parameter):
             raise ExploreError(
-                f"{subject.prefix}parameter {name} has no values yet: call the model once before it is returned (it is "
-                "lazy)"
+                f"{subject.prefix}parameter {name} is lazy and has no values yet: call the model once in the factory"
             )
         if parameter.is_meta:
-            raise ExploreError(f"{subject.prefix}parameter {name} is on the meta device: it has a shape and no values")
+            raise ExploreError(f"{subject.prefix}parameter {name} is on the meta device: it has a shape, but no values")
     if not any(each.requires_grad for each in (*parameters.values(), *subject.inputs)):
         none = (
-            f"none of its {len(parameters)} parameters requires grad, such as {next(iter(parameters))}"
+            f"none of its {len(parameters)} parameters requires grad"
             if parameters
             else "it has no parameters, and no input requires grad"
         )
         raise ExploreError(
-            f"{subject.prefix}{type(subject.model).__name__}: {none}: there is no gradient to look at; "
-            "requires_grad_(True) asks for one"
+            f"{subject.prefix}{type(subject.model).__name__}: {none}, so there is no gradient; call "
+            "requires_grad_(True)"
         )
 
 
 def _check_devices(subject: Subject) -> None:
     """Raise ExploreError if the model is on one device, and an input on another."""
     own = {each.device for each in (*subject.model.parameters(), *subject.model.buffers())}
-    if len(own) != 1:  # one that is spread over several devices moves its inputs itself
+    if len(own) != 1:  # a model on several devices moves its inputs itself
         return
     (device,) = own
     for name, tensor in named_tensors(subject.args, subject.kwargs):
         # A number may be anywhere.
         if tensor.device != device and tensor.dim():
             raise ExploreError(
-                f"{subject.prefix}the model is on {device}, and {name} {_shape(tensor)} is on {tensor.device}; "
+                f"{subject.prefix}the model is on {device}, but {name} {_shape(tensor)} is on {tensor.device}; "
                 f"move one of them, or both with --device {device}"
             )
 
@@ -224,10 +225,10 @@ def _check_devices(subject: Subject) -> None:
 
 
 def scalar_loss(subject: Subject, output: Any, result: Any) -> Tensor:
-    """The scalar loss: of the model's `output`, or `result`, the subject's loss of it.
+    """The scalar loss: `result`, the value of the subject's loss; without a loss, from the model's `output`.
 
     Raises:
-        ExploreError: not exactly one; describes the output, and says how to give a loss.
+        ExploreError: not exactly one scalar; the message describes the output, and how to give a loss.
     """
     if subject.loss is not None:
         if _is_scalar(result):
@@ -247,7 +248,7 @@ def scalar_loss(subject: Subject, output: Any, result: Any) -> Tensor:
     given = "(model, inputs, loss_fn)" if subject.place else "loss=loss_fn"
     raise ExploreError(
         f"{subject.prefix}no scalar loss: the model returns {described(output)}; "
-        f"give {given}, where loss_fn(output) is a scalar, or inputs with which its output has a loss"
+        f"give {given}, where loss_fn(output) is a scalar, or inputs for which the output has a loss"
     )
 
 

@@ -106,12 +106,12 @@ class Tracer:
             except ChainruleError as error:
                 if error is current_stop().error:
                     raise
-                logger.info("%s is recorded anew: %s", self.subject.name, error.message)
+                logger.info("%s is recorded again: %s", self.subject.name, error.message)
             except BaseException as error:
                 if is_interrupt(error):
                     raise
                 # A recording shows the pass up to the error.
-                logger.info("%s is recorded anew: %s", self.subject.name, type(error).__name__)
+                logger.info("%s is recorded again: %s", self.subject.name, type(error).__name__)
         return self._record(what_if, Plan())
 
     def record(self, what_if: WhatIf = WhatIf(), on_tensor: Callable[[str, Tensor], None] | None = None) -> Trace:  # noqa: B008
@@ -124,7 +124,7 @@ class Tracer:
 
     @contextmanager
     def prepared(self, what_if: WhatIf = WhatIf()) -> Iterator[Pass]:  # noqa: B008
-        """Inside, the model is what the what-if says, the random numbers are seeded, and the pass can be run once.
+        """Change the model by the what-if and seed the random numbers; inside, the pass can run once.
 
         Raises:
             ExploreError: the inputs or the parameters cannot be copied.
@@ -135,7 +135,7 @@ class Tracer:
             subject = self.subject
             with subject.telling("the inputs cannot be copied"):
                 args, kwargs = copied((subject.args, dict(subject.kwargs)))
-            with subject.telling("there is no copy of the parameters"):
+            with subject.telling("the parameters cannot be copied"):
                 if self._state is None:
                     self._state = State(subject.model)
             state = self._state
@@ -285,7 +285,7 @@ class Tracer:
                 raise
             route = modules, _with_gradients(run.subject.model)
         if route != recorded.route or not np.array_equal(statistics.moments[:, _SIZE], recorded.sizes):
-            raise TraceError("the pass took another route than the last one")
+            raise TraceError("the pass ran other ops than the last one")
         loss = float(losses[0].detach())
         now = time.perf_counter()
         repeated = dataclasses.replace(
@@ -311,7 +311,7 @@ class Tracer:
 
 
 def _judged(trace: Trace, evidence: Evidence) -> Trace:
-    """The trace with its faults; a missing backward pass is one."""
+    """The trace with its faults; a missing backward pass is a fault."""
     found = with_faults(trace, evidence, goes_back=True)
     others = any(fault.kind != "wrong_backward" for fault in found.faults)
     if others or trace.error is not None or any(op.phase == "backward" for op in trace.ops):
@@ -319,11 +319,11 @@ def _judged(trace: Trace, evidence: Evidence) -> Trace:
     loss = next((tensor for tensor in trace.tensors if tensor.role == "loss"), None)
     fault = Fault(
         "no_gradient",
-        "no parameter has got a gradient: the loss requires no grad, so there is no backward pass",
+        "no parameter has a gradient: the loss does not require grad, so there is no backward pass",
         tensor=None if loss is None else loss.id,
         op=None if loss is None else loss.producer,
-        remedy="between the parameters and the loss the graph is cut: look for detach(), .data, .item(), "
-        "torch.no_grad(), or an op without a derivative, such as argmax or a comparison",
+        remedy="The graph between the parameters and the loss is cut: look for detach(), .data, .item(), "
+        "torch.no_grad(), or an op without a derivative, such as argmax or a comparison.",
     )
     return dataclasses.replace(found, faults=(with_rule(fault), *found.faults))
 

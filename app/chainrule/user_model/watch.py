@@ -46,7 +46,7 @@ def _watch(model: UserModel, over: threading.Event) -> None:
         try:
             _watch_folders(_folders(model), model, over)
         except OSError as error:
-            logger.warning("%s cannot be watched, so its files are looked at from time to time: %s", model.name, error)
+            logger.warning("%s cannot be watched, so its files are read from time to time: %s", model.name, error)
             while not over.wait(LOOK_MS / 1000):
                 _look(model)
 

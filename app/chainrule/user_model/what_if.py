@@ -28,7 +28,7 @@ WHAT_IF_KEYS: tuple[Key, ...] = (
         "scale",
         1.0,
         "float",
-        "Multiplies the parameters with 2 or more dimensions; their values stay the same but for it.",
+        "Multiplies the parameters with 2 or more dimensions, and changes nothing else.",
         minimum=KEY_BY_NAME["scale"].minimum,
         maximum=KEY_BY_NAME["scale"].maximum,
     ),
@@ -37,21 +37,21 @@ WHAT_IF_KEYS: tuple[Key, ...] = (
         "group",
         EVERYTHING,
         "choice",
-        "Which part of the model is changed, by its path; all of it if empty.",
+        "The path of the part of the model to change; empty for the whole model.",
         words="the path of a module",
     ),
     Key(
         "init",
         AS_IT_IS,
         "choice",
-        "How these parameters are drawn anew; left as they are if empty.",
+        "The initialization that redraws these parameters; empty to keep their values.",
         choices=(AS_IT_IS, *KEY_BY_NAME["init"].choices),
     ),
     Key(
         "seed",
         42,
         "int",
-        "What is drawn anew is drawn from this and the parameter's name.",
+        "The seed of the new values, together with the parameter's name.",
         minimum=KEY_BY_NAME["seed"].minimum,
         maximum=KEY_BY_NAME["seed"].maximum,
     ),
@@ -100,16 +100,17 @@ def check_group(group: str, groups: Collection[str]) -> str:
     """Return the group, if it is one of these or everything.
 
     Raises:
-        SpecError: it is not; names some groups.
+        SpecError: an unknown group; the message names some groups.
     """
     if group == EVERYTHING or group in groups:
         return group
     some = sorted(groups, key=lambda path: (path.count("."), path))[:MAX_NAMED]
     rest = f" and {len(groups) - len(some)} more" if len(groups) > len(some) else ""
-    there = f"what has some is {', '.join(some)}{rest}" if some else "and no other module has one"
+    there = f"such modules are {', '.join(some)}{rest}" if some else "the model has no such module"
     near = closest(group, list(groups))
     raise SpecError(
-        f"group: {shown(group)} is no module with a parameter of 2 or more dimensions; {there}{near and f'; {near}'}",
+        f"group: {shown(group)} is not a module with a parameter of 2 or more dimensions; {there}"
+        f"{near and f'; {near}'}",
         field="group",
         limit=some,
     )
