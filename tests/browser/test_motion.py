@@ -54,3 +54,88 @@ def test_the_outline_of_the_start_goes_when_the_drag_has_ended(explorer):
     page.evaluate(CHANGE.replace("moving: true", "moving: false"), 0.5)
     idle(page)
     assert changed(during, page.locator("graph-view").screenshot()) > 0.002
+
+
+# Animations as they begin: of which box, for how long, from where, and whether the page counted as idle.
+WATCH = """() => {
+    window.motions = [];
+    const { animate } = Element.prototype;
+    Element.prototype.animate = function (way, options) {
+        const animation = animate.call(this, way, options);
+        const motion = { id: this.closest(".box")?.dataset.id ?? "", from: way[0].transform ?? "", ms: options.duration,
+            isOver: false, idle: [] };
+        const look = () => motion.idle.push(document.body.hasAttribute("data-idle"));
+        look();
+        animation.finished.then(() => { look(); motion.isOver = true; });
+        window.motions.push(motion);
+        return animation;
+    };
+}"""
+
+
+def rect_of(page, name):
+    return page.locator(f'graph-view .box[data-id="{name}"] .frame').bounding_box()
+
+
+def toggle(page, name):
+    group = page.locator(f'graph-view .box[data-id="{name}"]')
+    if group.get_attribute("aria-expanded") == "false":
+        group.hover()
+    group.locator(".toggle").click()
+    idle(page)
+
+
+def test_boxes_move_when_a_group_opens_and_closes_and_the_page_is_busy_until_then(explorer):
+    page = explorer.open("/").page
+    page.evaluate(WATCH)
+    for _ in ("opens", "closes"):
+        toggle(page, "layers.0/forward")
+        motions = page.evaluate("window.motions.splice(0)")
+        assert {"layers.0/forward", "layers.0/backward", "x", "l1.g"} <= {motion["id"] for motion in motions}
+        assert all(motion["isOver"] and motion["ms"] <= 200 for motion in motions)
+        assert not any(any(motion["idle"]) for motion in motions)
+    explorer.spend()
+
+
+def test_what_a_group_holds_grows_out_of_its_box(explorer):
+    page = explorer.open("/").page
+    page.evaluate(WATCH)
+    closed = rect_of(page, "layers.0/forward")
+    toggle(page, "layers.0/forward")
+    start = next(m["from"] for m in page.evaluate("window.motions") if m["id"] == "n0")
+    # The first frame, put beside the last: where the box of the op begins on the screen.
+    begins = page.evaluate(
+        """([name, from]) => {
+            const root = document.querySelector(`graph-view .box[data-id="${name}"]`);
+            root.style.transform = from;
+            const { x, y, right, bottom } = root.querySelector(".frame").getBoundingClientRect();
+            root.style.transform = "";
+            return [x, y, right, bottom];
+        }""",
+        ["n0", start],
+    )
+    assert closed["x"] <= begins[0] < begins[2] <= closed["x"] + closed["width"]
+    assert closed["y"] <= begins[1] < begins[3] <= closed["y"] + closed["height"]
+    explorer.spend()
+
+
+def test_nothing_moves_for_a_reader_who_asked_for_less_motion(explorer):
+    page = explorer.open("/").page
+    page.emulate_media(reduced_motion="reduce")
+    page.evaluate(WATCH)
+    toggle(page, "layers.0/forward")
+    assert page.evaluate("window.motions") == []
+    explorer.spend()
+
+
+@pytest.mark.parametrize("name", ["layers.0", "layers.1", "layers.2", "loss"])
+def test_both_halves_of_an_opened_group_are_in_view_and_nothing_is_magnified(explorer, name):
+    page = explorer.open("/").page
+    before = page.evaluate("document.querySelector('graph-view').viewBox().width")
+    toggle(page, f"{name}/forward")
+    stage = page.locator("graph-view .stage").bounding_box()
+    for half in ("forward", "backward"):
+        frame = rect_of(page, f"{name}/{half}")
+        assert stage["x"] <= frame["x"] and frame["x"] + frame["width"] <= stage["x"] + stage["width"] + 0.5
+        assert stage["y"] <= frame["y"] and frame["y"] + frame["height"] <= stage["y"] + stage["height"] + 0.5
+    assert page.evaluate("document.querySelector('graph-view').viewBox().width") >= before - 0.5

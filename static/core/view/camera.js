@@ -78,6 +78,8 @@ export class GraphNews {
 /** @typedef {{item: Item, shareX: number, shareY: number, x: number, y: number}} Held an item, and the point of its box
  * that stays at x, y on the screen until the next drawing */
 
+/** Room between an open group and the border of the view, px of the drawing. */
+const EDGE = 8;
 /** Room around a frame that is zoomed to, px. */
 const AROUND = 48;
 /** Scale at which a box is legible when the view moves to it. */
@@ -198,6 +200,20 @@ export class GraphCamera {
     return true;
   }
 
+  /** Moves the shortest way until all of a part is in view, and zooms out where it does not fit. A part too long for
+   * legible words shows its beginning. @param {Region} part px of the drawing */
+  enclose({ x, y, width, height }) {
+    const { viewport } = this;
+    const { room, isVertical } = viewport;
+    const [across, down] = [room.width / (width + 2 * EDGE), room.height / (height + 2 * EDGE)];
+    const [along, aside] = isVertical ? [down, across] : [across, down];
+    const scale = Math.min(viewport.scale, aside, Math.max(along, LEGIBLE));
+    if (scale < viewport.scale)
+      viewport.magnifyAt(scale, viewport.x + x * viewport.scale, viewport.y + y * viewport.scale);
+    viewport.moveTo(viewport.x + inward(viewport.x + x * viewport.scale, width * viewport.scale, room.width),
+      viewport.y + inward(viewport.y + y * viewport.scale, height * viewport.scale, room.height));
+  }
+
   /** Keeps a box's corner where it is on the screen. @param {Sight} sight @param {number} box */
   holdCorner({ index }, box) {
     const { x, y, scale } = this.viewport;
@@ -239,4 +255,11 @@ export class GraphCamera {
 function isIn(start, size, from, room) {
   if (size > room) return start < from + room && start + size > from;
   return start >= from - 0.5 && start + size <= from + room + 0.5;
+}
+
+/** @param {number} start on the screen, px @param {number} size @param {number} room @returns {number} the shortest way
+ * into view; of what is larger, its start */
+function inward(start, size, room) {
+  if (start < 0) return -start;
+  return start + size > room ? Math.max(-start, room - start - size) : 0;
 }

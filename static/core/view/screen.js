@@ -7,6 +7,7 @@ import { GraphAside } from "./aside.js";
 import { GraphCamera, GraphNews } from "./camera.js";
 import { GraphFacts } from "./facts.js";
 import { addressOf } from "./input.js";
+import { Motion } from "./motion.js";
 import { GraphSelection } from "./selection.js";
 import { GraphStage } from "./stage.js";
 import { idOf } from "../graph/graph.js";
@@ -16,6 +17,7 @@ import { readPalette } from "../colours.js";
 /** @type {[number, number]} */
 const UNSEEN = [800, 600];
 const STILL_MS = 120;
+const PHASES = /** @type {const} */ (["forward", "backward"]);
 
 export class GraphScreen {
   /** The drawing on the screen and its data. @type {Sight | null} */
@@ -25,6 +27,8 @@ export class GraphScreen {
   /** From an item on the screen to its counterpart in the next graph; null: the next graph starts fresh.
    * @type {((item: Item) => Item | null) | null} */
   #find = null;
+  /** The expansion of the drawing on the screen. @type {Expansion | null} */
+  #drawn = null;
   /** @type {Expansion} */
   #expansion = { level: "auto", toggled: [], fold: "auto" };
   /** @type {Statistic} */
@@ -50,6 +54,7 @@ export class GraphScreen {
   #requests = new DrawingRequests(() => this.#wanting(), (key, drawing) => this.#receive(key, drawing));
 
   stage = new GraphStage();
+  #motion = new Motion(this.stage);
   #selection = new GraphSelection(this.stage);
   #camera = new GraphCamera(this.stage.viewport, {
     ask: () => this.#requests.ask(),
@@ -283,9 +288,15 @@ export class GraphScreen {
     const counterpart = isNew && before !== null ? this.#find : null;
     if (isNew) this.#find = null;
     if (before !== null && counterpart !== null) this.#camera.follow(before, counterpart);
+    const { x, y, scale } = this.stage.viewport;
+    const opened = this.#camera.held?.item ?? null;
     const isHeld = this.#camera.show(sight, !this.#requests.isWaiting, isNew && counterpart === null);
+    if (isHeld && opened !== null) this.#enclose(sight, opened);
     this.#selection.renew(sight, isNew);
     this.#draw();
+    if (before !== null && !isNew && this.#drawn !== this.#expansion && this.#size.width > 0)
+      this.#motion.play(before, { x, y, scale }, sight);
+    this.#drawn = this.#expansion;
     this.#news.tell("drawing-change", {});
     if (isHeld) this.#news.camera(this.stage.viewport);
     // Only now the natural length is known, on which the spread depends.
@@ -293,11 +304,22 @@ export class GraphScreen {
     this.#showWanted();
   }
 
+  /** Brings both halves of a group that has opened into view. @param {Sight} sight @param {Item} item */
+  #enclose({ index, drawing }, item) {
+    const boxes = PHASES.map((half) => index.boxOf({ ...item, half })).filter((box) => drawing.kind[box] === FRAME);
+    if (item.kind !== "group" || boxes.length === 0) return;
+    const rects = boxes.map((box) => index.rectOf(box));
+    const [left, top] = [Math.min(...rects.map(({ x }) => x)), Math.min(...rects.map(({ y }) => y))];
+    this.#camera.enclose({ x: left, y: top, width: Math.max(...rects.map(({ x, width }) => x + width)) - left,
+      height: Math.max(...rects.map(({ y, height }) => y + height)) - top });
+  }
+
   // Drawing
 
   #draw() {
     const sight = this.#sight;
     if (sight === null) return;
+    this.#motion.stop();
     const hadFocus = this.stage.svg.contains(document.activeElement);
     this.stage.viewport.room = this.#room;
     this.stage.draw(sight, this.#selection.boxes, addressOf);

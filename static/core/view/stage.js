@@ -120,6 +120,11 @@ export class GraphStage {
     this.root.append(this.#layer, this.#nothing);
   }
 
+  /** @returns {Element[]} what does not move with the boxes */
+  get unmoved() {
+    return [this.#edges.root, this.#histograms.canvas, this.#ground.canvas];
+  }
+
   /** @returns {boolean} whether the elements are stretched */
   get isBlurred() {
     return this.viewport.scale !== this.#drawn.scale;
