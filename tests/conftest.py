@@ -5,6 +5,7 @@ import fcntl
 import gc
 import inspect
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,6 +83,16 @@ def module() -> Iterator[Callable[..., Any]]:
     """Runs `(module, argument) => …` with the module at a path in `static/core`."""
     with Node() as node:
         yield node.run
+
+
+@pytest.fixture(scope="session")
+def guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documents, built as the package builds them."""
+    folder = tmp_path_factory.mktemp("guide")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
 
 
 @pytest.fixture(scope="session")

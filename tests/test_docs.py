@@ -3,8 +3,6 @@
 import argparse
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -92,16 +90,6 @@ def test_relative_links_lead_somewhere():
     for document in (README, CONTRIBUTING, CHANGELOG):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document):
             assert (ROOT / target).exists(), target
-
-
-@pytest.fixture(scope="module")
-def guide(tmp_path_factory):
-    """The documents, built as the package builds them."""
-    folder = tmp_path_factory.mktemp("guide")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return folder
 
 
 def test_the_guide_has_every_document_and_loads_nothing_from_elsewhere(guide):

@@ -56,7 +56,7 @@ function lossCurve(steps, x, height) {
 const PER_SECOND = 5;
 const HEIGHT = 34;
 /** Half the slider's thumb: its centre stays this far from the ends of the track, px. */
-const THUMB = 8;
+const THUMB = 12;
 /** Width of the text with the range of losses, px. */
 const SCALE_WIDTH = 150;
 

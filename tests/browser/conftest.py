@@ -6,21 +6,28 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
+from command import command
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect, sync_playwright
+from training_dumps import write_dumps
 from waiting import idle
 
 # chromium.py is shared with screenshots.py, which runs as a script.
 sys.path.insert(0, str(Path(__file__).parent))
 from chromium import launch
+from views import VIEWS
 
 expect.set_options(timeout=60_000)
 
 WIDE = {"width": 1440, "height": 900}
 USUAL = {"width": 1280, "height": 720}
 """Playwright's own viewport, of tests whose options name none."""
+
+BLOCKS = Path(__file__).resolve().parents[1] / "shared" / "user_models" / "blocks.py"
+"""The user's model that `servers` explores."""
 
 VISITED = "try { localStorage.setItem('chainrule.visited', '1') } catch {}"
 
@@ -246,6 +253,56 @@ def chapter(explorer: Explorer) -> Callable[[str], Page]:
         return explorer.page
 
     return open_page
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory, server_url: str) -> Iterator[Callable[[str], str]]:
+    """The link of a server by its command, which runs from the first time that it is asked for."""
+    links = {"serve": server_url}
+    with ExitStack() as stack:
+
+        def link(name: str) -> str:
+            if name not in links:
+                if name == "explore":
+                    arguments = [f"{BLOCKS}:make"]
+                else:
+                    dumps = write_dumps(tmp_path_factory.mktemp("dumps"))
+                    arguments = sorted(map(str, dumps.glob("step*.json")))
+                links[name] = stack.enter_context(command(name, *arguments, "--no-browser", "--port", "0"))
+            return links[name]
+
+        yield link
+
+
+@pytest.fixture
+def show(explorer: Explorer, servers: Callable[[str], str], request: pytest.FixtureRequest) -> Callable[[str], Page]:
+    """Opens a view by its name in `VIEWS`, and waits until it is there."""
+
+    def open_view(name: str) -> Page:
+        address, click, server = VIEWS[name]
+        page, link = explorer.page, servers(server)
+        if address.startswith("/guide/"):
+            folder = request.getfixturevalue("guide")
+            page.route("**/guide/*", lambda route: route.fulfill(path=folder / urlsplit(route.request.url).path[7:]))
+        if "token=" in link:
+            # The link brings the token.
+            page.goto(link)
+            page.goto("about:blank")
+        explorer.expected.append("status of 4")
+        page.goto(link.partition("/?")[0] + address)
+        if page.locator("body > .explorer").count():
+            page.wait_for_selector("run-status[data-seq], [data-source=dump] graph-view .box", state="attached")
+            idle(page)
+        elif page.locator("#page-data").count():
+            page.wait_for_selector("body[data-answers]")
+        elif address == "/docs":
+            page.wait_for_selector(".opblock")
+        if click:
+            page.locator(click).first.click()
+            idle(page)
+        return page
+
+    return open_view
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,11 @@ def ticks_of(page):
     """Label → centre of its mark on the screen."""
     return page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll("spec-controls .tick")]
-            .map((tick) => [tick.textContent, tick.getBoundingClientRect().x]))"""
+            .map((tick) => {
+                const { x, width } = tick.getBoundingClientRect();
+                const share = tick.matches(".start") ? 0 : tick.matches(".end") ? 1 : 0.5;
+                return [tick.textContent, x + share * width];
+            }))"""
     )
 
 
@@ -24,7 +28,7 @@ def grip(page):
     fill = float(
         page.evaluate("getComputedStyle(document.querySelector('spec-controls .slider')).getPropertyValue('--fill')")
     )
-    return box["x"] + 9 + fill * (box["width"] - 18), box["y"] + box["height"] / 2
+    return box["x"] + 12 + fill * (box["width"] - 24), box["y"] + box["height"] / 2
 
 
 def drag(page, to, *, steps=12):
@@ -100,7 +104,7 @@ def test_the_slider_has_equal_steps_near_one_and_the_whole_range_one_button_away
     box = slider.bounding_box()
 
     def at(share):
-        return box["x"] + 9 + share * (box["width"] - 18)
+        return box["x"] + 12 + share * (box["width"] - 24)
 
     # No tick is near: the value is the place of the thumb.
     for share, value in [(0, 0.5), (0.2, 0.8), (0.4, 1.1), (0.8, 1.7), (1, 2)]:

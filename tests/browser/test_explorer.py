@@ -100,7 +100,7 @@ def test_dragging_the_scale_moves_everything_in_proportion(explorer):
     )
     slider = page.locator("spec-controls .slider")
     box = slider.bounding_box()
-    thumb = 18
+    thumb = 24
     start, end = (box["x"] + thumb / 2 + share * (box["width"] - thumb) for share in position)
     middle = box["y"] + box["height"] / 2
     page.mouse.move(start, middle)

@@ -257,6 +257,7 @@ def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
 
 
 @pytest.mark.long
+@TALL
 def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare):
     page = explored.open().page
     seed, dice = page.locator("#what-if-seed"), page.get_by_role("button", name="Another seed")

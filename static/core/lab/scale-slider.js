@@ -87,7 +87,7 @@ const NEAR = { minimum: 0.5, maximum: 2 };
 /** px between thumb and tick within which the pointer snaps */
 const SNAP_REACH = 3;
 /** px that the thumb takes of the slider's width */
-const THUMB = 18;
+const THUMB = 24;
 const LABEL_GAP = 2;
 /** Labels of the axis give way to those of ticks. */
 const AXIS_RANK = 10;
