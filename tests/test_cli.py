@@ -107,14 +107,14 @@ NODE_DATA = ("trace", "widths=5,4,1", "--format", "node-data")
         (["trace", "widht=3"], ["did you mean 'widths'?"]),
         (["trace", "widths=100x66"], ["65 layers", "CHAINRULE_MAX_DEPTH"]),
         ([*NODE_DATA, "--with", "statistic=median"], ["statistic: 'median' is not one of std, mean,"]),
-        ([*NODE_DATA, "--with", "level=all"], ["level: not a key of the format node-data, which are statistic"]),
+        ([*NODE_DATA, "--with", "level=all"], ["level: unknown key; the keys of the format node-data are statistic"]),
         ([*NODE_DATA, "--with", "statistic"], ["--with statistic: expected KEY=VALUE"]),
         ([*NODE_DATA, "--node-data"], ["--node-data needs --format model-explorer"]),
         (
             ["open", "bad.json", "--port", "0"],
             ["bad.json: not a graph dump of schema chainrule.trace/1: this is not JS"],
         ),
-        (["open", "large.json"], ["large.json: the file has 200 MiB; at most 128 MiB are opened"]),
+        (["open", "large.json"], ["large.json: the file has 200 MiB; at most 128 MiB can be opened"]),
         (["open", "none.json"], ["none.json: No such file or directory"]),
     ],
 )

@@ -77,7 +77,7 @@ class StoppedError(ChainruleError, code="stopped", status=503):
     """Work was stopped because nobody waits for it any more; `reason` is one of STOP_REASONS."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"given up: {STOP_REASONS[reason]}")
+        super().__init__(f"stopped: {STOP_REASONS[reason]}")
         self.reason = reason
 
 

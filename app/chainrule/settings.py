@@ -20,88 +20,90 @@ SPARE_DESCRIPTORS = 200
 
 
 class Settings(BaseSettings):
-    """Read from the environment; a command line option of the same name goes before it."""
+    """Read from the environment; a command line option of the same name overrides it."""
 
     model_config = SettingsConfigDict(env_prefix="CHAINRULE_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on; anything but loopback needs a token.")
-    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    host: str = Field(
+        default="127.0.0.1", description="Address to listen on; an address other than loopback needs a token."
+    )
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free port.")
     token: SecretStr | None = Field(
         default=None,
-        description="Who may talk to the server: 8 to 256 letters, digits and . _ ~ - (made up if needed and not set).",
+        description="Password of the server: 8 to 256 letters, digits and . _ ~ - (created if needed and not set).",
     )
-    insecure: bool = Field(default=False, description="Listen beyond loopback without a token.")
+    insecure: bool = Field(default=False, description="Accept other machines without a token.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Further host names the server answers to, separated by commas; * is any."
+        default=(), description="More host names of this server, separated by commas; * allows any."
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("127.0.0.1",),
-        description="Addresses or networks whose X-Forwarded-Proto and X-Forwarded-For are believed; * is any.",
+        description="Proxies whose X-Forwarded-Proto and X-Forwarded-For are trusted: addresses or networks; * is any.",
     )
-    max_depth: int = Field(default=64, ge=1, le=10_000, description="Most layers of a spec.")
-    max_width: int = Field(default=1024, ge=1, description="Widest layer of a spec.")
-    max_batch: int = Field(default=1024, ge=1, description="Largest batch of a spec.")
+    max_depth: int = Field(default=64, ge=1, le=10_000, description="Maximum number of layers of a spec.")
+    max_width: int = Field(default=1024, ge=1, description="Maximum width of a layer.")
+    max_batch: int = Field(default=1024, ge=1, description="Maximum batch size.")
     max_flops: int = Field(
         default=100_000_000_000,
         ge=1,
-        description="Most floating point operations of one pass, as estimated from the spec.",
+        description="Maximum floating point operations of one pass, estimated from the spec.",
     )
     max_memory_bytes: int = Field(
-        default=1 << 30, ge=1, description="Most memory of one pass in bytes, as estimated from the spec."
+        default=1 << 30, ge=1, description="Maximum memory of one pass in bytes, estimated from the spec."
     )
     max_body_bytes: int = Field(
-        default=65_536, ge=1024, description="Largest request body or WebSocket message in bytes."
+        default=65_536, ge=1024, description="Maximum size of a request body or WebSocket message in bytes."
     )
     max_response_bytes: int = Field(
-        default=64 << 20, ge=1 << 17, description="Largest answer in bytes, as estimated from the spec."
+        default=64 << 20, ge=1 << 17, description="Maximum size of an answer in bytes, estimated from the spec."
     )
     max_steps: int = Field(
-        default=256, ge=1, description="Most steps of Python that a program may take, each recorded as ops of its own."
+        default=256,
+        ge=1,
+        description="Maximum number of Python steps of a program; each step is recorded as separate ops.",
     )
     deadline_seconds: float = Field(
-        default=10, gt=0, le=3600, description="Longest that a request may wait and compute, in seconds."
+        default=10, gt=0, le=3600, description="Maximum time of a request to wait and compute, in seconds."
     )
     live_deadline_seconds: float = Field(
-        default=2, gt=0, le=3600, description="Longest that one picture of a live socket may compute, in seconds."
+        default=2, gt=0, le=3600, description="Maximum time to compute one picture of a live socket, in seconds."
     )
     live_grace_seconds: float = Field(
         default=0.25,
         ge=0,
-        description="Computing younger than this is not given up for a newer request of its socket, in seconds.",
+        description="A newer request of a socket stops a computation only after this time, in seconds.",
     )
-    max_requests: int = Field(
-        default=256, ge=1, description="Requests that are open at once; one more is answered 503."
-    )
-    max_sockets: int = Field(
-        default=128, ge=1, description="Live sockets that are open at once; one more is answered 503."
-    )
+    max_requests: int = Field(default=256, ge=1, description="Maximum number of open requests; one more gets 503.")
+    max_sockets: int = Field(default=128, ge=1, description="Maximum number of open live sockets; one more gets 503.")
     max_connections: int = Field(
         default=1000,
         ge=1,
-        description="Connections that are open at once; one more takes the place of an idle one, or is answered 503.",
+        description="Maximum number of open connections; one more replaces an idle one, or gets 503.",
     )
     max_kept_bytes: int = Field(
-        default=1 << 30, ge=0, description="Most memory in bytes that live sockets keep between pictures, all together."
+        default=1 << 30, ge=0, description="Maximum memory in bytes that all live sockets keep between pictures."
     )
     receive_seconds: float = Field(
-        default=10, gt=0, description="How long the head of a request, and its body, may take to arrive, in seconds."
+        default=10, gt=0, description="Maximum time for the head of a request to arrive, and for its body, in seconds."
     )
     send_seconds: float = Field(
         default=10,
         gt=0,
-        description="How long a client may take less than 1 KiB a second of what it is sent, in seconds.",
+        description="A client that reads less than 1 KiB per second for this time is disconnected, in seconds.",
     )
-    queue: int = Field(default=8, ge=0, description="Requests that wait for a device; one more is answered 503.")
-    threads: int = Field(default=1, ge=1, description="Threads torch computes with.")
+    queue: int = Field(
+        default=8, ge=0, description="Maximum number of requests that wait for a device; one more gets 503."
+    )
+    threads: int = Field(default=1, ge=1, description="Number of threads of torch.")
     shutdown_seconds: int = Field(
-        default=5, ge=1, description="How long open requests may take to end at shutdown, in seconds."
+        default=5, ge=1, description="Maximum time for open requests to end at shutdown, in seconds."
     )
-    lessons: str = Field(default="", description="Folder with lessons to show in place of Chainrule's own.")
+    lessons: str = Field(default="", description="Folder with lessons that replace Chainrule's own lessons.")
     log_format: LogFormat = Field(
-        default="text", description="text for people or json, one object a line, for machines."
+        default="text", description="text for people, or json with one object per line for programs."
     )
     log_level: LogLevel = Field(
-        default="warning", description="Least severe log message: critical, error, warning, info or debug."
+        default="warning", description="Minimum level of log messages: critical, error, warning, info or debug."
     )
 
     @field_validator("allowed_hosts", "trusted_proxies", mode="before")
@@ -126,7 +128,7 @@ class Settings(BaseSettings):
     @field_validator("token", mode="after")
     @classmethod
     def _check_token(cls, value: SecretStr | None) -> SecretStr | None:
-        """A token stands in a link and in a cookie; an empty variable means none."""
+        """A token is part of a link and of a cookie; an empty variable means no token."""
         if value is None or not value.get_secret_value():
             return None
         if not TOKEN_PATTERN.fullmatch(value.get_secret_value()):
@@ -140,7 +142,7 @@ class Settings(BaseSettings):
 
 
 def read_settings(**given: Any) -> Settings:
-    """Settings from the environment, overridden by what is given.
+    """Settings from the environment, overridden by the arguments.
 
     Raises:
         ValueError: in one line, which variables are wrong and why; their values are not repeated.

@@ -334,7 +334,7 @@ def test_a_socket_that_says_nothing_is_given_up(wire):
 
 
 def test_work_that_a_server_on_its_way_out_gives_back_is_given_to_the_next(wire):
-    stopped = "{ code: 'stopped', message: 'given up: the server is shutting down' }"
+    stopped = "{ code: 'stopped', message: 'stopped: the server is shutting down' }"
     assert wire.run(f"tell({{ type: 'error', seq: 1, error: {stopped} }})") == ["reconnecting"]
     wire.after(300)
     assert wire.run("opened()") == ["live", "sent 2 ×1"]

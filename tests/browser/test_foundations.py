@@ -84,7 +84,7 @@ def test_an_error_stands_at_its_input_and_what_was_shown_stays(page):
 
 def test_what_is_wrong_in_an_address_is_said_until_it_is_edited(page, explorer):
     page.goto(f"{explorer.url}/foundations/einsum?shapes=2,3;3,4&bogus=1")
-    expect(page.locator("#page-error")).to_contain_text("bogus: not a key of this page")
+    expect(page.locator("#page-error")).to_contain_text("bogus: unknown key; the keys of this page")
     page.wait_for_function("document.body.dataset.error === 'invalid_input'")
     page.fill("#input-equation", "ij,jk->ki")
     expect(shape(page)).to_have_text("(4, 2)")

@@ -19,7 +19,7 @@ from chainrule.dump.wire import dump_trace
 SILENT = {
     "tokens": "Embedding: theory does not cover this layer",
     "norm": "LayerNorm: theory does not cover this layer",
-    "head": "Linear: a single unit: how it spreads depends on what the inputs have in common",
+    "head": "Linear: theory needs at least two units",
 }
 
 

@@ -146,7 +146,7 @@ def test_a_layer_without_a_theory_has_a_reason():
         "LayerNorm: theory does not cover this layer",
         None,
         None,
-        "Linear: a single unit: how it spreads depends on what the inputs have in common",
+        "Linear: theory needs at least two units",
     ]
     _, norm, up, down, head = found.layers
     # A Linear reads the norm's output, so the gradient is expected.

@@ -36,7 +36,7 @@ def test_a_file_too_large_is_never_read(tmp_path, dump, monkeypatch, open_file):
     monkeypatch.setattr(opened, "MAX_BYTES", 2**20)
     monkeypatch.setattr(opened.Path, "read_bytes", lambda _: pytest.fail("it was read"))
     for refused in (lambda: open_file(path), file.load):
-        with pytest.raises(DumpError, match="the file has 1 MiB; at most 1 MiB are opened") as error:
+        with pytest.raises(DumpError, match="the file has 1 MiB; at most 1 MiB can be opened") as error:
             refused()
         assert error.value.limit == 2**20
     path.unlink()

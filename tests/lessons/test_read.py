@@ -56,7 +56,7 @@ def test_a_file_becomes_a_lesson():
         ("Waves.md", TEXT, "Waves.md: a lesson's file is named like 01-signal.md"),
         ("waves.md", "Waves\n\n## One\n\nText", "waves.md, line 1: a lesson begins with one line '# Title'"),
         ("waves.md", "# Waves\n", "waves.md: a lesson needs at least one step"),
-        ("waves.md", TEXT.replace("[ ]", "[x]"), "waves.md, line 3: exactly one answer is right"),
+        ("waves.md", TEXT.replace("[ ]", "[x]"), "waves.md, line 3: exactly one answer must be correct"),
         (
             "waves.md",
             TEXT.replace("?widths", "/?widths"),
@@ -65,7 +65,7 @@ def test_a_file_becomes_a_lesson():
         (
             "waves.md",
             TEXT.replace("between 0.1 and 1e3", "is big"),
-            "has none of the forms <statistic> of <tensor>",
+            "is not supported; expected one of <statistic> of <tensor>",
         ),
         ("waves.md", TEXT.replace("Only text.", ""), "a step needs a text"),
     ],

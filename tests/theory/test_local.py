@@ -132,10 +132,10 @@ def test_a_gradient_due_to_these_very_weights_lies_within(units):
 @pytest.mark.parametrize(
     ("layer", "fault"),
     [
-        (linear(100, 1, Elements(0.0, 0.01)), "a single unit"),
-        (linear(100, 10, Elements(0.0, 0.0)), "all alike"),
-        (linear(100, 10, Elements(0.5, 0.25)), "all alike"),
-        (linear(100, 10, Elements(0.5, 1 / 3)), "not drawn around 0"),
+        (linear(100, 1, Elements(0.0, 0.01)), "at least two units"),
+        (linear(100, 10, Elements(0.0, 0.0)), "all its weights are equal"),
+        (linear(100, 10, Elements(0.5, 0.25)), "all its weights are equal"),
+        (linear(100, 10, Elements(0.5, 1 / 3)), "the mean of its weights is not 0"),
         (linear(100, 10, Elements(0.0, 0.01)), None),
     ],
 )

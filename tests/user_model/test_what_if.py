@@ -39,7 +39,7 @@ def test_a_query_round_trips(scale, group, init, seed):
         ({"seed": -1}, "seed", "seed: -1 is not an integer from 0 to 9223372036854775807"),
         ({"init": "kaimin_normal"}, "init", "; did you mean 'kaiming_normal'?"),
         ({"group": 3}, "group", "group: 3 is not the path of a module"),
-        ({"widths": "3,1"}, "widths", "widths: not a key of a what-if, which are scale, group, init, seed"),
+        ({"widths": "3,1"}, "widths", "widths: unknown key; the keys of a what-if are scale, group, init, seed"),
     ],
 )
 def test_a_bad_value_is_refused_with_key_and_range(values, field, message):

@@ -493,7 +493,7 @@ def test_failed_accepts_are_logged_once_a_minute(settings, caplog):
         now[0] = at
         server._on_trouble(loop, full)
     assert [record.getMessage() for record in caplog.records] == [
-        "no connection can be accepted: too many open files"
+        "the server cannot accept connections: too many open files"
     ] * 2
     server._on_trouble(loop, {"message": "something else"})
     assert others == [{"message": "something else"}]

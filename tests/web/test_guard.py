@@ -384,7 +384,7 @@ async def test_a_request_too_many_is_answered_503(guarded, open_client, busy, me
     assert refused.status_code == 503
     assert refused.json()["error"] == {
         "code": "busy",
-        "message": "3 requests are open, at most 3 may be (CHAINRULE_MAX_REQUESTS)",
+        "message": "3 requests are open; at most 3 are allowed (CHAINRULE_MAX_REQUESTS)",
         "limit": 3,
     }
     assert int(refused.headers["retry-after"]) >= 1

@@ -201,7 +201,7 @@ def test_a_5xx_error_is_logged_once_under_the_request_id_of_the_answer(
     assert ("in work" in stack) == (level == "error")
     if not event:
         message = answer.json()["error"]["message"]
-        assert message == f"something broke while answering; the server's log says what under request id {name}"
+        assert message == f"internal error; the server's log has the details under request id {name}"
         assert written.text.count("RuntimeError: a secret of the inside") == 1
 
 

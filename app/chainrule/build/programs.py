@@ -102,8 +102,8 @@ def check_program(spec: ModelSpec) -> None:
         raise MissingExtraError(f"program: 'linear_cpp' cannot run here: {error.public}", field="program") from None
     if spec.device != "cpu" and not extension.with_cuda:
         raise MissingExtraError(
-            f"device: {spec.device!r} is not what the C++ extension was built for: "
-            "run `chainrule build-extension` where nvcc and a GPU are",
+            f"device: {spec.device!r} is not supported by this build of the C++ extension: "
+            "run `chainrule build-extension` on a machine with nvcc and a GPU",
             field="device",
         )
 

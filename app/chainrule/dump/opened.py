@@ -121,7 +121,7 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 def _check_size(size: int) -> None:
     if size > MAX_BYTES:
         raise DumpError(
-            f"the file has {size / 2**20:.0f} MiB; at most {MAX_BYTES / 2**20:.0f} MiB are opened", limit=MAX_BYTES
+            f"the file has {size / 2**20:.0f} MiB; at most {MAX_BYTES / 2**20:.0f} MiB can be opened", limit=MAX_BYTES
         )
 
 

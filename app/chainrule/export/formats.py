@@ -72,14 +72,14 @@ FORMATS: Mapping[str, Format] = {
             "dot",
             "trace.dot",
             "text/vnd.graphviz; charset=utf-8",
-            "The graph in Graphviz' language.",
+            "The graph in the language of Graphviz.",
             lambda trace, _: to_dot(trace).encode(),
         ),
         Format(
             "svg",
             "trace.svg",
             "image/svg+xml",
-            "The picture of the graph as the page draws it; needs the extra `render` on the server.",
+            "The page's picture of the graph; needs the extra `render` on the server.",
             lambda trace, values: to_svg(trace, **as_wishes(values)).encode(),
             VIEW_OPTIONS,
         ),
@@ -93,7 +93,7 @@ FORMATS: Mapping[str, Format] = {
                 option(
                     "view",
                     "",
-                    "What is shown first, as the fragment of the page's address has it.",
+                    "The first view, as in the fragment of the page's address.",
                     pattern=r"[^\x00-\x1f]{0,2000}",
                     words="a fragment such as level=all&select=l2",
                 ),
@@ -104,7 +104,7 @@ FORMATS: Mapping[str, Format] = {
             "model-explorer",
             "trace.model-explorer.json",
             "application/json",
-            "The graph as Google's Model Explorer reads it.",
+            "The graph in the format of Google's Model Explorer.",
             lambda trace, _: orjson.dumps(to_model_explorer(trace)),
         ),
         Format(
@@ -126,7 +126,7 @@ FORMATS: Mapping[str, Format] = {
             "pytorch",
             "trace.py",
             "text/x-python; charset=utf-8",
-            "A script in plain PyTorch that draws the same net, runs it and prints every layer's figures.",
+            "A script in plain PyTorch that draws the same net, runs it and prints the statistics of every layer.",
             of_spec=lambda spec: pytorch_script(spec).encode(),
         ),
     )
@@ -152,7 +152,7 @@ def format_of(path: PurePath) -> Format:
     fitting = [suffix for suffix in suffixes if path.name.endswith(suffix)]
     if not fitting:
         raise RequestError(
-            f"{path.name[-80:]}: the suffix says how a trace is written, and is one of {', '.join(suffixes)}",
+            f"{path.name[-80:]}: unknown suffix; expected one of {', '.join(suffixes)}",
             status=422,
             code="unknown_format",
             field="path",

@@ -44,29 +44,29 @@ VIEW_OPTIONS = (
     option(
         "level",
         "layer",
-        "Which groups are open: all but the innermost (layer), every one (all), or those less deep than a number.",
+        "The open groups: all except the innermost (layer), all, or the groups above a depth (a number).",
         pattern="layer|all|[0-9]{1,4}",
         words="layer, all or a number",
     ),
     option(
         "toggled",
         "",
-        "Ids of groups that are otherwise than the level says, separated by commas.",
+        "Ids of groups that are open instead of closed, or closed instead of open, separated by commas.",
         pattern=r"[^\x00-\x1f]{0,2000}",
         words="ids such as layers.0/forward, separated by commas",
     ),
-    option("fold", "auto", "Whether repeated blocks are folded into one.", choices=("auto", "on", "off")),
+    option("fold", "auto", "Fold repeated blocks into one.", choices=("auto", "on", "off")),
     option(
         "statistic",
         "std",
-        "The figure in a tensor's box; none draws the structure, without figures and histograms.",
+        "The statistic in a tensor's box; none draws only the structure, without numbers and histograms.",
         choices=("std", "mean", "none"),
     ),
     option("scheme", "light", "The colours.", choices=("light", "dark")),
     option(
         "bins",
         "shared",
-        "Whether the histograms of all tensors of a kind share one axis, or each has its own.",
+        "The axis of the histograms: shared by all tensors of a kind, or own for each tensor.",
         choices=("shared", "own"),
     ),
 )
@@ -106,8 +106,8 @@ def to_svg(
     if unknown:
         more = ", …" if len(unknown) > MAX_NAMED else ""
         raise invalid_parameter(
-            f"toggled: no group is called {', '.join(repr(str(name)[:40]) for name in [*unknown][:MAX_NAMED])}{more}; "
-            f"what is allowed is {options['toggled'].allowed}",
+            f"toggled: unknown group {', '.join(repr(str(name)[:40]) for name in [*unknown][:MAX_NAMED])}{more}; "
+            f"expected {options['toggled'].allowed}",
             field="toggled",
         )
     return str(_engine.call("renderSvg", dump, {**wishes, "toggled": list(toggled)}))

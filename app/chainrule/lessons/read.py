@@ -122,10 +122,12 @@ def _read_step(place: str, section: str) -> Step:
     if "view" in blocks and not re.fullmatch(r"[?#]\S+", view):
         raise LessonError(f"{place}: the view {view!r} is not an address that begins with ? or #")
     if "until" in blocks and not CONDITION.fullmatch(until):
-        raise LessonError(f"{place}: the condition {until!r} has none of the forms {'; '.join(CONDITION_FORMS)}")
+        raise LessonError(
+            f"{place}: the condition {until!r} is not supported; expected one of {'; '.join(CONDITION_FORMS)}"
+        )
     answers = tuple(Answer(MARKDOWN.renderInline(text), mark == "x") for mark, text in ANSWER.findall(body))
     if answers and sum(answer.is_right for answer in answers) != 1:
-        raise LessonError(f"{place}: exactly one answer is right and is written '- [x] …'")
+        raise LessonError(f"{place}: exactly one answer must be correct, written as '- [x] …'")
     question, explanation = _around(body, bool(answers), bool(until))
     if not question.strip():
         raise LessonError(f"{place}: a step needs a text")

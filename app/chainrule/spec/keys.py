@@ -15,11 +15,11 @@ SPEC_KEYS: tuple[Key, ...] = (
         "program",
         DEFAULT,
         "choice",
-        "What computes the graph: the net (mlp), or one construct of the chapter by itself.",
+        "The program that computes the graph: the net (mlp), or a single construct of the chapter.",
         choices=tuple(PROGRAMS),
     ),
-    Key("rung", "broadcasting", "choice", "How the matrix product is written.", choices=RUNGS),
-    Key("constant", 2.0, "float", "What is multiplied by.", minimum=-1e6, maximum=1e6),
+    Key("rung", "broadcasting", "choice", "The way to write the matrix product.", choices=RUNGS),
+    Key("constant", 2.0, "float", "The constant factor.", minimum=-1e6, maximum=1e6),
     Key(
         "widths",
         "100,50,1",
@@ -36,12 +36,13 @@ SPEC_KEYS: tuple[Key, ...] = (
         "The nonlinearity after every hidden layer.",
         choices=("linear", "relu", "leaky_relu", "tanh", "sigmoid", "gelu", "silu", "elu", "selu"),
     ),
-    Key("last_activation", False, "bool", "The nonlinearity follows the last layer too."),
+    Key("last_activation", False, "bool", "Also apply the nonlinearity after the last layer."),
     Key(
         "init",
         "kaiming_normal",
         "choice",
-        "How weights are drawn: Kaiming is √(2/n_in) on every layer, LeCun 1/√n_in, Xavier gain 1, uniform ±0.1.",
+        "The distribution of the weights: std √(2/n_in) for Kaiming, 1/√n_in for LeCun, gain 1 for Xavier, ±0.1 for "
+        "uniform.",
         choices=(
             "standard_normal",
             "lecun_normal",
@@ -59,17 +60,17 @@ SPEC_KEYS: tuple[Key, ...] = (
         "scale",
         1.0,
         "float",
-        "Multiplies the weights, and only them; the draw stays the same.",
+        "Multiplies all weights, but not the biases; the random draw stays the same.",
         minimum=1e-4,
         maximum=1e4,
     ),
-    Key("bias", True, "bool", "Layers have biases."),
+    Key("bias", True, "bool", "Give the layers biases."),
     Key("bias_std", 0.0, "float", "Standard deviation of the biases.", minimum=0.0, maximum=10.0),
     Key(
         "style",
         "layer_function",
         "choice",
-        "Which of the five ways of writing the same net is run.",
+        "One of five ways to write the same net.",
         choices=("functions", "classes", "layer_function", "autograd_function", "module"),
     ),
     Key("loss", "mse", "choice", "The loss; cross_entropy draws class labels.", choices=("mse", "cross_entropy")),
@@ -78,15 +79,15 @@ SPEC_KEYS: tuple[Key, ...] = (
         "data",
         RANDOM,
         "choice",
-        "What the net learns: the chapter's batch of random numbers, which stays the same at every step, or samples of "
-        "a data set, of which every step has its own batch.",
+        "The training data: the chapter's batch of random numbers, the same at every step, or a data set, with a new "
+        "batch at every step.",
         choices=(RANDOM, *DATA_SETS),
     ),
     Key(
         "optimizer",
         "sgd",
         "choice",
-        "How the gradients change the parameters at each step; momentum and nesterov are sgd with a momentum of 0.9.",
+        "The rule that changes the parameters at each step; momentum and nesterov are sgd with a momentum of 0.9.",
         choices=("sgd", "momentum", "nesterov", "adam", "adamw"),
     ),
     Key("lr", 0.01, "float", "The learning rate of the optimizer.", minimum=0.0, maximum=1e9),
@@ -96,7 +97,7 @@ SPEC_KEYS: tuple[Key, ...] = (
         "seed",
         42,
         "int",
-        "Every tensor is drawn from its own generator, seeded with this and its name.",
+        "The seed. Every tensor has its own random generator, seeded with this number and the tensor's name.",
         minimum=0,
         maximum=2**63 - 1,
     ),
@@ -104,10 +105,10 @@ SPEC_KEYS: tuple[Key, ...] = (
         "dtype",
         "float32",
         "choice",
-        "What the pass computes in; draws are made in float32 and then cast.",
+        "The dtype of the computation; tensors are drawn in float32 and then cast.",
         choices=("float32", "float64", "bfloat16", "float16"),
     ),
-    Key("device", "cpu", "choice", "Where the pass runs.", choices=("cpu", "cuda")),
+    Key("device", "cpu", "choice", "The device of the computation.", choices=("cpu", "cuda")),
 )
 """Every key a spec may hold, in the order of the canonical query string."""
 
@@ -119,7 +120,7 @@ def keys_of(program: str) -> Mapping[str, Key]:
     """The keys that a program uses, by name, in the table's order, with the program's defaults and bounds of widths.
 
     Raises:
-        KeyError: there is no such program.
+        KeyError: an unknown program.
     """
     used = ("program", *PROGRAMS[program].keys)
     return {key.name: _key_of(PROGRAMS[program], key) for key in SPEC_KEYS if key.name in used}

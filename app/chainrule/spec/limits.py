@@ -28,8 +28,8 @@ def check_limits(spec: ModelSpec, settings: Settings, form: str = "json") -> Non
     if steps > settings.max_steps:
         sizes = f"batch={spec.batch} and widths={widths_text(spec.widths)}"
         raise LimitError(
-            f"rung: {spec.rung!r} takes {steps} steps of Python for {sizes}, at most {settings.max_steps} are allowed "
-            "here (CHAINRULE_MAX_STEPS); take smaller sizes or a rung further up",
+            f"rung: {spec.rung!r} takes {steps} steps of Python for {sizes}; at most {settings.max_steps} are allowed "
+            "here (CHAINRULE_MAX_STEPS). Choose smaller sizes or a higher rung",
             field="rung",
             limit=settings.max_steps,
         )
@@ -69,7 +69,7 @@ def check_device(spec: ModelSpec, devices: Sequence[str]) -> None:
 def _check(field: str, noun: str, asked: int, allowed: int, setting: str) -> None:
     if asked > allowed:
         raise LimitError(
-            f"{field}: {asked} {noun}, at most {allowed} are allowed here (CHAINRULE_{setting})",
+            f"{field}: {asked} {noun}; at most {allowed} are allowed here (CHAINRULE_{setting})",
             field=field,
             limit=allowed,
         )

@@ -94,8 +94,8 @@ class ModelSpec(BaseModel):
             preset = PRESET_BY_NAME[PRESET_KEY.read(name)].spec
             if KEY_BY_NAME["program"].read(given.get("program", DEFAULT)) != DEFAULT:
                 raise SpecError(
-                    f"program: {shown(given['program'])} with preset={name}, which is a run of {DEFAULT}; "
-                    "give one of the two",
+                    f"program: {shown(given['program'])} with preset={name}, which is a preset of {DEFAULT}; "
+                    "give only one of the two",
                     field="program",
                     limit=[DEFAULT],
                 )

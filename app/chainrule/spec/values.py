@@ -134,8 +134,8 @@ def read_keys(
     """Every key's value by its name: given, or its default, or None.
 
     Raises:
-        ChainruleError: a value is malformed, or a required one is missing; `error` for a name that is none of the
-            `owner`'s keys.
+        ChainruleError: a value is malformed, or a required one is missing; `error` for a name that is not a key of the
+            `owner`.
     """
     names = [key.name for key in keys]
     for name in given:
@@ -145,7 +145,7 @@ def read_keys(
     for key in keys:
         value = given.get(key.name, key.default)
         if key.required and value in (None, ""):
-            raise key.error(f"{key.name}: missing; it is {key.allowed}", field=key.name)
+            raise key.error(f"{key.name}: missing; expected {key.allowed}", field=key.name)
         values[key.name] = None if value is None else key.read(value)
     return values
 
@@ -154,12 +154,12 @@ def unknown_key(name: str, names: Iterable[str], owner: str) -> dict[str, Any]:
     """Arguments of the error for a name that is not one of the owner's keys."""
     field, known = name if len(name) <= 40 else name[:39] + "…", list(names)
     near = closest(name, known)
-    message = f"{field}: not a key of {owner}, which are {', '.join(known) or 'none'}{near and f'; {near}'}"
+    message = f"{field}: unknown key; the keys of {owner} are {', '.join(known) or 'none'}{near and f'; {near}'}"
     return {"message": message, "field": field, "limit": known or None}
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it, shortened."""
+    """A value for an error message, shortened."""
     if isinstance(value, int) and value.bit_length() > 256:
         return "an integer of more than 77 digits"
     text = repr(value[:80]) if isinstance(value, str | list | tuple) else repr(value)

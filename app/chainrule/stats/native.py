@@ -67,16 +67,20 @@ def _load() -> Kernel | None:
     try:
         found = cast(Kernel, import_module("chainrule.stats._kernel"))
     except ImportError as error:
-        logger.info("no compiled statistics kernel, PyTorch does its work: %s", error)
+        logger.info("no compiled statistics kernel; PyTorch computes the statistics: %s", error)
         return None
     source = Path(__file__).with_name("_kernel.c")
     if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != found.SOURCE:
-        logger.warning("the statistics kernel was compiled from another source, PyTorch does its work: install again")
+        logger.warning(
+            "the statistics kernel was compiled from another source; PyTorch computes the statistics. Install again"
+        )
         return None
     try:
         found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.empty(0), torch.Tensor, torch.nn.Parameter)
     except (AttributeError, ImportError, ValueError) as error:
-        logger.warning("PyTorch lends no tensors to the statistics kernel and does its work: %s", error)
+        logger.warning(
+            "the statistics kernel cannot read PyTorch's tensors; PyTorch computes the statistics: %s", error
+        )
         return None
     return found
 

@@ -65,12 +65,12 @@ class Weighing:
     def fault(self) -> str | None:
         """Why theory does not apply, whatever the input."""
         if self.units < 2:
-            return "a single unit: how it spreads depends on what the inputs have in common"
+            return "theory needs at least two units"
         if not self.weight.variance > 0:
-            return "its weights are all alike"
+            return "all its weights are equal"
         # The mean of draws around 0 strays too.
         if self.weight.mean**2 * self.fan_in > self.weight.variance * max(1.0, BY_CHANCE / self.units):
-            return "its weights are not drawn around 0"
+            return "the mean of its weights is not 0"
         return None
 
 

@@ -84,7 +84,7 @@ def api_router(service: Service) -> APIRouter:
         "/api/v1/data.json",
         api.data,
         "A data set",
-        "The samples that a spec's `data` and `seed` draw: features with mean 0 and standard deviation 1, and classes.",
+        "The samples of a spec's `data` and `seed`: features with mean 0 and standard deviation 1, and classes.",
         tag="trace",
         errors=(401, 422, 501, *COMPUTE_ERRORS),
         parameters=[*map(parameter, DATA_KEYS)],
@@ -94,8 +94,8 @@ def api_router(service: Service) -> APIRouter:
         "/api/v1/theory.json",
         api.theory,
         "Theory of one kind of layer",
-        "Mean-field figures: moments of the activation at q = 1, and the stable fixed point of variance q and "
-        'correlation c, null where the signal finds no rest; depth scales in layers, "Infinity" without limit. '
+        "Mean-field theory: moments of the activation at q = 1, and the stable fixed point of variance q and "
+        'correlation c, null without a fixed point; depth scales in layers, "Infinity" without limit. '
         "Schema `chainrule.theory/1`.",
         tag="trace",
         errors=(401, 422, *COMPUTE_ERRORS),
@@ -105,8 +105,8 @@ def api_router(service: Service) -> APIRouter:
         router,
         "/api/v1/dump.json",
         api.dump,
-        "A dump that the server was opened with",
-        "What `chainrule open` was given; 404 where it was given nothing, or not so many.",
+        "A dump from the command line",
+        "A dump from the arguments of `chainrule open`; 404 if it does not exist.",
         tag="trace",
         errors=(401, 404, 422),
         parameters=[parameter(DUMP_INDEX), parameter(DUMP_PART)],
@@ -114,7 +114,7 @@ def api_router(service: Service) -> APIRouter:
     devices = [each._asdict() for each in service.compute.devices]
     for path, name, body, doc in (
         ("presets", "presets", lambda: {"presets": presets_list()}, "The chapter's experiments as specs."),
-        ("devices", "devices", lambda: {"devices": devices}, "The devices a spec can name on this server."),
+        ("devices", "devices", lambda: {"devices": devices}, "The devices of this server."),
         (
             "lessons",
             "lessons",
@@ -269,7 +269,7 @@ class Api:
         spec = self.service.read(query_of(request))
         if not spec.is_net:
             raise SpecError(
-                f"program: {spec.program!r} has nothing to train; run.json is for mlp", field="program", limit=["mlp"]
+                f"program: {spec.program!r} cannot be trained; run.json is only for mlp", field="program", limit=["mlp"]
             )
         tag = entity_tag(request.scope["path"], spec.query(), repr(environment(spec.device)))
         return await self.service.answer(request, tag, spec.device, partial(dump_run, spec))

@@ -236,7 +236,7 @@ class ComputeSlot:
         """
         if self.full:
             raise self._busy(
-                f"{self.device} is busy and {self.waiting} requests wait, at most {self.queue} may (CHAINRULE_QUEUE)",
+                f"{self.device} is busy and {self.waiting} requests wait; the limit is {self.queue} (CHAINRULE_QUEUE)",
                 self.queue,
             )
         work = Work("request", self.metrics, deadline=time.perf_counter() + seconds)

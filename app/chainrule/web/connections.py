@@ -214,7 +214,7 @@ class HttpConnection(H11Protocol):
         self._lingers = True
         config.lingering += 1
         number, limit = len(config.open), config.max_open
-        message = f"{number} connections are open, at most {limit} may be (CHAINRULE_MAX_CONNECTIONS)"
+        message = f"{number} connections are open; at most {limit} are allowed (CHAINRULE_MAX_CONNECTIONS)"
         self._refuse(BusyError(message, limit=limit))
 
     def _refuse(self, error: ChainruleError) -> None:
@@ -247,7 +247,7 @@ class HttpConnection(H11Protocol):
 
     def _cut(self) -> None:
         self.config.count("slow_reader")
-        logger.info("a client took next to nothing for %g s and was cut off", self.config.settings.send_seconds)
+        logger.info("a client read almost nothing for %g s and was disconnected", self.config.settings.send_seconds)
         cut_off(self.transport)
 
 
@@ -313,7 +313,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         if not self.handshake_initiated and not self.transport.is_closing():
             # h11 could read this head, but a line is too long for the WebSocket library, or there are too many.
             output = b"".join(self.conn.data_to_send())
-            self.transport.write(output or self.conn.reject(400, "this is no WebSocket handshake").serialize())
+            self.transport.write(output or self.conn.reject(400, "this is not a WebSocket handshake").serialize())
             self.transport.close()
 
     def pause_writing(self) -> None:
@@ -397,5 +397,5 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     def _cut(self) -> None:
         self.config.count("slow_reader")
-        logger.info("a socket took next to nothing for %g s and was cut off", self.config.settings.send_seconds)
+        logger.info("a socket read almost nothing for %g s and was disconnected", self.config.settings.send_seconds)
         cut_off(self.transport)

@@ -63,7 +63,7 @@ class InternalError(ChainruleError):
     def __init__(self) -> None:
         name = request_id()
         where = f" under request id {name}" if name else ""
-        super().__init__(f"something broke while answering; the server's log says what{where}")
+        super().__init__(f"internal error; the server's log has the details{where}")
 
 
 class Guard:
@@ -157,7 +157,7 @@ class Guard:
         host = headers.get("host", "")
         if not host_allowed(host, self.settings):
             raise RequestError(
-                f"Host: {host[:80]!r} is not a name of this server; CHAINRULE_ALLOWED_HOSTS adds names",
+                f"Host: {host[:80]!r} is not a name of this server; set CHAINRULE_ALLOWED_HOSTS to add names",
                 code="host_not_allowed",
             )
         # Another site's page cannot read answers, but could make the server compute them without end.
@@ -185,7 +185,7 @@ class Guard:
         is_socket = scope["type"] == "websocket"
         what, limit = ("sockets", settings.max_sockets) if is_socket else ("requests", settings.max_requests)
         if number >= limit:
-            message = f"{number} {what} are open, at most {limit} may be (CHAINRULE_MAX_{what.upper()})"
+            message = f"{number} {what} are open; at most {limit} are allowed (CHAINRULE_MAX_{what.upper()})"
             raise BusyError(message, limit=limit)
 
     def _token_answer(self, scope: Scope, headers: Headers) -> Response | None:

@@ -65,7 +65,7 @@ def read_wish(text: str | None, last_seq: int, read_spec: Callable[[Mapping[str,
     if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
         raise _bad_message(f"seq is an integer from 0 to {MAX_SEQ}", field="seq")
     if seq <= last_seq:
-        raise _bad_message(f"seq {seq} does not follow {last_seq}: every number is larger than the last", "seq")
+        raise _bad_message(f"seq {seq} does not follow {last_seq}: each number must be larger than the last one", "seq")
     if not isinstance(spec, dict):
         raise _bad_message("spec is an object", field="spec")
     return Wish(seq, spec, read_spec)

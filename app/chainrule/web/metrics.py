@@ -43,28 +43,30 @@ class Metrics:
         def histogram(name: str, doc: str, *labels: str) -> Histogram:
             return Histogram(f"chainrule_{name}", doc, labels, buckets=SECONDS, registry=self.registry)
 
-        self.accepted = counter("work_accepted", "Work that was given a place in line.", "kind")
+        self.accepted = counter("work_accepted", "Work that entered the queue.", "kind")
         self.done = counter("work_done", "Work that was computed.", "kind")
-        self.cancelled = counter("work_cancelled", "Work that was given up on, by reason.", "kind", "reason")
-        self.timed_out = counter("work_timed_out", "Work that ran into its deadline.", "kind")
+        self.cancelled = counter("work_cancelled", "Work that was stopped, by reason.", "kind", "reason")
+        self.timed_out = counter("work_timed_out", "Work that exceeded its deadline.", "kind")
         self.failed = counter("work_failed", "Work that raised, by the code of its error.", "kind", "code")
-        self.in_hand = gauge("work_in_hand", "Work that stands in line or is computed.", "kind")
+        self.in_hand = gauge("work_in_hand", "Work that waits in the queue or runs.", "kind")
         self.rejected = counter("rejected", "Requests, sockets and messages that were refused, by code.", "code")
-        self.coalesced = counter("live_coalesced", "Live messages that a newer one replaced before their turn.")
+        self.coalesced = counter(
+            "live_coalesced", "Live messages that a newer message replaced before they were computed."
+        )
         self.messages = counter("live_messages", "Live messages that could be read.")
         self.seconds = histogram("compute_seconds", "Time in a device's thread.", "kind")
-        self.waited = histogram("queue_wait_seconds", "Time in line.", "kind")
+        self.waited = histogram("queue_wait_seconds", "Time in the queue.", "kind")
         self.sockets = gauge("live_sockets", "Live sockets that are open.")
         self.requests = counter(
             "http_requests",
-            "Answers, by route and status; an opened socket is 101, a client that left before its answer 499.",
+            "Answers, by route and status; 101 for an opened socket, 499 for a client that left before its answer.",
             "method",
             "route",
             "status",
         )
         self.open_requests = gauge("http_open_requests", "Requests that are being answered.")
         for kind in get_args(Kind):
-            # A rate can be taken from the first event on only if its series begins at zero.
+            # A rate includes the first event only if the series begins at zero.
             for each in (self.accepted, self.done, self.timed_out, self.seconds, self.waited):
                 each.labels(kind)
             for reason in STOP_REASONS:

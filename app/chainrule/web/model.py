@@ -87,7 +87,7 @@ def model_router(service: Service, model: Model) -> APIRouter:
         f"{BASE}/gradcheck",
         gradcheck,
         "Gradient check of a custom Function",
-        "Holds the gradients of the Function at a node against differences, on a float64 copy of what came in.",
+        "Compares the gradients of the Function at a node with finite differences, on a float64 copy of its inputs.",
         methods=["POST"],
         tag="model",
         errors=(400, 404, 408, 413, 415, *ERRORS),

@@ -26,10 +26,13 @@ ERROR_SCHEMA: dict[str, Any] = {
             "type": "object",
             "required": ["code", "message"],
             "properties": {
-                "code": {"type": "string", "description": "What went wrong, for programs."},
-                "message": {"type": "string", "description": "What went wrong, naming key, value and what is allowed."},
-                "field": {"type": "string", "description": "The key at fault."},
-                "limit": {"description": "What is allowed."},
+                "code": {"type": "string", "description": "The kind of error, for programs."},
+                "message": {
+                    "type": "string",
+                    "description": "The error in words: the key, the value and the allowed values.",
+                },
+                "field": {"type": "string", "description": "The wrong key."},
+                "limit": {"description": "The allowed values."},
             },
         }
     },
@@ -87,10 +90,10 @@ ERRORS = {
     408: "The body has not arrived in time.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    422: "A key is unknown, a value is malformed, or more is asked than is allowed.",
+    422: "A key is unknown, a value is malformed, or a limit is exceeded.",
     501: "An optional dependency, or the C++ extension, is not installed on the server.",
-    503: "The device is busy, and Retry-After says for how long; or the server is shutting down.",
-    504: "To compute it would take longer than is allowed.",
+    503: "The device is busy (see Retry-After), or the server is shutting down.",
+    504: "The computation takes longer than allowed.",
     507: "The host or the device ran out of memory.",
 }
 

@@ -27,7 +27,7 @@ NEVER_KEPT = {"cache-control": "no-store"}
 
 UNREADY: dict[int | str, dict[str, Any]] = {
     503: {
-        "description": "The same keys: a line is full, a device hangs, or the server shuts down.",
+        "description": "The same keys: a queue is full, a device hangs, or the server shuts down.",
         "content": {"application/json": {}},
     }
 }
@@ -78,7 +78,7 @@ def probes_router(service: Service) -> APIRouter:
         "/metrics",
         metrics,
         "Metrics",
-        "What the server counts, in Prometheus' text format.",
+        "The counters of the server, in Prometheus' text format.",
         tag="health",
         errors=(401,),
         media_type=MEDIA_TYPE,
@@ -103,20 +103,20 @@ def watch(metrics: Metrics, compute: Compute) -> None:
         for name, doc, read in (
             ("queue_length", "Requests that wait for a device.", lambda slot: slot.waiting),
             ("queue_limit", "Requests that may wait for a device.", lambda slot: slot.queue),
-            ("line_length", "Everyone who waits for a device, live sockets too.", lambda slot: slot.in_line),
+            ("line_length", "Requests and live sockets that wait for a device.", lambda slot: slot.in_line),
             ("device_busy", "Whether a device computes.", lambda slot: slot.busy),
             (
                 "device_running_seconds",
-                "How long a device's thread has been with the work it does now.",
+                "The running time of a device's current work.",
                 lambda slot: slot.running_seconds,
             ),
         ):
             metrics.watch(name, doc, partial(read, slot), device=device)
-    metrics.watch("live_kept_bytes", "What live sockets keep between pictures.", lambda: compute.kept.bytes)
-    metrics.watch("shutting_down", "Whether the server is told to stop.", lambda: compute.closing)
+    metrics.watch("live_kept_bytes", "Memory that live sockets keep between pictures.", lambda: compute.kept.bytes)
+    metrics.watch("shutting_down", "Whether the server is shutting down.", lambda: compute.closing)
     metrics.watch(
         "build_info",
-        "1; what runs here is in the labels.",
+        "Always 1; the labels name the versions.",
         lambda: 1,
         version=__version__,
         torch=str(environment("cpu")["torch"]),

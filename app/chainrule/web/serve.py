@@ -98,7 +98,7 @@ def serve(
 
     def started() -> None:
         level = logging.INFO if kernel_name() == "native" else logging.WARNING
-        logging.getLogger("chainrule").log(level, "statistics are taken by the %s kernel", kernel_name())
+        logging.getLogger("chainrule").log(level, "the %s kernel computes the statistics", kernel_name())
         # Last, so that it is the last line of a long log.
         address = _link(settings, taken, "" if check is None else "gradcheck") + (view and f"#{view}")
         print(f"Chainrule {__version__} is at {address}", flush=True)
@@ -192,7 +192,7 @@ def raise_descriptor_limit(wanted: int) -> None:
 def end_after(seconds: float) -> None:
     """End the process after a while: torch cannot be interrupted within an op, and Python waits for its threads."""
     time.sleep(seconds)
-    logging.getLogger("chainrule").warning("computing did not stop in time; it ends with the process")
+    logging.getLogger("chainrule").warning("a computation did not stop in time; it ends with the process")
     logging.shutdown()
     os._exit(128 + signal.SIGTERM)
 

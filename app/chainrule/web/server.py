@@ -167,7 +167,7 @@ class Server(uvicorn.Server):
         self.config.close_idle()
         if loop.time() >= self._quiet_until:
             self._quiet_until = loop.time() + COMPLAINT_SECONDS
-            logger.error("no connection can be accepted: %s", error.strerror)
+            logger.error("the server cannot accept connections: %s", error.strerror)
 
     _quiet_until = 0.0
 
