@@ -100,7 +100,7 @@ def test_options_choose_the_open_groups(traces):
     [
         ("level", "bogus", "'bogus' is not "),
         ("fold", "maybe", "'maybe' is not "),
-        ("toggled", ["layers.0/forward", "no/forward", "l,2"], "no group is called 'no/forward', 'l,2'; "),
+        ("toggled", ["layers.0/forward", "no/forward", "l,2"], "unknown group 'no/forward', 'l,2'; "),
     ],
 )
 def test_the_error_of_a_bad_option_names_it(traces, key, value, says):
