@@ -52,3 +52,20 @@ def test_a_list_chooses_the_statistic_of_the_profile(explorer):
     expect(page.locator("layer-profile h2")).to_have_text("Dead units")
     explorer.idle()
     assert "statistic=dead_fraction" in page.evaluate("location.hash")
+
+
+def test_both_halves_of_a_broad_graph_are_in_sight(explorer):
+    page = explorer.open("/?program=matmul&rung=loops#level=1").page
+    expect(page.locator("graph-view .box")).not_to_have_count(0)
+    explorer.idle()
+    for box in explorer.boxes().values():
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+
+
+def test_no_minimap_covers_the_boxes(explorer):
+    page = explorer.open("/?preset=deep-relu#fold=off&level=1").page
+    explorer.idle()
+    page.get_by_role("button", name="Zoom in").click()
+    explorer.idle()
+    expect(page.locator("graph-view .minimap")).to_be_hidden()

@@ -44,3 +44,17 @@ test("a viewport keeps what is held and leaves no gaps", () => {
   const broad = { width: 800, height: 1500, natural: 800, isElastic: true };
   assert.deepEqual([after(broad).y, after(broad, ["look", { zoom: 1, at: 0, across: 0.6 }]).y], [0, -650]);
 });
+
+test("a drawing that is broader than a narrow room is reduced until both halves stand side by side", () => {
+  const view = new Viewport();
+  view.room = { width: 400, height: 500 };
+  view.isVertical = true;
+  const extent = { width: 800, height: 500, natural: 700, isElastic: true };
+  view.show(extent, null);
+  // In the room there is place for a drawing twice as long.
+  near([view.x, view.scale, view.length], [0, 0.5, 1000]);
+  view.show({ ...extent, height: 1000 }, null);
+  near([view.y, view.scale], [0, 0.5]);
+  view.look({ zoom: 2, at: 0, across: 0.5 });
+  near([view.scale, view.x], [1, -200]);
+});

@@ -88,8 +88,8 @@ const READ = 0.8;
 export class GraphCamera {
   /** @type {Held | null} */
   held = null;
-  /** Spread of the columns in the last request. */
-  askedSpread = 1;
+  /** In the last request. */
+  #askedLength = 0;
 
   /** @param {Viewport} viewport @param {{ask: () => void, draw: () => void, turned: () => void, isWaiting: () =>
    * boolean}} does isWaiting: whether a requested drawing has not arrived yet */
@@ -98,15 +98,10 @@ export class GraphCamera {
     this.does = does;
   }
 
-  get #length() {
-    const { room, isVertical } = this.viewport;
-    return isVertical ? room.height : room.width;
-  }
-
   /** @returns {number} along the depth, px, for a drawing to be asked for */
   length() {
-    this.askedSpread = this.viewport.spread;
-    return this.#length * this.askedSpread;
+    this.#askedLength = this.viewport.length * this.viewport.spread;
+    return this.#askedLength;
   }
 
   /** Takes a drawing. @param {Sight} sight @param {boolean} isLast whether none is to come that was asked for already
@@ -131,7 +126,8 @@ export class GraphCamera {
 
   /** @returns {boolean} whether the present drawing is not as wide as requested */
   isTooNarrow() {
-    return this.viewport.extent?.isElastic === true && this.viewport.spread !== this.askedSpread;
+    const { extent, length, spread } = this.viewport;
+    return extent?.isElastic === true && Math.abs(length * spread - this.#askedLength) >= 1;
   }
 
   /** @param {Camera} camera */
@@ -147,7 +143,7 @@ export class GraphCamera {
   zoomBy(sight, factor, x = this.viewport.room.width / 2, y = this.viewport.room.height / 2) {
     const { viewport } = this;
     if (sight.drawing.isElastic) {
-      const { zoom } = splitZoom(viewport.camera.zoom * factor, sight.drawing.natural, this.#length);
+      const { zoom } = splitZoom(viewport.camera.zoom * factor, sight.drawing.natural, viewport.length);
       this.#spread(sight, zoom, this.#nearest(sight, x, y));
       return;
     }
@@ -163,7 +159,9 @@ export class GraphCamera {
     const rect = sight.index.rectOf(box);
     const { natural, isElastic, kind } = sight.drawing;
     if (isElastic) {
-      const { zoom } = splitZoom(Math.max(viewport.camera.zoom, natural / this.#length), natural, this.#length);
+      // To the natural size of each box, in both directions.
+      const wanted = Math.max(natural, viewport.length) / (viewport.isVertical ? height : width);
+      const { zoom } = splitZoom(Math.max(viewport.camera.zoom, wanted), natural, viewport.length);
       this.#spread(sight, zoom, { item: sight.index.itemOf(box), shareX: 0.5, shareY: 0.5, x: width / 2,
         y: height / 2 });
       return;

@@ -81,7 +81,7 @@ export class Viewport {
   /** @returns {number} spread of the columns of an elastic drawing, 1 or more */
   get spread() {
     const { extent } = this;
-    return extent !== null && extent.isElastic ? splitZoom(this.camera.zoom, extent.natural, this.#length).spread : 1;
+    return extent !== null && extent.isElastic ? splitZoom(this.camera.zoom, extent.natural, this.length).spread : 1;
   }
 
   /** @returns {boolean} whether the drawing is larger than the room */
@@ -96,8 +96,15 @@ export class Viewport {
     return { x: -x / scale, y: -y / scale, width: room.width / scale, height: room.height / scale };
   }
 
-  get #length() {
-    return this.isVertical ? this.room.height : this.room.width;
+  /** @returns {number} scale at which both halves of an elastic drawing stand side by side in the room, at most 1 */
+  get #reduction() {
+    const { extent, room } = this;
+    return this.isVertical && extent?.isElastic === true ? Math.min(1, room.width / extent.width) : 1;
+  }
+
+  /** @returns {number} the room along the depth, px of an elastic drawing that is not magnified */
+  get length() {
+    return (this.isVertical ? this.room.height : this.room.width) / this.#reduction;
   }
 
   /** Takes a drawing, or a new room for the same one. @param {Extent} extent @param {Hold | null} hold null: as the
@@ -110,8 +117,8 @@ export class Viewport {
       return;
     }
     if (extent.isElastic) {
-      const { magnify, zoom } = splitZoom(isElastic ? this.camera.zoom : 1, extent.natural, this.#length);
-      this.scale = magnify;
+      const { magnify, zoom } = splitZoom(isElastic ? this.camera.zoom : 1, extent.natural, this.length);
+      this.scale = magnify * this.#reduction;
       this.camera = { ...this.camera, zoom };
     } else {
       this.#magnify(scale);
@@ -127,13 +134,13 @@ export class Viewport {
     const { at, across } = camera;
     const [sideways, upright] = this.isVertical ? [across, at] : [at, across];
     if (extent.isElastic) {
-      const { magnify, zoom } = splitZoom(camera.zoom, extent.natural, this.#length);
+      const { magnify, zoom } = splitZoom(camera.zoom, extent.natural, this.length);
       this.camera = { zoom, at, across };
-      this.scale = magnify;
+      this.scale = magnify * this.#reduction;
       // At first sight, a drawing that is too broad shows its beginning across too.
       const isFirst = camera.zoom === 1 && at === 0 && across === 0.5;
-      this.x = offset(extent.width * magnify, room.width, isFirst ? 0 : sideways);
-      this.y = offset(extent.height * magnify, room.height, isFirst ? 0 : upright);
+      this.x = offset(extent.width * this.scale, room.width, isFirst ? 0 : sideways);
+      this.y = offset(extent.height * this.scale, room.height, isFirst ? 0 : upright);
       return;
     }
     if (camera.zoom === 1 && camera.at === 0 && this.fitScale < MIN_FIT) {
