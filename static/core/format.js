@@ -1,17 +1,29 @@
 /** How numbers are written, everywhere alike: three significant digits, 1.02 and 2.46e-8. */
 
-/** Three significant digits. Plain between 0.001 and 9999, with an exponent outside; "–" where there is no number.
- * @param {number | null | undefined} value */
+/** Three significant digits; "–" where there is no number. @param {number | null | undefined} value */
 export function significant(value) {
+  return rounded(value, 3);
+}
+
+/** The values of a tensor, written alike: whole numbers without digits after the point.
+ * @param {readonly number[]} values @param {number} digits significant @returns {string[]} */
+export function numerals(values, digits) {
+  const areWhole = values.every((value) => Number.isInteger(value) && Math.abs(value) < 1e4);
+  return values.map((value) => areWhole ? String(value).replace("-", "−") : rounded(value, digits));
+}
+
+/** Plain between 0.001 and 9999, with an exponent outside. @param {number | null | undefined} value
+ * @param {number} digits significant, 1 to 100 */
+function rounded(value, digits) {
   if (value === null || value === undefined) return "–";
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
-  const magnitude = Number(Math.abs(value).toPrecision(3));
+  const magnitude = Number(Math.abs(value).toPrecision(digits));
   const sign = value < 0 ? "−" : "";
-  if (magnitude >= 1e-3 && magnitude < 1000) return sign + magnitude.toPrecision(3);
-  if (magnitude >= 1000 && magnitude < 1e4) return sign + String(magnitude);
-  return sign + magnitude.toExponential(2).replace("e+", "e");
+  if (magnitude >= 1e-3 && magnitude < 1e4)
+    return sign + (magnitude < 10 ** digits ? magnitude.toPrecision(digits) : String(magnitude));
+  return sign + magnitude.toExponential(digits - 1).replace("e+", "e");
 }
 
 /** @param {Float64Array | undefined} column @param {number | undefined} row

@@ -1,7 +1,7 @@
 /** Texts of boxes and of screen readers for the numbers of a picture. No DOM. */
 
-import { nonFinite } from "./picture.js";
-import { isHidden, percent, shape, significant, valueAt } from "./format.js";
+import { nonFinite, valuesAt } from "./picture.js";
+import { isHidden, numerals, percent, shape, significant, valueAt } from "./format.js";
 
 /** The figure shown in a tensor's box. @param {Picture} picture @param {Tensor} tensor @param {Statistic} statistic
  * @returns {{text: string, short: string, isWarning: boolean}} short: for a narrow box */
@@ -56,6 +56,8 @@ export function describeTensor(picture, tensor) {
   const { mean, std } = picture.floats;
   const bad = nonFinite(picture, row);
   if (bad !== null) parts.push(`${percent(bad.share)} ${bad.word}`);
+  const values = valuesAt(picture, row);
+  if (values !== null) parts.push(`${values.length === 1 ? "value" : "values"} ${numerals(values, 3).join(", ")}`);
   parts.push(`mean ${significant(valueAt(mean, row))}`, `std ${significant(valueAt(std, row))}`);
   return parts.join(", ");
 }

@@ -8,7 +8,7 @@ import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { count, duration, quantity, shape } from "../core/format.js";
 import { find } from "../core/graph/graph.js";
 import { gradientCheck, isOfFunction } from "../core/inspector/check.js";
-import { comparison, figures, guessFirst, histogram } from "../core/inspector/figures.js";
+import { comparison, figures, guessFirst, histogram, valueTable } from "../core/inspector/figures.js";
 import { heading, Inspection, list, reachControls, sources, unique } from "../core/inspector/sections.js";
 import { formulas, gradientRules } from "../core/inspector/math.js";
 import { pathToLoss } from "../core/inspector/path.js";
@@ -123,6 +123,7 @@ class InspectorPanel extends HTMLElement {
     const colour = hue(half, tensor.role);
     const row = picture.rows.get(tensor.id);
     const isNamed = graph.tensorId[index] === tensor.name;
+    const isSmall = arrays.elements[index] > 0 && arrays.elements[index] <= picture.values.length;
     /** @type {Node[]} */
     const nodes = [
       heading(inspection, tensor.name, tensor.role, colour,
@@ -132,6 +133,7 @@ class InspectorPanel extends HTMLElement {
       nodes.push(html("p", { class: "hint" }, tensor.note ?? "No statistics were taken of this tensor."));
     } else {
       if (arrays.elements[index] > 1) nodes.push(...histogram(inspection, row, colour, tensor.name));
+      if (isSmall) nodes.push(valueTable(inspection, row, tensor.shape));
       nodes.push(figures(inspection, row));
       const layer = topology.layers.find((one) =>
         [one.preactivation, one.activation, one.gradient, one.weight].includes(tensor.id)
@@ -162,8 +164,8 @@ class InspectorPanel extends HTMLElement {
     ]));
     const made = producers.map((op) => topology.ops[op]);
     nodes.push(...formulas(inspection, made), ...sources(topology, made), ...gradientRules(inspection, producers));
-    nodes.push(this.#values(inspection, index), ...pathToLoss(inspection, original < 0 ? index : original),
-      this.#controls.element);
+    if (!isSmall) nodes.push(this.#values(inspection, index));
+    nodes.push(...pathToLoss(inspection, original < 0 ? index : original), this.#controls.element);
     return nodes;
   }
 

@@ -349,7 +349,7 @@ def test_a_model_without_ops_says_so(explorer: Any, tmp_path: Any) -> None:
     statistics = dump["statistics"]
     for columns in (statistics, statistics["histogram"]):
         columns.update({name: [] for name, value in columns.items() if isinstance(value, list)})
-    dump["sources"] = {}
+    dump["sources"], dump["values"] = {}, {}
     dump["timing"] = {name: [] if isinstance(value, list) else value for name, value in dump["timing"].items()}
     path = tmp_path / "empty.json"
     path.write_text(json.dumps(dump))

@@ -104,14 +104,15 @@ def test_values_are_those_of_the_server_and_follow_the_run(explorer, server_url)
     expect(values.locator(".readout")).to_contain_text("[65, 1] = ")
 
     # Another run is asked for once it rests: once, whatever lies on the way.
-    page.evaluate("location.hash = 'select=loss'")
-    expect(values.locator(".readout")).to_have_text("1 × 1 values")
+    page.evaluate("location.hash = 'select=w1'")
+    expect(values.locator(".readout")).to_have_text("6 × 4 values")
     values.locator(".twin > summary").click()
+    first = float(values.locator("td").first.inner_text().replace("−", "-"))
     before = len(asked)
     page.fill("#spec-scale", "30")
     page.keyboard.press("Enter")
     explorer.idle()
-    expect(values.locator("td")).to_have_text(page.locator("run-status .loss").inner_text())
+    assert float(values.locator("td").first.inner_text().replace("−", "-")) == pytest.approx(10 * first, rel=1e-2)
     assert len(asked) == before + 1
 
 

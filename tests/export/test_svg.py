@@ -85,6 +85,17 @@ def test_the_chapter_s_graph_has_names_and_figures():
     assert exploded.find(".//svg:rect[@fill='url(#hatch)']", NAMESPACE) is not None
 
 
+def test_a_small_tensor_shows_its_values_in_place_of_a_histogram():
+    trace = trace_spec(ModelSpec(program="matmul", rung="@"))
+    root = ElementTree.fromstring(to_svg(trace))
+    drawn = {group.find("svg:title", NAMESPACE).text.split(":")[0]: group for _, group, *_ in boxes(root)}
+    for name in ("a", "b", "c", "c.g"):
+        texts = [span.text for span in drawn[name].iterfind("svg:text/svg:tspan", NAMESPACE)]
+        values = trace.statistics.values[trace.tensor_by_name[name].id]
+        assert [float(text.replace("−", "-")) for text in texts] == pytest.approx(values.tolist(), rel=6e-3)
+        assert drawn[name].find("svg:path", NAMESPACE) is None
+
+
 def test_options_choose_the_open_groups(traces):
     def count(**options):
         return len(list(boxes(ElementTree.fromstring(to_svg(traces["gpt_block"], statistic="none", **options)))))
@@ -129,7 +140,7 @@ def test_evil_names_are_text():
     body = with_evil_names(json.loads(dump_trace(trace_spec(ModelSpec.from_query("widths=5,4,3&batch=6")))))
     text = to_svg(load(json.dumps(body)), level="all")
     root = ElementTree.fromstring(text)
-    allowed = {"svg", "title", "desc", "style", "defs", "marker", "pattern", "path", "rect", "g", "text"}
+    allowed = {"svg", "title", "desc", "style", "defs", "marker", "pattern", "path", "rect", "g", "text", "tspan"}
     assert {element.tag.partition("}")[2] for element in root.iter()} <= allowed
     assert not [name for element in root.iter() for name in element.attrib if name.startswith("on")]
     (style,) = root.iterfind(".//svg:style", NAMESPACE)

@@ -3,11 +3,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { count, percent, quantity, setting, shape, significant } from "../../static/core/format.js";
+import { count, numerals, percent, quantity, setting, shape, significant } from "../../static/core/format.js";
 import { decodeFrame, frameHeader, rowIndex, valuesAt } from "../../static/core/picture.js";
 import { shortName, termOf } from "../../static/core/rules/terms.js";
 import { decadeLabel, decadeRange, decadeTicks, layerTicks, linearScale, sliderScale } from "../../static/core/scales.js";
 import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "../../static/core/url-state.js";
+import { numberGrid } from "../../static/core/view/box-text.js";
 import { contrast, dumpOf, hiding, isRising, made, near, pageData, pictureOf, schemeColours } from "./tools.mjs";
 
 test("numbers have three significant digits", () => {
@@ -16,6 +17,30 @@ test("numbers have three significant digits", () => {
     [9876, "9880"], [12345, "1.23e4"], [0.001, "0.00100"], [0.0009996, "0.00100"], [3.4e38, "3.40e38"], [null, "–"],
     [NaN, "NaN"], [Infinity, "∞"], [-Infinity, "−∞"],
   ]) assert.equal(significant(value), text);
+});
+
+test("the values of a tensor are written alike, whole numbers without a point", () => {
+  const values = [1.0231, -0.05, 0, 123.4, 2.4612e-8, NaN];
+  assert.deepEqual(numerals(values, 3), ["1.02", "−0.0500", "0", "123", "2.46e-8", "NaN"]);
+  assert.deepEqual(numerals(values, 1), ["1", "−0.05", "0", "100", "2e-8", "NaN"]);
+  assert.deepEqual(numerals([1 / 3, 12345.678], 6), ["0.333333", "1.23457e4"]);
+  assert.deepEqual(numerals([1, -2, 0, -0, 9999], 3), ["1", "−2", "0", "0", "9999"]);
+});
+
+test("values stand in the rows and columns of their tensor, with as many digits as fit", () => {
+  const grid = (values, sizes, w, h, least = 0) => numberGrid(values, sizes, { x: 10, y: 20, w, h }, least);
+  const places = (lines) => lines.map(({ x, y }) => [new Set(lines.map((each) => each.x)), new Set(lines.map((each) => each.y))]
+    .map((known, axis) => [...known].indexOf(axis === 0 ? x : y)));
+  const matrix = [0.1234, -1.234, 12.34, 0, 5.5, 6.6];
+  const lines = grid(matrix, [2, 3], 150, 50);
+  assert.deepEqual(lines.map(({ text }) => text), numerals(matrix, 3));
+  assert.deepEqual(places(lines), [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]]);
+  assert.ok(lines.every(({ x, y, size }) => x <= 160 && y <= 70 && y - size >= 20 && size === 11));
+  assert.deepEqual(grid(matrix, [2, 3], 80, 50).map(({ text }) => text), numerals(matrix, 1));
+  assert.deepEqual([grid(matrix, [2, 3], 40, 50), grid(matrix, [2, 3], 150, 12), grid(matrix, [2, 3], 150, 50, 14)], [[], [], []]);
+  // A vector runs over several lines, of equal length if possible.
+  assert.deepEqual(places(grid([1.5, 2.5, 3.5], [3], 90, 50)), [[0, 0], [0, 1], [0, 2]]);
+  assert.deepEqual(places(grid([1.5, 2.5, 3.5], [1, 3], 90, 26)), [[0, 0], [1, 0], [0, 1]]);
 });
 
 test("other formats", () => {

@@ -2,9 +2,10 @@
 
 import { bandText, expectedText, figuresOf, figureText, isWithin, MEASURES } from "../lab/diagnosis.js";
 import { buttonOf, emit, headings, html, unseen, writeText } from "../dom.js";
-import { count, figureAt, percent, significant, valueAt } from "../format.js";
+import { count, figureAt, numerals, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
+import { valuesAt } from "../picture.js";
 
 /** @typedef {ReturnType<typeof comparisons>[number]} Comparison a figure beside its expectation, as written */
 /** @typedef {{elements: HTMLElement[], fill: (now: Comparison, isPaired: boolean) => void}} ComparisonRow */
@@ -26,6 +27,9 @@ const FIGURES = [
   ["dead units", ({ floats }, row) => optional(valueAt(floats.dead_fraction, row))],
   ["saturated", ({ floats }, row) => optional(valueAt(floats.saturation, row))],
 ];
+
+/** Significant digits of the values of a small tensor. */
+const DIGITS = 6;
 
 /** @type {Record<string, string>} */
 const FIGURE_HELP = {
@@ -56,6 +60,21 @@ export function histogram({ updates }, row, colour, name) {
     if (!chart.hidden) chart.show(picture, row, colour, name);
   });
   return [chart, veil];
+}
+
+/** The values of a small tensor in its rows and columns; "?" while they wait for a guess.
+ * @param {Inspection} inspection @param {number} row @param {readonly number[]} shape @returns {HTMLElement} */
+export function valueTable({ updates, picture }, row, shape) {
+  const [n, columns] = [picture.integers.n[row], shape.at(-1) ?? 1];
+  const cells = Array.from({ length: n }, () => html("td"));
+  const lines = Array.from({ length: n / columns },
+    (_, line) => html("tr", {}, ...cells.slice(line * columns, (line + 1) * columns)));
+  updates.push((now) => {
+    const texts = numerals(valuesAt(now, row) ?? [], DIGITS);
+    cells.forEach((cell, at) => writeText(cell, texts[at] ?? (now.hidden === null ? "–" : "?")));
+  });
+  return html("div", { class: "small-values", tabindex: "0" },
+    html("table", {}, html("caption", {}, n === 1 ? "value" : "values"), html("tbody", {}, ...lines)));
 }
 
 /** @param {Inspection} inspection @param {number} row @returns {HTMLElement} */

@@ -1,6 +1,6 @@
 /** A drawing as a self-contained SVG document. Needs no page, and gives the same text for the same input. */
 
-import { ailmentLook, boxLook, edgeLook, figureLook, HUES, isDark, MIN_BADGED, phaseOf,
+import { ailmentLook, boxLook, edgeLook, figureLook, HUES, isDark, MIN_BADGED, numbersLook, phaseOf,
   repetitionStrips } from "../view/look.js";
 import { shortened } from "../view/box-text.js";
 import { DrawingIndex } from "../view/navigation.js";
@@ -188,7 +188,9 @@ function boxSvg(scene, box) {
       for (const strip of repetitionStrips(picture, facts, index, half, at))
         inside += stripSvg(picture, strip.row, strip.at, paint, strip.isPositive);
     }
-    if (row >= 0) inside += isStrip ? stripSvg(picture, row, at, paint) : barsSvg(picture, row, at, paint);
+    const numbers = numbersLook(picture, look);
+    if (numbers.length > 0) inside += numbersSvg(look, numbers, ink);
+    else if (row >= 0) inside += isStrip ? stripSvg(picture, row, at, paint) : barsSvg(picture, row, at, paint);
   }
   inside += linesSvg(scene, look, text, ink) + figureSvg(scene, look, ink) + ailmentSvg(scene, box, look);
   return tag("g", { class: isTensor ? "tensor" : kind === GROUP ? "group" : "op" }, inside);
@@ -203,6 +205,12 @@ function linesSvg({ colours }, { rect: { x, y } }, { name, notes, anchor }, ink)
       fill: ink ?? (isName ? null : colours["ink-soft"]),
     }, escaped(each.text));
   return name.map((each) => line(each, true)).join("") + notes.map((each) => line(each, false)).join("");
+}
+
+/** @param {BoxLook} look @param {readonly TextLine[]} numbers @param {string | null} ink */
+function numbersSvg({ rect }, numbers, ink) {
+  const spans = numbers.map(({ text, x, y }) => tag("tspan", { x: rect.x + x, y: rect.y + y }, text));
+  return tag("text", { "text-anchor": "end", "font-size": numbers[0].size, fill: ink }, spans.join(""));
 }
 
 /** @param {Scene} scene @param {BoxLook} look @param {string | null} ink @returns {string} */

@@ -1,5 +1,6 @@
 /** Places words and a histogram in a box, measured in the page's font. */
 
+import { numerals } from "../format.js";
 import { labelLines } from "../labels.js";
 
 // Estimated widths of text, for a server or a worker, which have no font to measure.
@@ -234,6 +235,54 @@ export function shortened(text, font, room, least = 2) {
     else high = middle - 1;
   }
   return low < least ? "" : `${letters.slice(0, low).join("")}…`;
+}
+
+// The values of a small tensor.
+
+const MOST_DIGITS = 3;
+/** Between numbers, px. */
+const NUMBER_GAP = 4;
+/** Greatest distance of lines, in units of the size. */
+const NUMBER_LINE = 1.5;
+/** Larger numbers do not stand in a box, px. */
+const MAX_NUMBER = 13;
+
+/** The values of a tensor in rows and columns, with as many digits as fit; a vector may run over several lines.
+ * @param {readonly number[]} values @param {readonly number[]} shape @param {Rectangle} plot @param {number} least size
+ * @returns {TextLine[]} x: of the right end; none where not even one digit of each fits */
+export function numberGrid(values, shape, plot, least) {
+  const sizes = least <= TIGHT_SIZES[0] ? TIGHT_SIZES.filter((size) => size >= least) : [least];
+  if (least > MAX_NUMBER) return [];
+  const isVector = Math.max(1, ...shape) === values.length;
+  const lengths = values.map((_, line) => Math.ceil(values.length / (line + 1)));
+  const isFull = (/** @type {number} */ length) => values.length % length === 0;
+  // Lines of equal length are read more easily.
+  const grids = isVector ? [...lengths.filter(isFull), ...lengths] : [shape.at(-1) ?? 1];
+  for (let digits = MOST_DIGITS; digits > 0; digits -= 1) {
+    const texts = numerals(values, digits);
+    // Common numbers have room in any case, so that the grid stays while they change.
+    const common = texts.some((text) => text.includes(".")) ? [`−0.${"0".repeat(digits)}`] : [];
+    const widest = Math.max(...[...common, ...texts].map(relativeWidth));
+    for (const size of sizes) {
+      const columns = grids.find((each) =>
+        widest * size + NUMBER_GAP <= plot.w / each && size <= plot.h / Math.ceil(values.length / each)
+      );
+      if (columns === undefined) continue;
+      const rows = Math.ceil(values.length / columns);
+      const cell = plot.w / columns;
+      const pitch = Math.min(plot.h / rows, size * NUMBER_LINE);
+      const first = plot.y + (plot.h - pitch * (rows - 1)) / 2 + size * 0.35;
+      return texts.map((text, at) => ({ text, size, x: plot.x + (at % columns) * cell + (cell + widest * size) / 2,
+        y: first + Math.floor(at / columns) * pitch })
+      );
+    }
+  }
+  return [];
+}
+
+/** @param {string} text a number @returns {number} its width, in units of the size; digits are equally wide */
+function relativeWidth(text) {
+  return textWidth(text.replaceAll(/\d/g, "0"), "10px") / 10;
 }
 
 /** The header of an open group, as large as its frame allows. @param {readonly string[]} labels the best first; later

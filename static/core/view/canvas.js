@@ -165,8 +165,9 @@ export class Histograms {
       if (!isElement && (w < leastWidth || h < leastHeight)) continue;
       const index = ref[box];
       const phase = phaseOf(drawing, box);
-      const text = isElement ? (partsOf(box)?.look?.text ?? null) : null;
-      if (isElement && (text === null || text.plot === null)) continue;
+      const parts = isElement ? partsOf(box) : undefined;
+      const text = parts?.look?.text ?? null;
+      if (isElement && (text === null || text.plot === null || parts?.numbers != null)) continue;
       const plot = text?.plot ?? null;
       /** @type {Rectangle} */
       const at = plot === null ? { x, y, w, h }

@@ -7,8 +7,9 @@ import { GROUP_KINDS } from "../graph/graph.js";
 import { isComputed } from "../graph/steps.js";
 import { figure } from "../labels.js";
 import { FRAME, GROUP, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
-import { cut, INSET, opText, shortened, STRIP_WIDTH, tensorText, textWidth, TIGHT_SIZE,
+import { cut, INSET, numberGrid, opText, shortened, STRIP_WIDTH, tensorText, textWidth, TIGHT_SIZE,
   tightText } from "./box-text.js";
+import { valuesAt } from "../picture.js";
 import { attributeOf, fullLabel } from "./facts.js";
 
 /** The page wraps, turns and at last cuts a name, and calls a group by its attribute; the file cuts a name in one line.
@@ -25,6 +26,8 @@ const CUT_SIZE = 10;
 const MIN_CUT_HEIGHT = 12;
 const SCALAR_SIZES = [14, 11, 9];
 const FIGURE_SIZE = 11;
+/** Between a frame and numbers, px. */
+const FRAME_ROOM = 2;
 /** A larger name does not stand above a histogram, px. */
 const MAX_NAME = 13;
 /** A narrower closed group has no room for a badge on its border, px. */
@@ -52,6 +55,7 @@ export function boxLook(scene, box, medium, least = 0) {
     rect: { x, y, w, h },
     radius: Math.min(RADIUS[kind], w / 3),
     tensor, // null: no tensor's box
+    least,
     // null: a frame, whose header depends on the scale
     text: kind === FRAME ? null
       : kind === TENSOR ? legible(tensorWords(scene, index, w, h, medium), graph.tensorLabel[index], true, w, h, least)
@@ -167,6 +171,15 @@ export function figureLook(picture, statistic, { tensor, text, rect }) {
   const { room } = text.value;
   const words = [long, short].find((candidate) => textWidth(candidate, `${FIGURE_SIZE}px`) + 2 <= room) ?? "";
   return { words, size: FIGURE_SIZE, isWarning };
+}
+
+/** The values of a small tensor, in place of its histogram. @param {Picture} picture @param {BoxLook} look
+ * @returns {TextLine[]} none where it has no values, or they do not fit; x: of the right end */
+export function numbersLook(picture, { tensor, text, least }) {
+  const values = tensor === null ? null : valuesAt(picture, picture.rows.get(tensor.id));
+  if (tensor === null || values === null || text === null || text.plot === null || text.level === "strip") return [];
+  const { plot } = text;
+  return numberGrid(values, tensor.shape, { ...plot, x: FRAME_ROOM, w: plot.w + 2 * (plot.x - FRAME_ROOM) }, least);
 }
 
 /** What is wrong with the tensors in a closed group. @param {BoxScene} scene @param {number} box

@@ -4,7 +4,7 @@ import { svg, write, writeText } from "../dom.js";
 import { isComputed } from "../graph/steps.js";
 import { healthIcon } from "../health.js";
 import { FRAME, GROUP, ROUTE_KINDS, TENSOR } from "../layout/sizes.js";
-import { edgeLook, figureLook, HUES, MIN_BADGED } from "./look.js";
+import { edgeLook, figureLook, HUES, MIN_BADGED, numbersLook } from "./look.js";
 import { textWidth } from "./box-text.js";
 import { tenth } from "../lab/glyphs.js";
 
@@ -24,10 +24,11 @@ export function makeParts() {
   const title = svg("title");
   root.append(title, frame, name, value);
   const toggle = /** @type {SVGGElement | null} */ (null);
+  const numbers = /** @type {SVGTextElement | null} */ (null);
   const look = /** @type {BoxLook | null} */ (null);
   // id: in addresses; kind: as classes; shape: what it was last shaped for; ground: what words stand on.
-  return { root, frame, name, value, title, toggle, badge: toggle, box: -1, id: "", kind: "", shape: "", look, fill: "",
-    ground: "", isWarning: false, ailment: "" };
+  return { root, frame, name, value, numbers, title, toggle, badge: toggle, box: -1, id: "", kind: "", shape: "", look,
+    fill: "", ground: "", isWarning: false, ailment: "" };
 }
 
 /** Places words at absolute coordinates, which costs less than a transform per box. @param {BoxParts} parts
@@ -98,6 +99,26 @@ export function writeFigure({ graph, picture, statistic, step }, parts) {
     value.style.fontSize = look?.text?.isScalar === true ? `${found.size}px` : "";
     writeText(value, found.words);
   } else if (value.firstChild !== null) value.textContent = "";
+  writeNumbers(parts, isEmpty ? [] : numbersLook(picture, look));
+}
+
+/** @param {BoxParts} parts @param {readonly TextLine[]} lines */
+function writeNumbers(parts, lines) {
+  if (lines.length === 0) {
+    parts.numbers?.remove();
+    parts.numbers = null;
+    return;
+  }
+  const numbers = parts.numbers ??= parts.root.appendChild(svg("text", { class: "numbers" }));
+  numbers.style.fontSize = `${lines[0].size}px`;
+  while (numbers.children.length > lines.length) numbers.lastElementChild?.remove();
+  const { x: left = 0, y: top = 0 } = parts.look?.rect ?? {};
+  lines.forEach(({ text, x, y }, at) => {
+    const span = numbers.children[at] ?? numbers.appendChild(svg("tspan"));
+    write(span, "x", (left + x).toFixed(1));
+    write(span, "y", (top + y).toFixed(1));
+    writeText(span, text);
+  });
 }
 
 /** @param {BoxParts} parts @param {Ailment | null} ailment */
