@@ -46,8 +46,10 @@ function layerLabels(spans, width) {
   const isRoomy = last.layer <= 8;
   return spans.flatMap(({ layer, title, from, to, middle: x }) => {
     if (x < -20 || x > width + 20 || (layer === 0 ? !isRoomy : !ticks.has(layer))) return [];
-    return [{ x,
-      text: layer === 0 ? "input" : isRoomy ? shortened(title, 2 * Math.min(x - from, to - x)) : String(layer) }];
+    const text = layer === 0 ? "input" : isRoomy ? shortened(title, 2 * Math.min(x - from, to - x)) : String(layer);
+    const half = (text.length * LETTER) / 2;
+    // The first and the last stay within the chart.
+    return [{ x: x < LEFT ? x : Math.min(Math.max(x, LEFT + half), width - half), text }];
   });
 }
 
