@@ -7,6 +7,7 @@ its (k + 1)-th update, so step 0 has the net as it was drawn.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -83,14 +84,15 @@ class Training:
         self._optimizer = OPTIMIZERS[spec.optimizer](spec)
         self._checkpoints = {0: self._checkpoint()}
         self._stride = 1
-        self._rows = np.empty((64, 2 + len(self._weights)))
+        self._rows = np.empty((64, 2 + 3 * len(self._weights)))
         self._row_count = 0
 
     @property
     def rows(self) -> FloatArray:
-        """One row per update: the loss, the norm of all gradients, and ‖update‖ / ‖weight‖ of each layer.
+        """One row per update: the loss, the norm of all gradients, and for each layer three norms of its weight.
 
-        Updates after `step` are there too, if the training has been there. (updates, 2 + layers), float64.
+        The norms are those of the weight, of its gradient and of its update, each for all layers in turn. Updates after
+        `step` are there too, if the training has been there. (updates, 2 + 3 · layers), float64.
         """
         return self._rows[: self._row_count]
 
@@ -145,16 +147,13 @@ class Training:
                 self.model.leaves[name].copy_(values)
 
     def _add_row(self, loss: Tensor, gradients: list[Tensor], updates: list[Tensor]) -> None:
-        norms = torch._foreach_norm([*gradients, *updates, *(self._parameters[place] for place in self._weights)])
+        of_weights = [[tensors[place] for place in self._weights] for tensors in (self._parameters, gradients, updates)]
+        norms = torch._foreach_norm([*gradients, *itertools.chain(*of_weights)])
         values = torch.stack([loss.detach().double(), *(norm.double() for norm in norms)]).cpu().numpy()
-        loss_value, values = values[0], values[1:]
-        count = len(self._parameters)
         if self._row_count == len(self._rows):
             self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
-        row = self._rows[self._row_count]
-        row[0], row[1] = loss_value, math.hypot(*values[:count])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            row[2:] = values[[count + place for place in self._weights]] / values[2 * count :]
+        row, count = self._rows[self._row_count], 1 + len(gradients)
+        row[0], row[1], row[2:] = values[0], math.hypot(*values[1:count]), values[count:]
         self._row_count += 1
 
     def _checkpoint(self) -> Checkpoint:

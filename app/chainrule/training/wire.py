@@ -37,6 +37,9 @@ RECORDED = 200
 PARTS = ("preactivation", "activation", "gradient", "weight", "weight_gradient")
 """The tensors of a layer whose statistics a run holds."""
 
+NORMS = ("weight_norms", "gradient_norms", "update_norms")
+"""The columns of the updates that have a value per layer: L2 norms of its weight, of the gradient and of the update."""
+
 STATISTICS = ("mean", "std", "zero_fraction", "nan", "posinf", "neginf", "dead_fraction", "saturation")
 """The columns of their statistics."""
 
@@ -64,11 +67,12 @@ def rows_json(training: Training, start: int, stop: int) -> dict[str, Any]:
     if steps and steps[-1] != stop - 1:
         steps.append(stop - 1)
     rows = training.rows[steps]
+    norms = rows[:, 2:].reshape(len(steps), 3, -1)
     return {
         "steps": steps,
         "loss": numbers(rows[:, 0]),
         "gradient_norm": numbers(rows[:, 1]),
-        "update_ratio": [numbers(row) for row in rows[:, 2:]],
+        **{name: [numbers(layers) for layers in norms[:, place]] for place, name in enumerate(NORMS)},
     }
 
 

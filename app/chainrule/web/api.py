@@ -72,7 +72,7 @@ def api_router(service: Service) -> APIRouter:
         "/api/v1/run.json",
         api.run,
         "Training up to a step",
-        "Every update from step 0 to the spec's step (loss, norm of the gradients, update : weight of each layer), the "
+        "Every update from step 0 to the spec's step (loss, norm of the gradients, norms of each layer's weight), the "
         "scores on the batch and on held-out samples, and statistics per layer of about 200 steps; schema "
         "`chainrule.run/1`.",
         tag="trace",
