@@ -32,6 +32,8 @@ import "./elements/spec-controls.js";
 import "./elements/spec-presets.js";
 import "./elements/steps-view.js";
 import "./elements/tensor-over-steps.js";
+import "./elements/training-bar.js";
+import "./elements/training-view.js";
 import "./elements/value-map.js";
 import "./elements/what-if-controls.js";
 import { connectAddress } from "./explorer/address.js";
@@ -46,6 +48,7 @@ import { connectModel } from "./explorer/model.js";
 import { connectPictures } from "./explorer/pictures.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
+import { connectTraining } from "./explorer/training.js";
 
 /** From the end of a drag until its start is no longer shown. */
 const FORGET_BEFORE_MS = 400;
@@ -69,6 +72,8 @@ const elements = {
   toolbar: find("graph-toolbar"),
   steps: find("steps-view"),
   layers: find("layers-view"),
+  bar: find("training-bar"),
+  training: find("training-view"),
   lesson: find("lesson-column"),
   profile: find("layer-profile"),
   inspector: find("inspector-panel"),
@@ -134,8 +139,11 @@ const live = new Live({
     pictures.take(next);
   },
   theory: pictures.takeTheory,
+  training: (message, asked) => training.take(message, asked),
   error(body, asked) {
+    if (asked === spec.value && training.goesOn(body, asked)) return live.request(asked);
     if (asked === spec.value) error.value = body;
+    training.refused();
   },
   state(connection) {
     elements.status.connection = connection;
@@ -197,7 +205,8 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change
     && "scale" in accepted && refused !== "scale";
   const base = isRefusedElsewhere ? accepted : spec.value;
-  const next = { ...("program" in change ? withProgram(page, base, String(change["program"])) : base), ...change };
+  const next = { ...("program" in change ? withProgram(page, base, String(change["program"])) : base),
+    ...training.anew(change) };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
     // A drag that ends where it began makes no entry; a click on the track does, once its picture arrives.
     if (address.query === queryOf(spec.value)) address.pushes = false;
@@ -288,6 +297,8 @@ function experimentQuery(value) {
   return queryOf({ ...value, seed: specOf("")["seed"] ?? 0 });
 }
 
+const training = connectTraining({ elements, view, setView, on, queryOf, specOf, isMoving: () => isMoving });
+
 picture.subscribe((value) => {
   if (value !== null) show(value);
 });
@@ -329,6 +340,7 @@ function show(value) {
   if (opened.value === null) own?.show(drawn.graph.value);
   elements.layers.caption = caption();
   elements.layers.picture = shown;
+  training.show(shown);
   elements.profile.picture = shown;
   elements.diagnosis.picture = shown;
   elements.presets.secretive = shown.hidden !== null;

@@ -128,6 +128,69 @@ interface Hidden {
   statistic: FloatColumn;
 }
 
+// Training: the messages of the live path, and run.json
+
+type TrainingStatistic = "update_ratio" | "gradient_norms" | "weight_norms" | "activation_std" | "gradient_std"
+  | "dead_fraction" | "saturation";
+type TrainingCurve = "loss" | "accuracy" | "heldOutLoss" | "heldOutAccuracy";
+type TrainingNumber = number | "NaN" | "Infinity" | "-Infinity";
+type TrainingScore = { loss: TrainingNumber; accuracy: number | null };
+type TrainingScores = Record<TrainingCurve, number>; // NaN: not known
+
+/** Of one update: the loss before it, and norms per layer of the weight, its gradient and update : weight. */
+type TrainingUpdate = { loss: number } & Record<"update_ratio" | "gradient_norms" | "weight_norms", Float64Array>;
+
+interface TrainingRows {
+  steps: number[];
+  loss: TrainingNumber[];
+  gradient_norm: TrainingNumber[];
+  weight_norms: TrainingNumber[][]; // updates × layers
+  gradient_norms: TrainingNumber[][];
+  update_norms: TrainingNumber[][];
+}
+
+/** Bytes in base64, row by row. */
+type TrainingPixels = { shape: number[]; base64: string };
+type TrainingSurface = { extent: number; output: TrainingPixels; units: TrainingPixels[] };
+
+interface TrainingMessage {
+  seq: number;
+  step: number;
+  rows: TrainingRows;
+  batch: TrainingScore;
+  held_out: TrainingScore | null;
+  surface: TrainingSurface | null;
+  confusion: { counts: number[][]; wrong: [sample: number, given: number][] } | null;
+}
+
+interface RunDump {
+  rows: TrainingRows;
+  steps: number[];
+  batch: (TrainingScore | null)[];
+  held_out: (TrainingScore | null)[];
+  layers: Record<"activation" | "gradient", Record<string, (TrainingNumber | null)[][]>>; // steps × layers
+}
+
+interface DataSet {
+  features: number;
+  classes: number;
+  x: number[][];
+  y: number[];
+  held_out_x: number[][];
+  held_out_y: number[];
+}
+type DataSample = { x: number; y: number; label: number };
+
+/** What the training view shows. ghost: the training before the last change; other: run A's */
+interface TrainingShown {
+  run: import("./core/lab/training-run.js").TrainingRun;
+  ghost: import("./core/lab/training-run.js").TrainingRun | null;
+  other: import("./core/lab/training-run.js").TrainingRun | null;
+  step: number;
+  message: TrainingMessage | null;
+  data: DataSet | null;
+}
+
 // Theory and profile
 
 type Quantity = "preactivation_std" | "activation_mean" | "activation_std" | "gradient_std" | "dead_fraction"
@@ -265,6 +328,7 @@ interface PageData {
   keys: SpecKey[];
   programs: Program[];
   presets: Preset[];
+  data_sets: Record<string, { features: number; classes: number; samples: number; held_out: number }>;
   devices: string[];
   rules: Rules;
   local_rules?: Rules; // of what no spec describes: of each layer, from what came into it
@@ -711,7 +775,8 @@ interface Signal<T> {
 interface View {
   select: string; // id of the selected box or op, "" for none
   statistic: ProfileStatistic; // shown in the profile and, if it is one of theirs, in boxes
-  show: "graph" | "layers" | "steps"; // what stands in the centre
+  show: "graph" | "layers" | "steps" | "training"; // what stands in the centre
+  over: TrainingStatistic; // shown over the steps of a training
   tab: "graph" | "profile" | "inspector" | "controls"; // the panel shown on a narrow screen; graph: the centre
   form: "heatmap" | "ridgeline"; // how the layers are shown
   of: LayerTensor; // which tensors of theirs

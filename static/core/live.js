@@ -13,6 +13,7 @@ import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js"
  * @property {(theory: Theory, spec: Spec) => void} theory comes after its picture, or after a later one, or not at all
  * @property {(error: ErrorBody, spec: Spec) => void} error
  * @property {(state: ConnectionState) => void} state
+ * @property {(message: TrainingMessage, spec: Spec) => void} [training] comes after its picture
  * @property {(news: ModelNews) => void} [model] the model's code was read again */
 
 /** @typedef {{seq: number, spec: Spec, at: number}} Asked */
@@ -336,6 +337,9 @@ export class Live {
       if (answered === null || answered.seq !== message.seq) return;
       this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
       cancel(this.theoryTimer);
+    } else if (message.type === "training") {
+      const { answered } = this;
+      if (answered !== null && answered.seq === message.seq) this.listener.training?.(message, answered.spec);
     } else if (message.type === "error") this.#refused(message.seq, message.error);
     else if (message.type === "model") this.listener.model?.(message);
     else if (message.type === "pong") this.pings -= 1;

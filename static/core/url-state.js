@@ -11,7 +11,9 @@ const LEVELS = ["auto", "layer", "all", ...Array.from({ length: 20 }, (_, depth)
 const VIEW_KEYS = {
   select: "",
   statistic: ["std", "mean", "dead_fraction", "saturation", "ratio"],
-  show: ["graph", "layers", "steps"],
+  show: ["graph", "layers", "steps", "training"],
+  over: ["activation_std", "gradient_std", "update_ratio", "gradient_norms", "weight_norms", "dead_fraction",
+    "saturation"],
   tab: ["graph", "profile", "inspector", "controls"],
   form: ["heatmap", "ridgeline"],
   of: ["activation", "preactivation", "gradient", "weight", "weight_gradient"],

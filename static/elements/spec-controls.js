@@ -16,11 +16,14 @@ import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth }
 
 /** Labels that are not the key itself. @type {Record<string, string>} */
 const LABELS = { init: "Scheme", last_activation: "Activation after the last layer", bias: "Biases",
-  bias_std: "Std of biases" };
+  bias_std: "Std of biases", lr: "Learning rate", weight_decay: "Weight decay" };
 
 const PROGRAM = ["program", "rung", "constant"];
 const FIRST = ["init", "scale"];
 const SECOND = ["activation", "seed"];
+const TRAINING = ["data", "optimizer", "lr", "weight_decay"];
+/** The step has a bar of its own. */
+const ELSEWHERE = ["step"];
 const MORE = ["widths", "batch", "bias", "bias_std", "last_activation", "dtype", "style", "loss", "device"];
 
 /** The net needs no description. */
@@ -51,6 +54,9 @@ class SpecControls extends HTMLElement {
   #sigma = html("span", { class: "sigma" });
   #measured = html("span", { class: "measured" }, "measured ", this.#sigma);
   #more = html("details", { class: "more" }, html("summary", {}, "More"));
+  #training = html("details", { class: "more training" }, html("summary", {}, "Training"));
+  /** The net of a data set has its features, its classes and a loss for classes. @type {PageData["data_sets"]} */
+  #dataSets = {};
   #programs = /** @type {Map<string, Program>} */ (new Map());
   #program = html("p", { class: "program-doc", hidden: true });
   /** The std of the weights is hidden until a guess. */
@@ -63,10 +69,11 @@ class SpecControls extends HTMLElement {
   #unit = /** @type {Unit | null} */ (null);
 
   /** @param {PageData} page */
-  configure({ keys, programs, devices }) {
+  configure({ keys, programs, devices, data_sets: dataSets }) {
+    this.#dataSets = dataSets;
     const byName = new Map(keys.map((key) => [key.name, key]));
     const rest = keys.map(({ name }) => name).filter((name) =>
-      ![...PROGRAM, ...FIRST, ...SECOND, ...MORE].includes(name)
+      ![...PROGRAM, ...FIRST, ...SECOND, ...TRAINING, ...ELSEWHERE, ...MORE].includes(name)
     );
     this.#programs = new Map(programs.map((program) => [program.name, program]));
     const fields = (/** @type {readonly string[]} */ names) =>
@@ -80,7 +87,8 @@ class SpecControls extends HTMLElement {
     this.#more.append(more);
     // On a narrow screen the model has its own tab, with room for all.
     this.#more.open = matchMedia("(max-width: 899px)").matches;
-    this.replaceChildren(program, first, second, this.#more);
+    this.#training.append(html("div", { class: "group" }, ...fields(TRAINING)));
+    this.replaceChildren(program, first, second, this.#training, this.#more);
   }
 
   /** @param {SpecKey} key @param {readonly string[]} devices */
@@ -172,6 +180,13 @@ class SpecControls extends HTMLElement {
     /** @type {Spec} */
     const change = { [name]: value };
     const next = { ...this.#spec, ...change };
+    const data = name === "data" ? this.#dataSets[String(value)] : undefined;
+    const widths = parseWidths(String(next["widths"]));
+    if (data !== undefined && widths !== null) {
+      change["widths"] = widthsText([data.features, ...widths.slice(1, -1), data.classes]);
+      change["loss"] = "cross_entropy";
+      change["batch"] = Math.min(Number(next["batch"]), data.samples);
+    }
     if (Boolean(next["bias_std"]) && DISABLED["bias_std"]?.(next) != null) change["bias_std"] = 0;
     emit(this, "spec-change", { change, moving });
   }

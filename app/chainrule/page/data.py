@@ -11,6 +11,7 @@ from chainrule.diagnose.rules import LOCAL_RULES, RULES
 from chainrule.page.glossary import glossary
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
+from chainrule.spec.data import DATA_SETS
 from chainrule.spec.keys import SPEC_KEYS
 from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import PROGRAMS
@@ -45,6 +46,7 @@ def page_data(
         ],
         "programs": programs_list() if model is None else [],
         "presets": presets_list() if model is None else [],
+        "data_sets": {name: size._asdict() for name, size in DATA_SETS.items()},
         "limits": {name: getattr(settings, f"max_{name}") for name in LIMITS},
         "devices": list(devices),
         "glossary": glossary(),

@@ -67,7 +67,7 @@ def rows_json(training: Training, start: int, stop: int) -> dict[str, Any]:
     if steps and steps[-1] != stop - 1:
         steps.append(stop - 1)
     rows = training.rows[steps]
-    norms = rows[:, 2:].reshape(len(steps), 3, -1)
+    norms = rows[:, 2:].reshape(len(steps), len(NORMS), len(training.model.layers))
     return {
         "steps": steps,
         "loss": numbers(rows[:, 0]),

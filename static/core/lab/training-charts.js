@@ -1,0 +1,312 @@
+/** The charts of a training on canvas: curves over the steps, a map of layers and steps, a decision surface. */
+
+import { significant } from "../format.js";
+import { colourOf, rampPixels, rampStops } from "../colours.js";
+
+const FONT_PX = 11;
+/** Of the axis of values, left of a chart, and of the axis of steps, below it. */
+export const MARGIN = { left: 52, right: 10, top: 8, bottom: 20 };
+/** A value per layer that is this far from the others is drawn in the first or last colour. */
+const MOST_DECADES = 12;
+const UNITS_IN_ROW = 8;
+
+/** @typedef {{points: readonly [number, number][], colour: string, width: number, dash?: number[]}} Line */
+/** @typedef {{low: number, high: number, isLog: boolean}} Scale */
+
+/** @param {HTMLCanvasElement} canvas as large as its box on the screen
+ * @returns {{context: CanvasRenderingContext2D, width: number, height: number} | null} null while it is hidden */
+export function surfaceOf(canvas) {
+  const { clientWidth: width, clientHeight: height } = canvas;
+  const context = canvas.getContext("2d");
+  if (width === 0 || height === 0 || context === null) return null;
+  const [across, down] = [Math.round(width * devicePixelRatio), Math.round(height * devicePixelRatio)];
+  if (canvas.width !== across) canvas.width = across;
+  if (canvas.height !== down) canvas.height = down;
+  context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = `${FONT_PX}px ${getComputedStyle(canvas).fontFamily}`;
+  return { context, width, height };
+}
+
+/** @param {number} width of the chart @param {number} last step @returns {(step: number) => number} its x */
+export function stepScale(width, last) {
+  return (step) => MARGIN.left + ((width - MARGIN.left - MARGIN.right) * step) / Math.max(1, last);
+}
+
+/** @param {number} width of the chart @param {number} last step @param {number} x @returns {number} the nearest step */
+export function stepAt(width, last, x) {
+  const share = (x - MARGIN.left) / Math.max(1, width - MARGIN.left - MARGIN.right);
+  return Math.round(Math.min(1, Math.max(0, share)) * Math.max(1, last));
+}
+
+/** The scale of all values, with round numbers at its ends.
+ * @param {readonly Line[]} lines @param {boolean} isLog @returns {Scale} */
+export function scaleOf(lines, isLog) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { points } of lines) {
+    for (const [, value] of points) {
+      if (!Number.isFinite(value) || (isLog && value <= 0)) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+  }
+  if (low > high) [low, high] = [isLog ? 0.1 : 0, 1];
+  if (!isLog) return { low: Math.min(0, low), high: Math.max(1, high), isLog };
+  const top = round(high, true);
+  const bottom = Math.max(round(low, false), top / 10 ** MOST_DECADES);
+  return { low: bottom < top ? bottom : top / 2, high: top, isLog };
+}
+
+/** @param {number} value @param {boolean} isUp @returns {number} the next of 1, 2 and 5 times a power of ten */
+function round(value, isUp) {
+  const unit = 10 ** Math.floor(Math.log10(value) + 1e-9);
+  const steps = [1, 2, 5, 10].map((times) => times * unit);
+  const found = isUp ? steps.find((step) => step >= value * (1 - 1e-9))
+    : steps.reverse().find((step) => step <= value * (1 + 1e-9));
+  return found ?? value;
+}
+
+/** @param {Scale} scale @param {number} value @returns {number} 0 at its low end, 1 at its high end; beyond it, the end */
+export function placeOn({ low, high, isLog }, value) {
+  const place = isLog ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+  return Math.min(1, Math.max(0, place));
+}
+
+/** @param {Scale} scale @returns {number[]} */
+function ticksOf({ low, high, isLog }) {
+  if (!isLog) return [low, (low + high) / 2, high];
+  const [first, last] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
+  const every = Math.ceil((last - first + 1) / 4);
+  const ticks = [];
+  for (let decade = first; decade <= last; decade += every) ticks.push(10 ** decade);
+  return [...new Set([low, ...ticks, high])].filter((tick, at, all) =>
+    at === 0 || at === all.length - 1 || (tick / low > 1.8 && high / tick > 1.8)
+  );
+}
+
+/** @param {HTMLCanvasElement} canvas
+ * @param {{lines: readonly Line[], last: number, step: number, isLog: boolean, marks?: readonly [number, string][],
+ * palette: Palette, percent?: boolean}} chart marks: values with a line of their own */
+export function drawCurves(canvas, { lines, last, step, isLog, marks = [], palette, percent = false }) {
+  const on = surfaceOf(canvas);
+  if (on === null) return;
+  const { context, width, height } = on;
+  const marked = marks.map(([value]) => ({ points: /** @type {[number, number][]} */ ([[0, value]]), colour: "",
+    width: 0 })
+  );
+  const scale = scaleOf([...lines, ...marked], isLog);
+  const x = stepScale(width, last);
+  const y = (/** @type {number} */ value) =>
+    MARGIN.top + (height - MARGIN.top - MARGIN.bottom) * (1 - placeOn(scale, value));
+  const text = (/** @type {number} */ value) => percent ? `${Math.round(100 * value)} %` : short(value);
+  context.textBaseline = "middle";
+  context.textAlign = "right";
+  context.lineWidth = 1;
+  for (const value of ticksOf(scale)) {
+    context.strokeStyle = palette.line;
+    context.fillStyle = palette.muted;
+    stroke(context, [[MARGIN.left, y(value)], [width - MARGIN.right, y(value)]]);
+    context.fillText(text(value), MARGIN.left - 6, y(value));
+  }
+  drawSteps(context, width, height, last, palette);
+  for (const [value, label] of marks) {
+    context.strokeStyle = palette.muted;
+    context.setLineDash([2, 3]);
+    stroke(context, [[MARGIN.left, y(value)], [width - MARGIN.right, y(value)]]);
+    context.setLineDash([]);
+    context.fillStyle = palette.muted;
+    context.textAlign = "right";
+    context.fillText(label, width - MARGIN.right - 4, y(value) - 7);
+  }
+  for (const { points, colour, width: thick, dash = [] } of lines) {
+    context.strokeStyle = colour;
+    context.lineWidth = thick;
+    context.setLineDash(dash);
+    let run = /** @type {[number, number][]} */ ([]);
+    for (const [at, value] of points) {
+      if (Number.isFinite(value)) run.push([x(at), y(value)]);
+      else {
+        stroke(context, run);
+        run = [];
+        cross(context, x(at), MARGIN.top + 4, palette.warning);
+      }
+    }
+    stroke(context, run);
+  }
+  context.setLineDash([]);
+  drawNow(context, x(step), height, palette);
+}
+
+/** @param {CanvasRenderingContext2D} context @param {readonly [number, number][]} points */
+function stroke(context, points) {
+  const [first, ...rest] = points;
+  if (first === undefined) return;
+  context.beginPath();
+  context.moveTo(...first);
+  for (const point of rest) context.lineTo(...point);
+  // A single point is a dot.
+  if (rest.length === 0) context.arc(...first, 0.75, 0, 2 * Math.PI);
+  context.stroke();
+}
+
+/** A value that is not finite. @param {CanvasRenderingContext2D} context @param {number} x @param {number} y
+ * @param {string} colour */
+function cross(context, x, y, colour) {
+  const { strokeStyle } = context;
+  context.strokeStyle = colour;
+  stroke(context, [[x - 2, y - 2], [x + 2, y + 2]]);
+  stroke(context, [[x - 2, y + 2], [x + 2, y - 2]]);
+  context.strokeStyle = strokeStyle;
+}
+
+/** @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {number} last
+ * @param {Palette} palette */
+function drawSteps(context, width, height, last, palette) {
+  const x = stepScale(width, last);
+  context.fillStyle = palette.muted;
+  context.textBaseline = "middle";
+  for (const share of [0, 0.5, 1]) {
+    const step = Math.round(Math.max(1, last) * share);
+    context.textAlign = share === 0 ? "left" : share === 1 ? "right" : "center";
+    context.fillText(share === 0 ? `step ${step}` : String(step), x(step), height - MARGIN.bottom / 2 + 2);
+  }
+}
+
+/** The step that is shown. @param {CanvasRenderingContext2D} context @param {number} x @param {number} height
+ * @param {Palette} palette */
+function drawNow(context, x, height, palette) {
+  context.strokeStyle = palette.ink;
+  context.lineWidth = 1;
+  stroke(context, [[x, MARGIN.top - 4], [x, height - MARGIN.bottom + 3]]);
+}
+
+/** @param {number} value @returns {string} */
+function short(value) {
+  const exponent = Math.log10(value);
+  return value > 0 && Math.abs(exponent - Math.round(exponent)) < 1e-9 && Math.abs(exponent) > 2
+    ? `1e${Math.round(exponent)}` : String(Number(value.toPrecision(2)));
+}
+
+/** A map of layers (rows, the first on top) and steps (columns).
+ * @param {HTMLCanvasElement} canvas
+ * @param {{run: import("./training-run.js").TrainingRun, statistic: TrainingStatistic, last: number, step: number, isLog: boolean,
+ * palette: Palette}} map
+ * @returns {Scale | null} the scale of its colours; null while it is hidden, or without values */
+export function drawStepMap(canvas, { run, statistic, last, step, isLog, palette }) {
+  const on = surfaceOf(canvas);
+  if (on === null) return null;
+  const { context, width, height } = on;
+  const known = run.knownSteps(statistic);
+  const lines = known.map((at) => ({
+    points: Array.from(run.column(statistic, at) ?? [], (value) => /** @type {[number, number]} */ ([at, value])),
+    colour: "",
+    width: 0,
+  }));
+  const scale = scaleOf(lines, isLog);
+  const shades = rampStops(palette.paper, palette.forward, palette.ink);
+  const pixels = new Uint8ClampedArray(rampPixels(shades).buffer);
+  const warning = `rgb(${colourOf(palette.warning).join(" ")})`;
+  const x = stepScale(width, last);
+  const inner = height - MARGIN.top - MARGIN.bottom;
+  const tall = inner / Math.max(1, run.layerCount);
+  known.forEach((at, order) => {
+    const column = run.column(statistic, at);
+    if (column === undefined) return;
+    const end = known[order + 1] ?? Math.max(at + 1, last);
+    const [from, to] = [x(at), Math.min(x(end), width - MARGIN.right)];
+    column.forEach((value, layer) => {
+      if (Number.isNaN(value)) return;
+      const shade = 4 * (1 + Math.floor(254 * placeOn(scale, value)));
+      context.fillStyle = Number.isFinite(value) ? `rgb(${pixels[shade]} ${pixels[shade + 1]} ${pixels[shade + 2]})`
+        : warning;
+      context.fillRect(from, MARGIN.top + layer * tall, Math.max(1, to - from + 0.5), tall + 0.5);
+    });
+  });
+  context.fillStyle = palette.muted;
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  const every = Math.max(1, Math.ceil((FONT_PX + 3) / tall));
+  for (let layer = 0; layer < run.layerCount; layer += every)
+    context.fillText(String(layer + 1), MARGIN.left - 6, MARGIN.top + (layer + 0.5) * tall);
+  drawSteps(context, width, height, last, palette);
+  drawNow(context, x(step), height, palette);
+  return known.length === 0 ? null : scale;
+}
+
+/** @param {Scale} scale @param {boolean} percent @returns {[string, string]} the values of its first and last colour */
+export function endsOf({ low, high }, percent) {
+  return percent ? [`${100 * low} %`, `${100 * high} %`] : [significant(low), significant(high)];
+}
+
+/** @param {string} base64 @returns {Uint8Array} */
+export function bytesOf(base64) {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}
+
+/** Shares from one colour over the paper to another, at 256 places: for class 0, neither, class 1.
+ * @param {string} first @param {string} paper @param {string} second @returns {Uint8ClampedArray} of rgba */
+export function twoSided(first, paper, second) {
+  const [a, middle, b] = [first, paper, second].map(colourOf);
+  const shades = new Uint8ClampedArray(4 * 256);
+  for (let place = 0; place < 256; place += 1) {
+    const share = Math.abs(place - 127.5) / 127.5;
+    const end = place < 127.5 ? a : b;
+    for (let channel = 0; channel < 3; channel += 1) {
+      const [from, to] = [middle?.[channel] ?? 0, end?.[channel] ?? 0];
+      shades[4 * place + channel] = from + (to - from) * 0.75 * share;
+    }
+    shades[4 * place + 3] = 255;
+  }
+  return shades;
+}
+
+/** @param {Uint8Array} values @param {number} rows @param {number} columns @param {Uint8ClampedArray} shades
+ * @returns {HTMLCanvasElement} one pixel per value */
+export function imageOf(values, rows, columns, shades) {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [columns, rows];
+  const image = new ImageData(columns, rows);
+  values.forEach((value, at) => image.data.set(shades.subarray(4 * value, 4 * value + 4), 4 * at));
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** What a net of two features says of the square of its data, with samples on it.
+ * @param {HTMLCanvasElement} canvas @param {TrainingSurface} surface @param {DataSample[]} samples
+ * @param {Palette} palette */
+export function drawSurface(canvas, { extent, output }, samples, palette) {
+  const on = surfaceOf(canvas);
+  if (on === null) return;
+  const { context, width, height } = on;
+  const [rows = 0, columns = 0] = output.shape;
+  const shades = twoSided(palette.backward, palette.paper, palette.forward);
+  const size = Math.min(width, height);
+  context.imageSmoothingEnabled = true;
+  context.drawImage(imageOf(bytesOf(output.base64), rows, columns, shades), 0, 0, size, size);
+  for (const { x, y, label } of samples) {
+    context.beginPath();
+    context.arc(size * (x + extent) / (2 * extent), size * (extent - y) / (2 * extent), 2.5, 0, 2 * Math.PI);
+    context.fillStyle = label === 1 ? palette.forward : palette.backward;
+    context.fill();
+    context.strokeStyle = palette.paper;
+    context.lineWidth = 0.75;
+    context.stroke();
+  }
+}
+
+/** The maps of a layer's units, in rows; sets the height of the canvas. @param {HTMLCanvasElement} canvas @param {TrainingPixels} units
+ * @param {Palette} palette */
+export function drawUnits(canvas, { shape: [count = 0, rows = 0, columns = 0], base64 }, palette) {
+  const size = canvas.clientWidth / UNITS_IN_ROW - 2;
+  canvas.style.height = `${Math.ceil(count / UNITS_IN_ROW) * (size + 2)}px`;
+  const on = surfaceOf(canvas);
+  if (on === null) return;
+  const { context } = on;
+  const shades = twoSided(palette.backward, palette.paper, palette.forward);
+  const bytes = bytesOf(base64);
+  for (let unit = 0; unit < count; unit += 1) {
+    const one = bytes.subarray(unit * rows * columns, (unit + 1) * rows * columns);
+    const [x, y] = [unit % UNITS_IN_ROW, Math.floor(unit / UNITS_IN_ROW)];
+    context.drawImage(imageOf(one, rows, columns, shades), x * (size + 2), y * (size + 2), size, size);
+  }
+}

@@ -1,0 +1,121 @@
+/** A training as the page knows it: the updates and scores that the server has told, and what its pictures have shown of
+ * the layers. No DOM. */
+
+import { valueAt } from "../format.js";
+
+/** Statistics of a layer over the steps: of every update, from the norms of its weight, or of the pictures seen.
+ * @type {Record<TrainingStatistic, {title: string, read: "update" | "picture"}>} */
+export const STATISTICS = {
+  activation_std: { title: "Std of the activation", read: "picture" },
+  gradient_std: { title: "Std of the activation's gradient", read: "picture" },
+  update_ratio: { title: "Update : weight", read: "update" },
+  gradient_norms: { title: "Norm of the weight's gradient", read: "update" },
+  weight_norms: { title: "Norm of the weight", read: "update" },
+  dead_fraction: { title: "Dead units", read: "picture" },
+  saturation: { title: "Saturated units", read: "picture" },
+};
+
+/** @param {number | string | null} value a number of the server's JSON @returns {number} */
+export function numberOf(value) {
+  return value === null ? NaN : Number(value);
+}
+
+export class TrainingRun {
+  /** By step. @type {Map<number, TrainingUpdate>} */
+  updates = new Map();
+  /** By step. @type {Map<number, TrainingScores>} */
+  scores = new Map();
+  /** By step: a value per layer. @type {Map<number, Partial<Record<TrainingStatistic, Float64Array>>>} */
+  layers = new Map();
+  layerCount = 0;
+
+  /** @param {string} query of its spec, without the step */
+  constructor(query) {
+    this.query = query;
+  }
+
+  /** The last step that is known. */
+  get last() {
+    let last = 0;
+    for (const known of [this.updates, this.scores]) for (const step of known.keys()) last = Math.max(last, step);
+    return last;
+  }
+
+  /** @param {TrainingMessage} message */
+  take({ step, rows, batch, held_out: heldOut }) {
+    this.#takeRows(rows);
+    this.#takeScores(step, batch, heldOut);
+  }
+
+  /** @param {RunDump} run the whole of it, from `run.json` */
+  takeRun({ rows, steps, batch, held_out: heldOut, layers }) {
+    this.#takeRows(rows);
+    steps.forEach((step, at) => {
+      this.#takeScores(step, batch[at] ?? null, heldOut[at] ?? null);
+      const column = (/** @type {"activation" | "gradient"} */ part, /** @type {string} */ statistic) =>
+        Float64Array.from((layers[part][statistic]?.[at] ?? []).map(numberOf));
+      this.layers.set(step, { activation_std: column("activation", "std"), gradient_std: column("gradient", "std"),
+        dead_fraction: column("activation", "dead_fraction"), saturation: column("activation", "saturation") });
+    });
+  }
+
+  /** @param {TrainingRows} rows */
+  #takeRows(rows) {
+    rows.steps.forEach((step, at) => {
+      const norms = (/** @type {"weight_norms" | "gradient_norms" | "update_norms"} */ name) =>
+        Float64Array.from((rows[name][at] ?? []).map(numberOf));
+      const weight = norms("weight_norms");
+      const update = norms("update_norms");
+      this.layerCount = weight.length;
+      this.updates.set(step, { loss: numberOf(rows.loss[at] ?? null), gradient_norms: norms("gradient_norms"),
+        weight_norms: weight, update_ratio: update.map((value, layer) => value / (weight[layer] ?? NaN)) });
+    });
+  }
+
+  /** @param {number} step @param {TrainingScore | null} batch @param {TrainingScore | null} heldOut */
+  #takeScores(step, batch, heldOut) {
+    this.scores.set(step, { loss: numberOf(batch?.loss ?? null), accuracy: numberOf(batch?.accuracy ?? null),
+      heldOutLoss: numberOf(heldOut?.loss ?? null), heldOutAccuracy: numberOf(heldOut?.accuracy ?? null) });
+  }
+
+  /** @param {number} step @param {Picture} picture */
+  takePicture(step, { topology, rows, floats, loss }) {
+    const { layers } = topology;
+    const of = (/** @type {"activation" | "gradient"} */ part, /** @type {FloatColumn} */ column) =>
+      Float64Array.from(layers, (layer) => {
+        const tensor = layer[part];
+        return valueAt(floats[column], tensor === null ? undefined : rows.get(tensor)) ?? NaN;
+      });
+    this.layerCount = layers.length;
+    this.layers.set(step, { activation_std: of("activation", "std"), gradient_std: of("gradient", "std"),
+      dead_fraction: of("activation", "dead_fraction"), saturation: of("activation", "saturation") });
+    if (!this.scores.has(step))
+      this.scores.set(step, { loss: loss ?? NaN, accuracy: NaN, heldOutLoss: NaN, heldOutAccuracy: NaN });
+  }
+
+  /** @param {TrainingStatistic} statistic @returns {number[]} the steps that have a column, in their order */
+  knownSteps(statistic) {
+    const known = STATISTICS[statistic].read === "picture" ? this.layers : this.updates;
+    return [...known.keys()].sort((one, other) => one - other);
+  }
+
+  /** @param {TrainingStatistic} statistic @param {number} step
+   * @returns {Float64Array | undefined} a value per layer; undefined where the step is not known */
+  column(statistic, step) {
+    return STATISTICS[statistic].read === "picture" ? this.layers.get(step)?.[statistic]
+      : this.updates.get(step)?.[/** @type {"update_ratio"} */ (statistic)];
+  }
+
+  /** @param {TrainingCurve} name @returns {[step: number, value: number][]} in the order of steps */
+  curve(name) {
+    /** @type {Map<number, number>} */
+    const points = new Map();
+    if (name === "loss") { for (const [step, { loss }] of this.updates) points.set(step, loss); }
+    for (const [step, scores] of this.scores) {
+      const value = scores[name];
+      // Scores without samples are NaN, and a loss that diverged is too: that one is shown.
+      if (!Number.isNaN(value) || name === "loss") points.set(step, value);
+    }
+    return [...points].sort(([one], [other]) => one - other);
+  }
+}

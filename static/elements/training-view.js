@@ -1,0 +1,258 @@
+/** <training-view>: a training over its steps: loss and accuracy, layers and steps as a map, update : weight, and what the
+ * net says of its data. Idle while hidden.
+ * Set `statistic`; call `show(shown)`. Events, bubbling: `spec-change` {change: {step}, moving}, `over-change` {over}. */
+
+import { oncePerFrame } from "../core/activity.js";
+import { onSchemeChange, readPalette } from "../core/colours.js";
+import { emit, headings, html, writeText } from "../core/dom.js";
+import { percent, significant } from "../core/format.js";
+import { drawCurves, drawStepMap, drawSurface, drawUnits, endsOf, stepAt } from "../core/lab/training-charts.js";
+import { STATISTICS } from "../core/lab/training-run.js";
+
+/** Samples on a decision surface. */
+const SAMPLES = 300;
+/** A healthy update, relative to the weight (A. Karpathy, makemore part 3). */
+const HEALTHY_UPDATE = 1e-3;
+/** Side of a digit, pixels. */
+const DIGIT = 8;
+const LINEAR = ["dead_fraction", "saturation"];
+
+/** @typedef {HTMLCanvasElement} Canvas */
+
+const HINT =
+  "Press play: the net trains, and every step has its own picture. The graph, the profile, the layers and the "
+  + "inspector show the step.";
+const NOTHING_TO_TRAIN = "This program has no parameters to train: choose the program mlp.";
+
+class TrainingView extends HTMLElement {
+  #shown = /** @type {TrainingShown | null} */ (null);
+  /** @type {TrainingStatistic} */
+  #statistic = "activation_std";
+  #palette = /** @type {Palette | null} */ (null);
+
+  #loss = chartOf("Loss over the steps");
+  #accuracy = chartOf("Accuracy over the steps");
+  #ratio = chartOf("Update : weight over the steps");
+  #map = chartOf("Layers and steps");
+  #surface = chartOf("Decision surface");
+  #of = html("select", { "aria-label": "Statistic of the map" });
+  #scale = html("span", { class: "scale" });
+  #units = html("div", { class: "units" });
+  #confusion = html("div", { class: "confusion" });
+  #hint = html("p", { class: "hint" });
+  #keys = { batch: key("batch", "batch"), heldOut: key("held-out", "held out"),
+    ghost: key("ghost", "before the change"), other: key("other", "run A") };
+  /** @type {Record<"loss" | "accuracy" | "ratio" | "map" | "data", HTMLElement>} */
+  #figures;
+  #drawSoon = oncePerFrame(() => this.#draw());
+
+  constructor() {
+    super();
+    this.#of.append(...Object.entries(STATISTICS).map(([value, { title }]) => html("option", { value }, title)));
+    const legend = html("p", { class: "keys" }, ...Object.values(this.#keys));
+    this.#figures = {
+      loss: figure("Loss", this.#loss, legend),
+      accuracy: figure("Accuracy", this.#accuracy),
+      ratio: figure("Update : weight, a line per layer", this.#ratio),
+      map: html("figure", { class: "map" }, html("figcaption", {}, this.#of, this.#scale), this.#map),
+      data: html("figure", { class: "data", hidden: true }, html("figcaption", {}, "What the net has learned"),
+        this.#surface, this.#units, this.#confusion),
+    };
+  }
+
+  connectedCallback() {
+    const { data, ...charts } = this.#figures;
+    this.append(this.#hint, data, ...Object.values(charts));
+    this.#of.addEventListener("change", () => emit(this, "over-change", { over: this.#of.value }));
+    for (const chart of [this.#loss, this.#accuracy, this.#ratio, this.#map]) this.#scrubOn(chart);
+    new ResizeObserver(() => this.#drawSoon()).observe(this);
+    onSchemeChange(() => {
+      this.#palette = null;
+      this.#drawSoon();
+    });
+  }
+
+  /** @param {TrainingStatistic} statistic */
+  set statistic(statistic) {
+    this.#statistic = statistic;
+    this.#of.value = statistic;
+    this.#drawSoon();
+  }
+
+  /** @param {TrainingShown | null} shown null: there is nothing to train */
+  show(shown) {
+    this.#shown = shown;
+    this.classList.toggle("empty", shown === null);
+    writeText(this.#hint, shown === null ? NOTHING_TO_TRAIN : HINT);
+    if (shown === null) this.#hint.hidden = false;
+    this.#drawSoon();
+  }
+
+  /** @param {Canvas} chart */
+  #scrubOn(chart) {
+    const go = (/** @type {PointerEvent} */ { offsetX }, /** @type {boolean} */ moving) => {
+      if (this.#shown === null) return;
+      const step = stepAt(chart.clientWidth, this.#last, offsetX);
+      emit(this, "spec-change", { change: { step }, moving });
+    };
+    chart.addEventListener("pointerdown", (event) => {
+      chart.setPointerCapture(event.pointerId);
+      go(event, true);
+    });
+    chart.addEventListener("pointermove", (event) => event.buttons === 1 && go(event, true));
+    chart.addEventListener("pointerup", (event) => go(event, false));
+  }
+
+  get #last() {
+    const { run, ghost, other } = /** @type {TrainingShown} */ (this.#shown);
+    return Math.max(1, run.last, ghost?.last ?? 0, other?.last ?? 0);
+  }
+
+  #draw() {
+    const shown = this.#shown;
+    if (shown === null || this.clientWidth === 0) return;
+    const { run, ghost, other, step, message } = shown;
+    const palette = this.#palette ??= readPalette();
+    const hasScores = [...run.scores.values()].some(({ accuracy }) => !Number.isNaN(accuracy));
+    this.#keys.heldOut.hidden = run.curve("heldOutLoss").length === 0;
+    this.#keys.ghost.hidden = ghost === null;
+    this.#keys.other.hidden = other === null;
+    this.#hint.hidden = run.updates.size > 0;
+    this.#figures.accuracy.hidden = !hasScores;
+    this.#figures.data.hidden = message === null || (message.surface === null && message.confusion === null);
+    const at = { last: this.#last, step, palette };
+    const scores = run.scores.get(step);
+    drawCurves(this.#loss, { ...at, lines: this.#linesOf("loss", "heldOutLoss", palette), isLog: true });
+    tell(this.#loss,
+      `Loss ${significant(scores?.loss)} at step ${step}, ${significant(run.curve("loss")[0]?.[1])} at step 0.`);
+    if (hasScores) {
+      drawCurves(this.#accuracy, { ...at, lines: this.#linesOf("accuracy", "heldOutAccuracy", palette), isLog: false,
+        percent: true });
+      tell(this.#accuracy, `Accuracy ${percent(scores?.accuracy ?? null)} at step ${step}.`);
+    }
+    this.#drawRatio(at);
+    const isLog = !LINEAR.includes(this.#statistic);
+    const scale = drawStepMap(this.#map, { ...at, run, statistic: this.#statistic, isLog });
+    const [low, high] = scale === null ? ["", ""] : endsOf(scale, !isLog);
+    writeText(this.#scale, scale === null ? "" : `${low} (light) to ${high} (dark)`);
+    tell(this.#map,
+      `${STATISTICS[this.#statistic].title}, ${run.layerCount} layers by ${
+        run.knownSteps(this.#statistic).length
+      } steps, from ${low} to ${high}.`);
+    if (!this.#figures.data.hidden && message !== null) this.#drawData(message, palette);
+  }
+
+  /** @param {"loss" | "accuracy"} batch @param {"heldOutLoss" | "heldOutAccuracy"} heldOut @param {Palette} palette */
+  #linesOf(batch, heldOut, palette) {
+    const { run, ghost, other } = /** @type {TrainingShown} */ (this.#shown);
+    return [
+      ...(ghost === null ? [] : [{ points: ghost.curve(batch), colour: palette.line, width: 2 }]),
+      ...(other === null ? [] : [{ points: other.curve(batch), colour: palette.backward, width: 1.5 }]),
+      { points: run.curve(batch), colour: palette.forward, width: 1.5 },
+      { points: run.curve(heldOut), colour: palette.ink, width: 1.5, dash: [5, 3] },
+    ];
+  }
+
+  /** @param {{last: number, step: number, palette: Palette}} at */
+  #drawRatio(at) {
+    const { run, step } = /** @type {TrainingShown} */ (this.#shown);
+    const steps = run.knownSteps("update_ratio");
+    const lines = Array.from({ length: run.layerCount }, (_, layer) => ({
+      points: steps.map(
+        (each) => /** @type {[number, number]} */ ([each, run.column("update_ratio", each)?.[layer] ?? NaN])
+      ),
+      colour: at.palette.parameter,
+      width: run.layerCount > 8 ? 0.5 : 1.25,
+    }));
+    drawCurves(this.#ratio, { ...at, lines, isLog: true, marks: [[HEALTHY_UPDATE, "1e−3"]] });
+    const now = run.column("update_ratio", step - 1);
+    tell(this.#ratio,
+      now === undefined ? "No update before step 0."
+        : `Last update : weight from ${significant(Math.min(...now))} to ${significant(Math.max(...now))}.`);
+  }
+
+  /** @param {TrainingMessage} message @param {Palette} palette */
+  #drawData({ surface, confusion }, palette) {
+    const data = this.#shown?.data ?? null;
+    this.#surface.hidden = surface === null;
+    this.#confusion.hidden = confusion === null;
+    if (surface !== null) {
+      const samples = data === null || data.features !== 2 ? []
+        : data.held_out_x.slice(0, SAMPLES).map(([x = 0, y = 0], at) => ({ x, y, label: data.held_out_y[at] ?? 0 }));
+      drawSurface(this.#surface, surface, samples, palette);
+      tell(this.#surface, "The class that the net gives to every point, with held-out samples.");
+    }
+    this.#drawUnits(surface?.units ?? [], palette);
+    if (confusion !== null) this.#showConfusion(confusion, data);
+  }
+
+  /** @param {TrainingPixels[]} layers @param {Palette} palette */
+  #drawUnits(layers, palette) {
+    while (this.#units.childElementCount > layers.length) this.#units.lastElementChild?.remove();
+    layers.forEach((units, at) => {
+      const row = this.#units.children[at]
+        ?? this.#units.appendChild(
+          html("div", {}, html("span", {}, `Layer ${at + 1}`), html("canvas", { role: "img" })),
+        );
+      const canvas = /** @type {Canvas} */ (row.lastElementChild);
+      drawUnits(canvas, units, palette);
+      tell(canvas, `The activation of ${units.shape[0]} units of layer ${at + 1} at every point.`);
+    });
+  }
+
+  /** @param {NonNullable<TrainingMessage["confusion"]>} confusion @param {DataSet | null} data */
+  #showConfusion({ counts, wrong }, data) {
+    const rows = counts.map((row, label) =>
+      html("tr", {}, html("th", { scope: "row" }, String(label)), ...row.map((count, given) => {
+        const cell = html("td", { class: label === given ? "right" : count > 0 ? "wrong" : "" },
+          count === 0 ? "" : `${count}`);
+        return cell;
+      }))
+    );
+    const table = html("table", {},
+      html("caption", {}, "Held-out digits: the digit (rows) and the net's answer (columns)"),
+      html("thead", {}, headings(["", ...counts.map((_, given) => String(given))])), html("tbody", {}, ...rows));
+    const samples = html("div", { class: "samples" });
+    if (data !== null && data.features === DIGIT ** 2) {
+      for (const [sample, given] of wrong) {
+        const digit = html("canvas", { width: `${DIGIT}`, height: `${DIGIT}`, role: "img",
+          "aria-label": `A ${data.held_out_y[sample]} that the net takes for a ${given}` });
+        paintDigit(digit, data.held_out_x[sample] ?? []);
+        samples.append(html("figure", {}, digit, html("figcaption", {}, `${data.held_out_y[sample]} → ${given}`)));
+      }
+    }
+    this.#confusion.replaceChildren(table, samples);
+  }
+}
+
+/** @param {string} title @returns {Canvas} */
+function chartOf(title) {
+  return html("canvas", { role: "img", "aria-label": title });
+}
+
+/** @param {string} title @param {Canvas} canvas @param {Node[]} more */
+function figure(title, canvas, ...more) {
+  return html("figure", {}, html("figcaption", {}, title, ...more), canvas);
+}
+
+/** @param {string} name @param {string} text */
+function key(name, text) {
+  return html("span", { class: name }, text);
+}
+
+/** @param {Canvas} canvas @param {string} text */
+function tell(canvas, text) {
+  if (canvas.getAttribute("aria-label") !== text) canvas.setAttribute("aria-label", text);
+}
+
+/** @param {Canvas} canvas of 8 by 8 @param {readonly number[]} values standardized */
+function paintDigit(canvas, values) {
+  const image = new ImageData(DIGIT, DIGIT);
+  values.forEach((value, at) => {
+    const shade = Math.max(0, Math.min(255, 200 - 70 * value));
+    image.data.set([shade, shade, shade, 255], 4 * at);
+  });
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+}
+
+customElements.define("training-view", TrainingView);

@@ -1,0 +1,43 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { placeOn, scaleOf, stepAt, stepScale } from "../../static/core/lab/training-charts.js";
+import { TrainingRun } from "../../static/core/lab/training-run.js";
+
+const rows = (steps) => ({ steps, loss: steps.map((step) => 1 / (1 + step)), gradient_norm: steps.map(() => 1),
+  weight_norms: steps.map(() => [2, 4]), gradient_norms: steps.map(() => [1, 1]),
+  update_norms: steps.map((step) => [step, "NaN"]) });
+
+test("a run keeps every update that it was told, whatever the order", () => {
+  const run = new TrainingRun("");
+  run.take({ seq: 1, step: 6, rows: rows([3, 4, 5]), batch: { loss: 0.1, accuracy: 0.5 }, held_out: null });
+  run.take({ seq: 2, step: 3, rows: rows([0, 1, 2]), batch: { loss: "Infinity", accuracy: null },
+    held_out: { loss: 0.2, accuracy: 1 } });
+  assert.deepEqual(run.curve("loss").map(([step]) => step), [0, 1, 2, 3, 4, 5, 6]);
+  assert.equal(run.curve("loss")[6][1], 0.1);
+  assert.equal(run.curve("loss")[3][1], Infinity, "the score of the picture replaces the update's");
+  assert.deepEqual(run.curve("heldOutLoss"), [[3, 0.2]]);
+  assert.deepEqual(run.curve("accuracy"), [[6, 0.5]]);
+  assert.equal(run.last, 6);
+  assert.deepEqual(run.knownSteps("update_ratio"), [0, 1, 2, 3, 4, 5]);
+  assert.deepEqual([...run.column("update_ratio", 4)], [2, NaN]);
+});
+
+test("a scale has round ends, and holds what is finite", () => {
+  const line = (...values) => ({ points: values.map((value, at) => [at, value]), colour: "", width: 1 });
+  assert.deepEqual(scaleOf([line(0.3, 7, Infinity, NaN)], true), { low: 0.2, high: 10, isLog: true });
+  assert.deepEqual(scaleOf([line(0.001, 0)], true), { low: 0.0005, high: 0.001, isLog: true });
+  assert.deepEqual(scaleOf([], true), { low: 0.1, high: 1, isLog: true });
+  assert.deepEqual(scaleOf([line(0.4, 0.9)], false), { low: 0, high: 1, isLog: false });
+  const { low, high } = scaleOf([line(1e-30, 1)], true);
+  assert.equal(high, 1);
+  assert.ok(low >= 1e-12 * (1 - 1e-9));
+  assert.equal(placeOn({ low: 0.01, high: 100, isLog: true }, 1), 0.5);
+  assert.equal(placeOn({ low: 0.01, high: 100, isLog: true }, 0), 0);
+});
+
+test("a place on a chart is the step that is drawn there", () => {
+  for (const step of [0, 1, 57, 100]) assert.equal(stepAt(400, 100, stepScale(400, 100)(step)), step);
+  assert.equal(stepAt(400, 100, -50), 0);
+  assert.equal(stepAt(400, 100, 1000), 100);
+});
