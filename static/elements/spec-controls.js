@@ -54,7 +54,7 @@ class SpecControls extends HTMLElement {
   #sigma = html("span", { class: "sigma" });
   #measured = html("span", { class: "measured" }, "measured ", this.#sigma);
   #more = html("details", { class: "more" }, html("summary", {}, "More"));
-  #training = html("details", { class: "more training" }, html("summary", {}, "Training"));
+  #training = html("details", { class: "training" }, html("summary", {}, "Training"));
   /** The net of a data set has its features, its classes and a loss for classes. @type {PageData["data_sets"]} */
   #dataSets = {};
   #programs = /** @type {Map<string, Program>} */ (new Map());

@@ -38,7 +38,7 @@ class TrainingBar extends HTMLElement {
       });
     this.#player.button.addEventListener("click", () => {
       // A pause ends the drag that playing is.
-      if (!this.#player.isPlaying) this.#go(this.#step, false);
+      if (!this.#player.isPlaying) this.#go(this.#awaited ?? this.#step, false);
     });
     this.#scrubber.addEventListener("input", () => {
       this.#player.pause();

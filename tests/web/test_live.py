@@ -111,8 +111,8 @@ def test_a_step_of_a_training_is_followed_by_its_new_updates(socket):
 
 def test_an_untrained_net_of_random_data_has_no_training(socket):
     socket.ask(1)
-    socket.ask(2, scale=2)
     assert socket.next("frame", "training").seq == 1
+    socket.ask(2, scale=2)
     assert socket.next("frame", "training").seq == 2
 
 
