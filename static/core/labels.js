@@ -25,9 +25,11 @@ export function figure(picture, tensor, statistic) {
   return plain(significant(valueAt(picture.floats[statistic], row)));
 }
 
-/** A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function; broken at spaces if any.
- * @param {string} label */
+/** A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function; broken at " · ", or at spaces
+ * if any. @param {string} label */
 export function labelLines(label) {
+  const parts = label.split(" · ");
+  if (label.length > 10 && parts.length === 2) return parts;
   if (label.length > 10 && label.includes(" ")) return spacedLines(label);
   const words = label.match(/[A-Z]+(?![a-z])|[A-Z]?[^A-Z]+/g) ?? [label];
   if (label.length <= 10 || words.length < 2) return [label];

@@ -17,6 +17,7 @@ import { faultsOf, firstBad } from "../core/lab/faults.js";
 import { hue } from "../core/colours.js";
 import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
+import { layersOf } from "../core/view/facts.js";
 import { entriesOf, gradientsOf, inputsOf, outputsOf, readersOf, wiringOf } from "../core/graph/wiring.js";
 
 /** @typedef {HTMLElement & {picture: Picture, theory: Theory | null}} LayerTable */
@@ -213,6 +214,7 @@ class InspectorPanel extends HTMLElement {
       ...sources(topology, ops),
       list([
         ["module", module === undefined || module.path === "" ? "the model itself" : module.path],
+        ["in the profile", layersOf(graph, item.index) || null],
         [other.half, hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index]} (${other.half})`) : null],
         ["parameters", parameters.length === 0 ? null : parametersText(inspection, parameters)],
         ["FLOPs", quantity(sum(({ flops }) => flops), "FLOP")],

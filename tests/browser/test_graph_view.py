@@ -61,12 +61,12 @@ def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     group = page.locator(f'graph-view .box[data-id="{name}"]')
     before = corner(explorer, name)
     assert group.get_attribute("aria-expanded") == "false"
-    expect(group.locator(".name")).to_have_text("Lin")
+    expect(group.locator(".name tspan")).to_have_text(["Lin", "layer 2"])
     group.hover()
     group.locator(".toggle").click()
     explorer.idle()
     expect(group).to_have_attribute("aria-expanded", "true")
-    expect(group.locator(".name")).to_have_text("2 · Lin")
+    expect(group.locator(".name")).to_have_text("layer 2 · Lin")
     # It moves up or down only, until both halves are in view.
     assert corner(explorer, name)[0] == pytest.approx(before[0], abs=1)
     assert "toggled=layers.2/forward" in page.evaluate("location.hash")
@@ -226,7 +226,7 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
     place = [(x - after["x"]) / after["width"], (y - after["y"]) / after["height"]]
     assert place == pytest.approx([0.3, 0.4], abs=0.01)
     trail = page.locator("graph-view .trail")
-    expect(trail.get_by_role("button")).to_have_text(["model", "0 · Lin"])
+    expect(trail.get_by_role("button")).to_have_text(["model", "layer 1 · Lin"])
     trail.get_by_role("button", name="model").click()
     expect(trail).to_be_hidden()
     assert "zoom=" not in page.evaluate("location.hash")

@@ -99,10 +99,6 @@ def watched(explorer: Any, tmp_path: Path) -> Iterator[Explored]:
         yield Explored(explorer, link, file)
 
 
-TALL = pytest.mark.parametrize("context_options", [{"viewport": {"width": 1440, "height": 1200}}])
-"""High enough for the graph at its full size, where each box has room for its figure."""
-
-
 @pytest.fixture
 def bare() -> Callable[..., dict[str, float]]:
     """The stds of the example's tensors as PyTorch computes them, without a recorder, its weights times a scale."""
@@ -139,7 +135,6 @@ def std(tensor: torch.Tensor) -> float:
     return float(tensor.detach().double().std(correction=0))
 
 
-@TALL
 def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare):
     page = explored.open().page
     expect(page).to_have_title("blocks.py:make · Chainrule")
@@ -166,7 +161,6 @@ def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare
     assert {op["name"] for op in dump["ops"]} >= {"layer_norm", "linear", "relu", "mse_loss"}
 
 
-@TALL
 def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare):
     page = explored.open().page
     rect = page.locator("what-if-controls .slider").bounding_box()
@@ -192,7 +186,6 @@ def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare):
     assert explored.figure("head.bias") == significant(bare()["head.bias"])
 
 
-@TALL
 def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored, bare):
     page = explored.open().page
     take = page.locator("what-if-controls .take")
@@ -257,7 +250,6 @@ def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
 
 
 @pytest.mark.long
-@TALL
 def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare):
     page = explored.open().page
     seed, dice = page.locator("#what-if-seed"), page.get_by_role("button", name="Another seed")

@@ -11,8 +11,11 @@ import { parseQuery } from "../../static/core/graph/query.js";
 import { search } from "../../static/core/graph/search.js";
 import { aliveAt, litOf, stepAt, stepsOf } from "../../static/core/graph/steps.js";
 import { entriesOf, wiringOf } from "../../static/core/graph/wiring.js";
+import { layerColumns } from "../../static/core/lab/layer-histograms.js";
+import { pointsOf } from "../../static/core/lab/profile-series.js";
 import { groupAt } from "../../static/core/lab/weights.js";
 import { parseView } from "../../static/core/url-state.js";
+import { layersOf } from "../../static/core/view/facts.js";
 import { columnsOf, dumpOf, graphOf, hiding, holds, isRising, made, near, pictureOf } from "./tools.mjs";
 
 // After an edit of the model
@@ -230,4 +233,41 @@ test("the chain rule along the way to the loss", async () => {
     assert.equal(path.isOneOfMany, false);
     assert.deepEqual([pathFrom("loss"), pathFrom("w1.g")], [null, null]);
   }
+});
+
+test("a layer has one number: in its box, on the axis of the profile and in the layers view", () => {
+  for (const topology of [made.topologies.chapter, made.topologies.layers50, made.topologies.residual]) {
+    const graph = graphOf(topology);
+    const { layers, statistics } = graph.topology;
+    const rows = new Map(statistics.tensor.map((id, row) => [id, row]));
+    const points = pointsOf(graph.topology, "std");
+    const columns = layerColumns({ topology: graph.topology, rows }, "preactivation");
+    assert.deepEqual(layers.map(({ index }) => index), Array.from(layers, (_, at) => at + 1));
+    for (const { index, preactivation } of layers) {
+      const group = graph.arrays.opGroup[graph.arrays.producer[graph.tensorIndex.get(preactivation)]];
+      assert.equal(layersOf(graph, group), `layer ${index}`);
+      assert.equal(points.find(({ tensor }) => tensor === preactivation).layer, index);
+      assert.equal(columns.find(({ tensor }) => tensor === preactivation).index, index);
+    }
+  }
+});
+
+test("boxes of activations carry the name of the activation", async () => {
+  const labelsOf = async (query) => {
+    const { groupLabel, opLabel } = graphOf(await dumpOf(query));
+    return [groupLabel, opLabel];
+  };
+  for (const [query, group, op] of [
+    ["", "Relu", "clamp_min · relu"],
+    ["style=functions", "relu", "clamp_min · relu"],
+    ["style=classes&activation=tanh", "tanh", "tanh"],
+    ["style=autograd_function&activation=gelu", "gelu", "gelu"],
+    ["style=module&activation=leaky_relu", "LeakyReLU", "leaky_relu"],
+  ]) {
+    const [groups, ops] = await labelsOf(query);
+    holds(groups, [group]);
+    holds(ops, [op]);
+  }
+  const [folds] = await labelsOf("widths=8x51&activation=tanh");
+  holds(folds, ["Lin → tanh"]);
 });

@@ -22,7 +22,7 @@ const MAX_STAGES = 4;
 /** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
-/** tensorId: in addresses, the name where it is unique, else the id; groupId: of the forward half, layers.0/forward;
+/** activations: of each op the name of the activation that it computes, or ""; tensorId: in addresses, the name where it is unique, else the id; groupId: of the forward half, layers.0/forward;
  * groupModule: position in the topology's modules; items: by id in addresses; opIndex, tensorIndex: by id in the dump.
  * @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out */
 export function buildGraph(topology) {
@@ -38,10 +38,11 @@ export function buildGraph(topology) {
     if (anchor >= 0) opGroup[op] = opGroup[anchor];
   });
 
-  const opLabel = ops.map(({ name }) => name);
+  const activations = activationsOf(topology);
+  const opLabel = ops.map(({ name }, op) => withActivation(name, activations[op] ?? ""));
   const paths = new Set(modules.map(({ path }) => path));
   const tensorLabel = tensors.map(({ name }) => withoutPath(name, paths));
-  const groupLabel = groups.nodes.map((node) => labelOfGroup(node, topology));
+  const groupLabel = groups.nodes.map((node) => labelOfGroup(node, topology, activations));
   /** As they are measured: a fold's label is followed by how often it repeats. */
   const measured = groups.nodes.map((node, group) =>
     node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : groupLabel[group]
@@ -67,8 +68,8 @@ export function buildGraph(topology) {
   const groupId = groupIds(groups.nodes, topology);
   const { tensorId, items } = addresses(topology, groupId, arrays);
   const groupModule = Int32Array.from(groups.nodes, ({ module }) => Math.min(module, modules.length - 1));
-  return { topology, arrays, opLabel, tensorLabel, tensorId, groupId, groupLabel, groupModule, opIndex, tensorIndex,
-    items };
+  return { topology, arrays, opLabel, activations, tensorLabel, tensorId, groupId, groupLabel, groupModule, opIndex,
+    tensorIndex, items };
 }
 
 /** @param {Graph} graph @param {string} id as in addresses, or that of an op or tensor in the dump */
@@ -256,16 +257,45 @@ function groupIds(nodes, { modules, ops }) {
   });
 }
 
-/** @param {GroupNode} node @param {Topology} topology @returns {string} */
-function labelOfGroup({ kind, module, items, repeats }, { modules, ops }) {
-  if (kind === "module") return modules[module].type;
+/** @param {GroupNode} node @param {Topology} topology @param {readonly string[]} activations @returns {string} */
+function labelOfGroup(node, { modules, ops }, activations) {
+  const { kind, items, repeats } = node;
+  if (kind === "module") return labelOfModule(node, modules, activations);
   if (kind === "rest") return `${repeats} more`;
   const names = items.flatMap((item) => {
-    if (typeof item === "number") return [ops[item].name];
+    if (typeof item === "number") return [activations[item] || ops[item].name];
     return item.kind === "rest" || item.kind === "plumbing" ? []
-      : [item.kind === "module" ? modules[unwrapped(item).module].type : "…"];
+      : [item.kind === "module" ? labelOfModule(unwrapped(item), modules, activations) : "…"];
   });
   return names.length <= NAMED_ITEMS ? names.join(" → ") : `${names.slice(0, NAMED_ITEMS - 1).join(" → ")} → …`;
+}
+
+/** @param {GroupNode} group of a module @param {readonly Module[]} modules @param {readonly string[]} activations
+ * @returns {string} its type; of a layer with the name of its activation */
+function labelOfModule({ module, items }, modules, activations) {
+  const { type } = modules[module];
+  if (items.some((item) => typeof item !== "number")) return type;
+  const [only = "", more] = new Set(items.map((item) => activations[Number(item)] ?? "").filter((name) => name !== ""));
+  if (only === "" || more !== undefined) return type;
+  // Types such as Activation say nothing more than that.
+  return /^activation/i.test(type) ? only : withActivation(type, only);
+}
+
+/** @param {string} name of an op or a type @param {string} activation "" for none @returns {string} both, where the name
+ * does not say it */
+function withActivation(name, activation) {
+  const plain = (/** @type {string} */ text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
+  return plain(name).includes(plain(activation)) ? name : `${name} · ${activation}`;
+}
+
+/** @param {Topology} topology @returns {string[]} op → the name of the activation that it computes, or "" */
+function activationsOf({ ops, tensors }) {
+  const made = new Set(tensors.filter(({ role }) => role === "activation").map(({ id }) => id));
+  return ops.map(({ name, phase, outputs, attributes }) => {
+    // What a softmax makes is called an activation too.
+    if (phase !== "forward" || name.includes("softmax") || !outputs.some((id) => made.has(id))) return "";
+    return name.startsWith("clamp_min") && attributes["min"] === 0 ? "relu" : name.replace(/_$/, "");
+  });
 }
 
 /** @param {GroupNode} group @returns {GroupNode} what is in it, where that is one group and nothing else: of a list of

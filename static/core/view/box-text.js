@@ -41,17 +41,6 @@ export const STRIP_WIDTH = 16;
 /** Room for any figure beside a name. */
 const WIDEST_FIGURE = "0.00000";
 
-/** How much text a box holds: name and figure side by side, smaller, one above the other, or nothing.
- * @param {string} label @param {number} width @returns {"wide" | "small" | "narrow" | "strip"} */
-function levelOf(label, width) {
-  if (width < STRIP_WIDTH) return "strip";
-  for (const [level, size] of /** @type {const} */ ([["wide", 11], ["small", 10]])) {
-    if (textWidth(label, `600 ${size}px`) + textWidth(WIDEST_FIGURE, `${size}px`) + 2 * INSET + 2 <= width)
-      return level;
-  }
-  return "narrow";
-}
-
 const measuring = typeof document === "undefined" ? null : document.createElement("canvas").getContext("2d");
 /** @type {Map<string, number>} */
 const widths = new Map();
@@ -72,115 +61,152 @@ export function textWidth(text, font) {
 }
 
 const FRAME_FONT = "600 11px";
-const HEADER = 17;
+/** Size of an op's name, and of a tensor's name and figure, px. */
+const NAME_SIZE = 12;
+const FIGURE_SIZE = 11;
+/** From the words above a histogram to the histogram, px. */
+const HEADROOM = 6;
 const LINE = 1.1;
 /** Least height of the strips of a fold, px. */
 const MIN_PLOT = 10;
+/** Notes leave at least this share of a box's height to its histograms. */
+const PLOT_SHARE = 0.4;
 const NOTE_SIZE = 10;
+/** @type {BoxText} */
+const NO_TEXT = { level: "narrow", anchor: "middle", name: [], notes: [], value: null, isScalar: false, plot: null };
 /** Type that a name shrinks to before it is cut, px. */
 const TIGHT_SIZES = [11, 10, 9];
 export const TIGHT_SIZE = 9;
 const MAX_LINES = 3;
 /** A narrower box has no name, px. */
 const MIN_NAMED = 14;
+/** Of a large name that is cut. */
+const MIN_LETTERS = 3;
 
-/** @param {string} label @param {number} w @param {number} h @param {boolean} isScalar @returns {BoxText} */
-export function tensorText(label, w, h, isScalar) {
-  const level = levelOf(label, w);
-  const size = level === "wide" ? 11 : 10;
-  const fits = level !== "strip" && textWidth(label, `600 ${size}px`) + 2 <= w && size < h;
-  const isCentred = level === "narrow" || isScalar;
-  /** @type {TextLine} */
-  const line = { text: label, x: isCentred ? w / 2 : INSET, y: isScalar ? h / 2 - 5 : 13, size };
-  const inset = level === "narrow" ? 3 : INSET;
-  const bottom = level === "narrow" ? 15 : 4;
-  const isBeside = level !== "narrow" && !isScalar;
-  return {
-    level,
-    anchor: isCentred ? "middle" : "start",
-    name: fits ? [line] : [],
-    notes: [],
-    value: level === "strip" ? null : {
-      x: isCentred ? w / 2 : w - INSET,
-      y: isScalar ? h / 2 + 13 : level === "narrow" ? h - 5 : 13,
-      anchor: isCentred ? "middle" : "end",
-      room: w - (isBeside ? textWidth(label, "600 11px") + 2 * INSET : 0),
-    },
-    isScalar,
-    plot: level === "strip" ? { x: 0, y: 0, w, h }
-      : isScalar ? null : { x: inset, y: HEADER, w: w - 2 * inset, h: Math.max(4, h - HEADER - bottom) },
-  };
+/** A tensor's name and figure: side by side, one above the other, or as much of the name as the figure leaves room for.
+ * @param {string} label @param {number} w @param {number} h @param {boolean} isScalar @param {number} [least] size of
+ * words, px of the drawing @returns {BoxText} */
+export function tensorText(label, w, h, isScalar, least = 0) {
+  if (w < STRIP_WIDTH) return { ...NO_TEXT, level: "strip", anchor: "start", isScalar, plot: { x: 0, y: 0, w, h } };
+  const figureWidth = (/** @type {number} */ size) => textWidth(WIDEST_FIGURE, `${size}px`);
+  /** @param {string} text @param {number} size */
+  const nameWidth = (text, size) => textWidth(text, `600 ${size}px`);
+  const [wide, small] = [Math.max(FIGURE_SIZE, least), Math.max(FIGURE_SIZE - 1, least)];
+  const beside = [wide, small].find((size) => nameWidth(label, size) + figureWidth(size) + 2 * INSET + 2 <= w);
+  const level = beside === wide ? "wide" : beside === small ? "small" : "narrow";
+  const size = beside ?? small;
+  const fits = nameWidth(label, size) + 2 <= w && size < h;
+  if (isScalar) {
+    // The figure needs its own line.
+    const isNamed = fits && 2 * size * LINE <= h;
+    return { ...NO_TEXT, level, isScalar, name: isNamed ? [{ text: label, x: w / 2, y: h / 2 - 5, size }] : [],
+      value: { x: w / 2, y: h / 2 + (isNamed ? Math.max(13, size) : 5), anchor: "middle", size, room: w } };
+  }
+  const header = size + HEADROOM;
+  /** @param {TextLine[]} name @param {number} taken of the line */
+  const aside = (name, taken) => /** @type {BoxText} */ ({ ...NO_TEXT, level, name, anchor: "start",
+    value: { x: w - INSET, y: size + 2, anchor: "end", size, room: w - taken },
+    plot: { x: INSET, y: header, w: w - 2 * INSET, h: Math.max(4, h - header - 4) } });
+  if (beside !== undefined)
+    return aside([{ text: label, x: INSET, y: size + 2, size }], nameWidth(label, size) + 2 * INSET);
+  const bottom = size + 5;
+  const isGrown = size > FIGURE_SIZE - 1;
+  if (!isGrown || (fits && h - header - bottom >= MIN_PLOT)) {
+    return { ...NO_TEXT, level, name: fits ? [{ text: label, x: w / 2, y: size + 3, size }] : [],
+      value: { x: w / 2, y: h - 5, anchor: "middle", size, room: w },
+      plot: { x: 3, y: header, w: w - 6, h: Math.max(4, h - header - bottom) } };
+  }
+  // A grown name gives way to the figure and the histogram.
+  const room = w - figureWidth(size) - 2 * INSET - 2;
+  const part = shortened(label, `600 ${size}px`, room);
+  return aside(part === "" ? [] : [{ text: part, x: INSET, y: size + 2, size }],
+    part === "" ? 2 : nameWidth(part, size) + 2 * INSET);
 }
 
-/** The name of an op or a closed group in the middle, and the notes that fit beneath it. @param {string} label
+/** The name of an op or a closed group, and the notes that there is room for: beneath it in the middle, or in one line
+ * with it, above histograms. @param {readonly string[]} labels the best first; later ones are shorter
  * @param {readonly string[]} notes the most important first @param {number} w @param {number} h
- * @param {boolean} hasPlot whether histograms stand beneath @returns {BoxText} */
-export function opText(label, notes, w, h, hasPlot) {
-  const isStrip = w < STRIP_WIDTH;
-  /** @type {BoxText} */
-  const empty = { level: isStrip ? "strip" : "narrow", anchor: "middle", name: [], notes: [], value: null,
-    isScalar: false, plot: null };
-  if (isStrip) return { ...empty, plot: hasPlot ? { x: 0, y: 0, w, h } : null };
-  // In one line where there is room, to leave the height to the histograms.
-  const joined = notes.join(" · ");
-  const [nameWidth, noteWidth] = [textWidth(label, "600 12px"), textWidth(joined, `${NOTE_SIZE}px`)];
-  const total = nameWidth + 2 * INSET + noteWidth;
-  if (hasPlot && total + 2 * INSET <= w && h >= HEADER + MIN_PLOT) {
-    const line = (/** @type {string} */ text, /** @type {number} */ x, /** @type {number} */ size) => ({ text, x, y: 15,
-      size });
-    return {
-      ...empty,
-      name: [line(label, (w - total + nameWidth) / 2, 12)],
-      notes: joined === "" ? [] : [line(joined, (w + total - noteWidth) / 2, NOTE_SIZE)],
-      plot: { x: INSET, y: HEADER + 4, w: w - 2 * INSET, h: h - HEADER - 8 },
-    };
+ * @param {boolean} hasPlot whether histograms stand beneath @param {number} [least] size of words, px of the drawing
+ * @returns {BoxText} */
+export function opText(labels, notes, w, h, hasPlot, least = 0) {
+  if (w < STRIP_WIDTH) return { ...NO_TEXT, level: "strip", plot: hasPlot ? { x: 0, y: 0, w, h } : null };
+  const size = Math.max(NAME_SIZE, least);
+  const noteSize = Math.max(NOTE_SIZE, least);
+  const noteWidth = (/** @type {string} */ note) => textWidth(note, `${noteSize}px`);
+  const nameWidth = (/** @type {string} */ label) => textWidth(label, `600 ${size}px`);
+  const inline = labels.find((label) => nameWidth(label) + 2 * INSET <= w);
+  const header = size + HEADROOM + 2;
+  if (hasPlot && inline !== undefined && h >= header + MIN_PLOT) {
+    const rows = notes.map((_, at) => notes.slice(0, at + 1).join(" · "));
+    const row = rows.reverse().find((each) => nameWidth(inline) + noteWidth(each) + 4 * INSET <= w) ?? "";
+    const total = nameWidth(inline) + (row === "" ? 0 : 2 * INSET + noteWidth(row));
+    const y = size + 3;
+    return { ...NO_TEXT, name: [{ text: inline, x: (w - total + nameWidth(inline)) / 2, y, size }],
+      notes: row === "" ? [] : [{ text: row, x: (w + total - noteWidth(row)) / 2, y, size: noteSize }],
+      plot: { x: INSET, y: header, w: w - 2 * INSET, h: h - header - 4 } };
   }
-  const lines = labelLines(label);
-  const size = lines.length > 1 ? 11 : 12;
-  const fits = lines.every((line) => textWidth(line, `600 ${size}px`) + 2 <= w) && lines.length * size < h;
-  if (!fits) return { ...empty, plot: hasPlot ? { x: 2, y: 2, w: w - 4, h: h - 4 } : null };
+  for (const label of labels) {
+    const lines = label === inline ? [label] : labelLines(label);
+    const high = lines.length > 1 ? Math.max(NAME_SIZE - 1, least) : size;
+    if (lines.every((line) => textWidth(line, `600 ${high}px`) + 2 <= w) && lines.length * high < h)
+      return stackedText(lines, high, notes, noteSize, w, h, hasPlot);
+  }
+  return { ...NO_TEXT, plot: hasPlot ? { x: 2, y: 2, w: w - 4, h: h - 4 } : null };
+}
+
+/** @param {readonly string[]} lines @param {number} size @param {readonly string[]} notes @param {number} noteSize
+ * @param {number} w @param {number} h @param {boolean} hasPlot @returns {BoxText} */
+function stackedText(lines, size, notes, noteSize, w, h, hasPlot) {
   const nameHeight = lines.length * size * LINE;
   let room = h - nameHeight - 6;
   const kept = [];
   for (const note of notes) {
-    if (room < NOTE_SIZE * LINE || textWidth(note, `${NOTE_SIZE}px`) + 4 > w) break;
+    const left = room - noteSize * LINE;
+    if (left < (hasPlot ? PLOT_SHARE * h : 0) || textWidth(note, `${noteSize}px`) + 4 > w) break;
     kept.push(note);
-    room -= NOTE_SIZE * LINE;
+    room = left;
   }
-  const textHeight = nameHeight + kept.length * NOTE_SIZE * LINE;
+  const textHeight = nameHeight + kept.length * noteSize * LINE;
   const plotHeight = hasPlot && room >= MIN_PLOT ? room - 2 : 0;
   let y = plotHeight > 0 ? 4 : (h - textHeight) / 2;
-  /** @param {string} text @param {number} size @returns {TextLine} */
-  const put = (text, size) => {
-    y += size * LINE;
-    return { text, x: w / 2, y: y - size * 0.22, size };
+  /** @param {string} text @param {number} high @returns {TextLine} */
+  const put = (text, high) => {
+    y += high * LINE;
+    return { text, x: w / 2, y: y - high * 0.22, size: high };
   };
   return {
-    ...empty,
+    ...NO_TEXT,
     name: lines.map((line) => put(line, size)),
-    notes: kept.map((note) => put(note, NOTE_SIZE)),
+    notes: kept.map((note) => put(note, noteSize)),
     plot: plotHeight > 0 ? { x: INSET, y: h - plotHeight - 4, w: w - 2 * INSET, h: plotHeight } : null,
   };
 }
 
-/** A name that does not fit in its normal size: smaller, in more lines, turned, or at last cut. @param {string} label
- * @param {number} w @param {number} h @param {number} [least] size; the name is not cut where that is more than usual
+/** A name that does not fit in its normal size: smaller, in more lines, turned, or at last cut.
+ * @param {readonly string[]} labels the best first; later ones are shorter @param {number} w @param {number} h
+ * @param {number} [least] size
  * @returns {{lines: TextLine[], isTurned: boolean}} no lines where it does not fit */
-export function tightText(label, w, h, least = TIGHT_SIZE) {
-  if (label === "" || w < MIN_NAMED || h < least * LINE) return { lines: [], isTurned: false };
+export function tightText(labels, w, h, least = TIGHT_SIZE) {
+  const last = labels.at(-1) ?? "";
+  if (last === "" || w < MIN_NAMED || h < least * LINE) return { lines: [], isTurned: false };
   const sizes = least > TIGHT_SIZE ? [least] : TIGHT_SIZES;
-  const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);
-  for (const size of sizes) {
-    const lines = wrapped(words, size, w - 2);
-    if (lines.length > 0 && lines.length * size * LINE <= h)
-      return { lines: stacked(lines, size, w, h), isTurned: false };
+  for (const label of labels) {
+    const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);
+    for (const size of sizes) {
+      const lines = wrapped(words, size, w - 2);
+      if (lines.length > 0 && lines.length * size * LINE <= h)
+        return { lines: stacked(lines, size, w, h), isTurned: false };
+    }
   }
   for (const size of sizes) {
-    if (size * LINE <= w && textWidth(label, `600 ${size}px`) + 4 <= h)
-      return { lines: [turned(label, size, w, h)], isTurned: true };
+    const label = labels.find((each) => textWidth(each, `600 ${size}px`) + 4 <= h);
+    if (size * LINE <= w && label !== undefined) return { lines: [turned(label, size, w, h)], isTurned: true };
   }
-  if (least > TIGHT_SIZE) return { lines: [], isTurned: false };
-  const [across, up] = [cut(label, w - 2), cut(label, h - 4)];
+  if (least > TIGHT_SIZE) {
+    const part = shortened(last, `600 ${least}px`, w - 4, MIN_LETTERS);
+    return { lines: part === "" ? [] : stacked([part], least, w, h), isTurned: false };
+  }
+  const [across, up] = [cut(last, w - 2), cut(last, h - 4)];
   if (up.length > across.length) return { lines: [turned(up, TIGHT_SIZE, w, h)], isTurned: true };
   return { lines: across === "" ? [] : stacked([across], TIGHT_SIZE, w, h), isTurned: false };
 }
@@ -197,7 +223,7 @@ function wrapped(words, size, room) {
     else if (lines.length < MAX_LINES && fits(word)) lines.push(word);
     else return [];
   }
-  return lines.map((line) => line.trim());
+  return lines.map((line) => line.replace(/[\s·]+$/, ""));
 }
 
 /** @param {readonly string[]} lines @param {number} size @param {number} w @param {number} h @returns {TextLine[]} */

@@ -4,7 +4,7 @@ import { ailmentLook, boxLook, isDark, rectangle } from "./look.js";
 import { makeParts, reused, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./parts.js";
 import { frameText, TIGHT_SIZE } from "./box-text.js";
 import { svg, write } from "../dom.js";
-import { attributeOf, fullLabel } from "./facts.js";
+import { attributeOf, fullLabel, layersOf } from "./facts.js";
 import { failedBox } from "./navigation.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
 import { memo } from "../memo.js";
@@ -236,7 +236,10 @@ function classesOf({ kind, half, hue, index }, { arrays }) {
 function headings(graph, group) {
   const attribute = attributeOf(graph, group);
   const type = graph.groupLabel[group];
-  return attribute === "" ? [type] : [fullLabel(graph, group), /^\d+$/.test(attribute) ? type : attribute];
+  const full = fullLabel(graph, group);
+  const layers = layersOf(graph, group);
+  const shorter = attribute === "" || /\d$/.test(attribute) ? type : attribute;
+  return layers === "" || layers === attribute ? [full, shorter] : [`${full} · ${layers}`, full, shorter];
 }
 
 const siblingsIn = memo(countSiblings);

@@ -4,6 +4,7 @@ import { html, writeText } from "../dom.js";
 import { count, duration, quantity, shape } from "../format.js";
 import { describeTensor, figure } from "../labels.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
+import { layersOf } from "./facts.js";
 import { phaseOf } from "./look.js";
 
 /** Most rows of the table, and most items of the list. */
@@ -32,6 +33,8 @@ function describeBox({ drawing, graph, picture, facts }, box) {
   const module = topology.modules[graph.groupModule[index]];
   const repeats = arrays.groupRepeats[index];
   const parts = [`${graph.groupLabel[index]}${repeats > 0 ? `, ${repeats} times` : ""}`];
+  const layers = layersOf(graph, index);
+  if (layers !== "") parts.push(layers);
   if (module !== undefined && module.path !== "") parts.push(module.path);
   parts.push(half, plural(facts.opsOf(index, half).length, "op"));
   const parameters = facts.parameters(index);

@@ -1,7 +1,7 @@
 /** Sums over closed groups, and the rows of tensors in a picture: computed once per graph, on demand. No DOM. */
 
 import { gradientsOf } from "../graph/wiring.js";
-import { CAUSES_FIRST } from "../lab/diagnosis.js";
+import { CAUSES_FIRST, layersText } from "../lab/diagnosis.js";
 import { isNonFinite } from "../lab/faults.js";
 import { memo } from "../memo.js";
 import { nonFinite } from "../picture.js";
@@ -170,16 +170,59 @@ export class GraphFacts {
   }
 }
 
-/** The last part of a module's path. @param {Graph} graph @param {number} group @returns {string} "" for the whole
- * model, for a group that is no module, and if it equals the type */
-export function attributeOf({ arrays, topology, groupModule, groupLabel }, group) {
+const layersIn = memo(layersOfOps);
+
+/** @param {Graph} graph @returns {Int32Array} op → index of the layer whose preactivation or activation it makes; 0: none */
+function layersOfOps({ arrays, tensorIndex, topology }) {
+  const layerOf = new Int32Array(arrays.ops);
+  for (const { index, preactivation, activation } of topology.layers) {
+    for (const id of [preactivation, activation]) {
+      const maker = arrays.producer[tensorIndex.get(id ?? "") ?? -1];
+      if (maker !== undefined && maker >= 0) layerOf[maker] = index;
+    }
+  }
+  return layerOf;
+}
+
+/** @template T @param {Graph} graph @param {number} group @param {(op: number) => T} of @returns {T[]} of its forward ops,
+ * each value once */
+function valuesIn({ arrays }, group, of) {
+  /** @type {Set<T>} */
+  const values = new Set();
+  for (let op = arrays.groupFirst[group]; op < arrays.groupLast[group]; op += 1)
+    if (arrays.opHalf[op] === 0) values.add(of(op));
+  return [...values];
+}
+
+/** @param {Graph} graph @param {number} group @returns {string} the numbers of its layers: "layer 3", "layers 3–5"; ""
+ * for none */
+export function layersOf(graph, group) {
+  const layerOf = layersIn(graph);
+  const layers = valuesIn(graph, group, (op) => layerOf[op]).filter((layer) => layer > 0).sort((a, b) => a - b);
+  return layers.length === 0 ? "" : layersText(layers);
+}
+
+/** @param {Graph} graph @param {number} group @returns {string[]} the names of its activations */
+export function activationsIn(graph, group) {
+  return valuesIn(graph, group, (op) => graph.activations[op]).filter((name) => name !== "");
+}
+
+/** The last part of a module's path; where that is a number in a list, the number of its layer or of the list too.
+ * @param {Graph} graph @param {number} group @returns {string} "" for the whole model, for a group that is no module,
+ * and if it equals the type */
+export function attributeOf(graph, group) {
+  const { arrays, topology, groupModule, groupLabel } = graph;
   if (arrays.groupKind[group] !== 0) return "";
   const path = topology.modules[groupModule[group]]?.path ?? "";
   const last = path.slice(path.lastIndexOf(".") + 1);
+  if (/^\d+$/.test(last)) {
+    const layers = arrays.groupIsLeaf[group] === 1 ? layersOf(graph, group) : "";
+    return layers === "" ? path.split(".").slice(-2).join(".") : layers;
+  }
   return last.toLowerCase() === groupLabel[group].toLowerCase() ? "" : last;
 }
 
-/** @param {Graph} graph @param {number} group @returns {string} "norm1 · LayerNorm", or only the type */
+/** @param {Graph} graph @param {number} group @returns {string} "norm1 · LayerNorm", "layer 1 · Lin", or only the type */
 export function fullLabel(graph, group) {
   const type = graph.groupLabel[group];
   const attribute = attributeOf(graph, group);

@@ -10,7 +10,7 @@ import { FRAME, GROUP, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/siz
 import { cut, INSET, numberGrid, opText, shortened, STRIP_WIDTH, tensorText, textWidth, TIGHT_SIZE,
   tightText } from "./box-text.js";
 import { valuesAt } from "../picture.js";
-import { attributeOf, fullLabel } from "./facts.js";
+import { activationsIn, attributeOf, layersOf } from "./facts.js";
 
 /** The page wraps, turns and at last cuts a name, and calls a group by its attribute; the file cuts a name in one line.
  * @typedef {"page" | "file"} Medium */
@@ -21,15 +21,13 @@ import { attributeOf, fullLabel } from "./facts.js";
 /** By kind: an op, a tensor, a closed group, a frame; px. */
 const RADIUS = [8, 4, 8, 6];
 const NAME_FONT = "600 12px";
+const NOTE_FONT = "10px";
 /** Size of a name that the file cuts, and the least height of its box, px. */
 const CUT_SIZE = 10;
 const MIN_CUT_HEIGHT = 12;
-const SCALAR_SIZES = [14, 11, 9];
-const FIGURE_SIZE = 11;
+const SCALAR_SIZES = [14, 11];
 /** Between a frame and numbers, px. */
 const FRAME_ROOM = 2;
-/** A larger name does not stand above a histogram, px. */
-const MAX_NAME = 13;
 /** A narrower closed group has no room for a badge on its border, px. */
 export const MIN_BADGED = 44;
 /** Types that say nothing of what is in them: the name of the attribute says more. */
@@ -58,29 +56,9 @@ export function boxLook(scene, box, medium, least = 0) {
     least,
     // null: a frame, whose header depends on the scale
     text: kind === FRAME ? null
-      : kind === TENSOR ? legible(tensorWords(scene, index, w, h, medium), graph.tensorLabel[index], true, w, h, least)
-      : legible(opWords(scene, kind, index, half, w, h, medium),
-        kind === GROUP ? graph.groupLabel[index] : graph.opLabel[index], false, w, h, least),
+      : kind === TENSOR ? tensorWords(scene, index, w, h, medium, least)
+      : opWords(scene, kind, index, half, w, h, medium, least),
   };
-}
-
-/** @param {BoxText} text @param {string} label @param {boolean} isTensor @param {number} w @param {number} h
- * @param {number} least @returns {BoxText} without the words that are smaller; its name larger, if there is room */
-function legible(text, label, isTensor, w, h, least) {
-  const isLegible = (/** @type {TextLine} */ { size }) => size >= least;
-  if (least <= TIGHT_SIZE || text.level === "strip") return text;
-  const notes = text.notes.filter(isLegible);
-  const value = (text.isScalar ? SCALAR_SIZES[0] : FIGURE_SIZE) >= least ? text.value : null;
-  if (text.name.every(isLegible)) return { ...text, notes, value };
-  if (!isTensor) {
-    const { lines, isTurned } = tightText(label, w, h, least);
-    return { ...text, notes: [], value, name: lines, isTurned };
-  }
-  const [line] = text.name;
-  const fits = !text.isScalar && least <= MAX_NAME && textWidth(label, `600 ${least}px`) + 2 * INSET <= w;
-  // The name says more than the figure beside it.
-  return { ...text, notes, value: fits && text.level !== "narrow" ? null : value,
-    name: fits ? [{ ...line, text: label, size: least }] : [] };
 }
 
 /** @param {Drawing} drawing @param {number} box @returns {Phase} */
@@ -93,62 +71,79 @@ export function rectangle({ rect }, box) {
   return { x: rect[4 * box], y: rect[4 * box + 1], w: rect[4 * box + 2], h: rect[4 * box + 3] };
 }
 
-/** @param {BoxScene} scene @param {number} index @param {number} w @param {number} h @param {Medium} medium */
-function tensorWords({ graph, picture }, index, w, h, medium) {
+/** @param {BoxScene} scene @param {number} index @param {number} w @param {number} h @param {Medium} medium
+ * @param {number} least @returns {BoxText} */
+function tensorWords({ graph, picture }, index, w, h, medium, least) {
   const label = graph.tensorLabel[index];
   // Without a figure beside it and a histogram beneath it, the name is all there is.
-  const text = picture === null ? opText(label, [], w, h, false)
-    : tensorText(label, w, h, graph.arrays.elements[index] === 1);
+  const text = picture === null ? opText([label], [], w, h, false, least)
+    : tensorText(label, w, h, graph.arrays.elements[index] === 1, least);
   if (text.name.length > 0 || text.level === "strip") return text;
   if (medium === "file") return withCutName(text, label, w, h, picture === null ? h / 2 + 3.5 : 13);
-  const part = text.level === "narrow" && !text.isScalar ? cut(label, w - 2) : "";
+  const part = text.level === "narrow" && text.anchor === "middle" && !text.isScalar && least <= TIGHT_SIZE
+    ? cut(label, w - 2) : "";
   return part === "" ? text : { ...text, name: [{ text: part, x: w / 2, y: 12, size: TIGHT_SIZE }] };
 }
 
 /** @param {BoxScene} scene @param {number} kind OP or GROUP @param {number} index @param {Phase} half @param {number} w
- * @param {number} h @param {Medium} medium @returns {BoxText} */
-function opWords(scene, kind, index, half, w, h, medium) {
+ * @param {number} h @param {Medium} medium @param {number} least @returns {BoxText} */
+function opWords(scene, kind, index, half, w, h, medium, least) {
   const { graph, picture } = scene;
   const hasPlot = kind === GROUP && graph.arrays.groupRepeats[index] > 0 && picture !== null;
-  const { label, notes } = kind === OP ? { label: graph.opLabel[index], notes: [] }
+  const { labels, notes } = kind === OP
+    ? { labels: [graph.opLabel[index], ...activationOf(graph.opLabel[index])], notes: [] }
     : groupWords(scene, index, half, w, medium);
-  const text = opText(label, notes, w, h, hasPlot);
+  const text = opText(labels, notes, w, h, hasPlot, least);
   if (text.name.length > 0) return text;
-  if (medium === "file") return text.level === "strip" ? text : withCutName(text, label, w, h, h / 2 + 3.5);
+  if (medium === "file") return text.level === "strip" ? text : withCutName(text, labels[0] ?? "", w, h, h / 2 + 3.5);
   // Strips of shades stand beneath the words.
   const high = hasPlot ? h / 2 : h;
-  const { lines, isTurned } = tightText(label, w, high);
+  const { lines, isTurned } = tightText(labels, w, high, least);
   if (lines.length === 0) return text;
   return { ...text, name: lines, isTurned,
     plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
 }
 
 /** @param {BoxScene} scene @param {number} index @param {Phase} half @param {number} w @param {Medium} medium
- * @returns {{label: string, notes: string[]}} notes: the most important first */
+ * @returns {{labels: string[], notes: string[]}} each: the most important first */
 function groupWords({ graph, facts, picture }, index, half, w, medium) {
   const { groupIsLeaf, groupRepeats, groupKind } = graph.arrays;
-  const [isLeaf, repeats] = [groupIsLeaf[index] === 1, groupRepeats[index]];
-  let label = graph.groupLabel[index];
+  const repeats = groupRepeats[index];
+  const type = graph.groupLabel[index];
+  const attribute = medium === "file" ? "" : attributeOf(graph, index);
+  const layers = layersOf(graph, index);
+  let label = type;
   /** @type {string[]} */
-  const notes = [];
-  if (medium === "file") {
-    if (repeats > 0) notes.push(`× ${repeats}`);
-  } else {
-    const attribute = attributeOf(graph, index);
-    const full = fullLabel(graph, index);
-    // The number of a layer in its row says no more than its place does.
-    if (isLeaf && /^\d+$/.test(attribute)) return { label, notes };
-    if (attribute !== "" && textWidth(full, NAME_FONT) + 2 * INSET <= w) label = full;
-    else if (CONTAINERS.has(label) && attribute !== "") [label, notes[0]] = [attribute, label];
-    else if (attribute !== "") notes.push(attribute);
-    else if (GROUP_KINDS[groupKind[index]] === "fold") label += ` × ${repeats}`;
+  const labels = [];
+  const notes = layers === "" ? [] : [layers];
+  if (medium === "file" && repeats > 0) notes.unshift(`× ${repeats}`);
+  else if (GROUP_KINDS[groupKind[index]] === "fold") label += ` × ${repeats}`;
+  if (attribute !== "") {
+    const full = `${attribute} · ${type}`;
+    const isContainer = CONTAINERS.has(type);
+    const other = isContainer ? type : attribute;
+    const joined = [...notes, other].join(" · ");
+    if (isContainer) label = attribute;
+    if (textWidth(full, NAME_FONT) + 2 * INSET <= w) labels.push(full);
+    else {
+      if (textWidth(joined, NOTE_FONT) + 4 <= w) notes.splice(0, 1, joined);
+      else notes.push(other);
+    }
   }
-  if (isLeaf && repeats === 0) return { label, notes };
+  labels.push(label, ...activationOf(type));
+  const activations = activationsIn(graph, index).filter((name) => !label.toLowerCase().includes(name));
+  if (activations.length > 0) notes.push(activations.join(", "));
+  if (groupIsLeaf[index] === 1 && repeats === 0) return { labels, notes };
   const parameters = facts.parameters(index);
   if (parameters > 0) notes.push(`${quantity(parameters, "").trim()} params`);
   const time = picture === null ? null : facts.time(index, half);
   if (time !== null) notes.push(duration(time));
-  return { label, notes };
+  return { labels, notes };
+}
+
+/** @param {string} label "clamp_min · relu" @returns {string[]} the activation in it; none of other labels */
+function activationOf(label) {
+  return label.split(" · ").slice(1);
 }
 
 /** @param {BoxText} text @param {string} label @param {number} w @param {number} h @param {number} y of the line
@@ -164,13 +159,14 @@ function withCutName(text, label, w, h, y) {
 export function figureLook(picture, statistic, { tensor, text, rect }) {
   if (tensor === null || text === null || text.value === null) return null;
   const { text: long, short, isWarning } = figure(picture, tensor, statistic);
+  const { size, room } = text.value;
   if (text.isScalar) {
-    const size = SCALAR_SIZES.find((candidate) => textWidth(long, `600 ${candidate}px`) + 4 <= rect.w);
-    return { words: size === undefined ? "" : long, size: size ?? 9, isWarning };
+    const sizes = [...SCALAR_SIZES.filter((candidate) => candidate > size), size];
+    const found = sizes.find((candidate) => textWidth(long, `600 ${candidate}px`) + 4 <= rect.w);
+    return { words: found === undefined ? "" : long, size: found ?? size, isWarning };
   }
-  const { room } = text.value;
-  const words = [long, short].find((candidate) => textWidth(candidate, `${FIGURE_SIZE}px`) + 2 <= room) ?? "";
-  return { words, size: FIGURE_SIZE, isWarning };
+  const words = [long, short].find((candidate) => textWidth(candidate, `${size}px`) + 2 <= room) ?? "";
+  return { words, size, isWarning };
 }
 
 /** The values of a small tensor, in place of its histogram. @param {Picture} picture @param {BoxLook} look

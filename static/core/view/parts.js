@@ -96,7 +96,7 @@ export function writeFigure({ graph, picture, statistic, step }, parts) {
   const found = isEmpty ? null : figureLook(picture, statistic, look);
   if (look?.kind === TENSOR) warn(parts, found?.isWarning ?? false);
   if (found !== null) {
-    value.style.fontSize = look?.text?.isScalar === true ? `${found.size}px` : "";
+    value.style.fontSize = `${found.size}px`;
     writeText(value, found.words);
   } else if (value.firstChild !== null) value.textContent = "";
   writeNumbers(parts, isEmpty ? [] : numbersLook(picture, look));
