@@ -54,7 +54,7 @@ export function describeTensor(picture, tensor) {
   const parts = [`${tensor.name}, ${tensor.role}, ${shape(tensor.shape)}`];
   const row = picture.rows.get(tensor.id);
   if (row === undefined) return `${parts.join()}, no statistics`;
-  if (isHidden(picture, row)) return `${parts.join()}, hidden until it is guessed`;
+  if (isHidden(picture, row)) return `${parts.join()}, hidden until you guess`;
   const { mean, std } = picture.floats;
   const bad = nonFinite(picture, row);
   if (bad !== null) parts.push(`${percent(bad.share)} ${bad.word}`);

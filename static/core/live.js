@@ -56,8 +56,7 @@ const FETCH_LOOKS = 20;
 const RETRY_AFTER = 1;
 const RETRY_AFTER_MOST = 30;
 
-const NEW_TOKEN =
-  "The server was started anew with another token: open the link that it printed. What is set here stays.";
+const NEW_TOKEN = "The server restarted with another token. Open the link that it printed; your settings stay.";
 
 const TOPOLOGIES_KEPT = 8;
 

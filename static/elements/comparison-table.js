@@ -35,7 +35,7 @@ class ComparisonTable extends HTMLElement {
   #table = html("div");
 
   connectedCallback() {
-    const title = "What is pinned becomes the run on the screen, and the other way about";
+    const title = "Swap A and B: the pinned run becomes the current run";
     const swap = buttonOf({ class: "link", title }, () => emit(this, "swap-runs", {}), "Swap");
     const unpin = buttonOf({ class: "link" }, () => emit(this, "unpin", {}), "Unpin");
     this.append(html("header", {}, html("h2", {}, "A and B"), swap, unpin), this.#specs, this.#tensors, this.#table);
@@ -70,18 +70,18 @@ class ComparisonTable extends HTMLElement {
         html("td", { class: difference < Infinity ? "apart" : "apart warning" }, bar, html("span", {}, text)));
     });
     const head = headings([unseen("tensor"), "A", "B", "difference"]);
-    const caption = compared === 0 ? "No tensor of one has a partner in the other."
-      : pairs.length === 0 ? `All ${compared} tensors are alike.`
-      : "Tensors that differ most: std, and the largest relative difference of std, least and greatest value";
+    const caption = compared === 0 ? "The two graphs have no tensor in common."
+      : pairs.length === 0 ? `All ${compared} tensors are equal.`
+      : "The tensors that differ most: std, and the largest relative difference of std, minimum and maximum";
     const rest = pairs.length === 0 ? [] : [
       html("p", { class: "hint" },
-        `${count(compared)} compared, ${alike === 0 ? "none" : count(alike)} of them alike${
+        `${count(compared)} compared, ${alike === 0 ? "none" : count(alike)} of them equal${
           match?.isSame === true ? "" : "; matched by module path, op and name"
         }`),
     ];
     const isSelf = shown !== null && shown.dump === pinned.dump?.dump;
     this.#tensors.replaceChildren(
-      html("table", {}, html("caption", {}, isSelf ? "B is A itself: go to another dump." : caption),
+      html("table", {}, html("caption", {}, isSelf ? "B is A itself. Go to another dump." : caption),
         ...(rows.length === 0 ? [] : [html("thead", {}, head), html("tbody", {}, ...rows)])),
       ...rest,
       ...(match === null || match.isSame ? []
@@ -110,7 +110,7 @@ class ComparisonTable extends HTMLElement {
     const values = (/** @type {"a" | "b"} */ run) =>
       changed.flatMap((difference) => difference[run] === "" ? [] : `${difference.key} ${difference[run]}`).join(", ");
     const open = html("a", { href: location.pathname + (query && `?${query}`), title: "Only this run" }, "open A");
-    const same = changed.length === 0 ? "the same run as A: change anything, and it shows here" : "";
+    const same = changed.length === 0 ? "the same run as A: change a setting, and the difference appears here" : "";
     this.#specs.replaceChildren(line("a", values("a"), " ", open), line("b", values("b") || same));
   }
 

@@ -15,8 +15,9 @@ const MAX_TOLD = 6;
 class DumpOpener extends HTMLElement {
   #input = html("input", { type: "file", accept: ".json,application/json", multiple: true, hidden: true,
     "aria-label": "Graph dumps" });
-  #veil = html("p", { class: "veil", hidden: true }, "Drop a graph dump to open it, or several to go through them");
-  #title = html("h2", {}, "This is no graph dump");
+  #veil = html("p", { class: "veil", hidden: true },
+    "Drop a graph dump to open it, or several dumps to step through them");
+  #title = html("h2", {}, "This is not a graph dump");
   #told = html("div");
   #dialog = html("dialog", { class: "dump-problem", role: "alertdialog", "aria-label": "The file cannot be opened" },
     this.#title, this.#told, html("form", { method: "dialog" }, html("button", { class: "button" }, "Close")));
@@ -51,8 +52,8 @@ class DumpOpener extends HTMLElement {
 
   /** @param {readonly Refusal[]} problems */
   refuse(problems) {
-    this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps`
-      : "This is no graph dump";
+    this.#title.textContent = problems.length > 1 ? `${problems.length} files are not graph dumps`
+      : "This is not a graph dump";
     const more = problems.length - MAX_TOLD;
     this.#told.replaceChildren(
       ...problems.slice(0, MAX_TOLD).map(({ name, message, where = "" }) =>

@@ -197,7 +197,7 @@ class DumpScrubber extends HTMLElement {
     this.#svg.replaceChildren(
       ...breaks.map((index) =>
         svg("line", { class: "break", x1: (x(index) + x(index - 1)) / 2, x2: (x(index) + x(index - 1)) / 2, y1: 0,
-          y2: HEIGHT }, svg("title", {}, "another graph from here"))
+          y2: HEIGHT }, svg("title", {}, "the graph changes here"))
       ),
       ...paths.map((d) => svg("path", { class: "loss", d })),
       ...dots.map(({ x, y, isBad }) =>

@@ -8,7 +8,7 @@ import { buttonOf, emit, html } from "../core/dom.js";
 import { FLOAT_COLUMNS } from "../core/picture.js";
 
 const CONSTRUCT =
-  "One construct of the chapter by itself: click a box for its formula, its line of code and its values.";
+  "This is one construct of the chapter. Click a box to see its formula, its line of code and its values.";
 const HINT = "Drag the init scale: the random draw stays the same, so every change comes from the scale.";
 
 class ExperimentNote extends HTMLElement {
@@ -54,7 +54,7 @@ class ExperimentNote extends HTMLElement {
     const statistic = FLOAT_COLUMNS.find((name) => name === preset.statistic);
     if (statistic === undefined) return [];
     const figure = `${preset.focus}.${statistic}`;
-    const title = `Hides the figures of ${preset.focus} until you have said what they will be`;
+    const title = `Hide the numbers of ${preset.focus} until you have guessed one`;
     const button = buttonOf({ class: "link", title }, () => emit(this, "prediction-start", { figure }), text);
     return [button];
   }

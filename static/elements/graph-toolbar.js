@@ -19,13 +19,13 @@ class GraphToolbar extends HTMLElement {
   #search = html("input", { type: "search", placeholder: "Search", "aria-label": "Search the graph",
     autocomplete: "off", spellcheck: "false", "aria-describedby": "search-found" });
   #found = html("span", { class: "found", id: "search-found", role: "status" });
-  #level = html("select", { "aria-label": "How deep the graph is open", title: "How deep the graph is open" });
+  #level = html("select", { "aria-label": "Depth of the graph", title: "Depth of the open groups" });
   #fold = html("button", { type: "button", class: "toggle small", title: "Fold repeated blocks into one" },
     "Fold repeats");
-  #colour = html("select", { "aria-label": "What fills the boxes", title: "What fills the boxes" });
+  #colour = html("select", { "aria-label": "Colour of the boxes", title: "Colour of the boxes" });
   #hold = html("button", { type: "button", class: "toggle small",
-    title: "Hold the colours' range, so that runs can be compared" }, "Hold range");
-  #thickness = html("select", { "aria-label": "What widens the edges", title: "What widens the edges" });
+    title: "Keep the range of the colours, so you can compare runs" }, "Hold range");
+  #thickness = html("select", { "aria-label": "Width of the edges", title: "Width of the edges" });
   #fitEach = html("button", { type: "button", class: "toggle small",
     title:
       "Fit each histogram to its own values. Off: all tensors of a kind share one axis, so you can compare them." },

@@ -66,8 +66,8 @@ class HistogramChart extends HTMLElement {
     if (isHidden(picture, row)) {
       this.#low.textContent = "";
       this.#high.textContent = "";
-      this.#note.textContent = "hidden until it is guessed";
-      this.#canvas.setAttribute("aria-label", `Histogram of ${name}, hidden until it is guessed`);
+      this.#note.textContent = "hidden until you guess";
+      this.#canvas.setAttribute("aria-label", `Histogram of ${name}, hidden until you guess`);
       this.#forget();
       return;
     }

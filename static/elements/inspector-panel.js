@@ -96,7 +96,7 @@ class InspectorPanel extends HTMLElement {
       this.#firstBad(inspection),
       ...(topology.layers.length > 0 ? [table] : []),
       list([["parameters", parametersText(inspection, parameters)], ...passes]),
-      html("p", { class: "hint" }, "Click a box of the graph to see what is in it."),
+      html("p", { class: "hint" }, "Click a box of the graph to inspect it."),
     ];
   }
 
@@ -131,7 +131,7 @@ class InspectorPanel extends HTMLElement {
         row === undefined || !isNamed || picture.spec === null ? [] : [guessFirst(inspection, tensor.name, row)]),
     ];
     if (row === undefined) {
-      nodes.push(html("p", { class: "hint" }, tensor.note ?? "No statistics were taken of this tensor."));
+      nodes.push(html("p", { class: "hint" }, tensor.note ?? "This tensor has no statistics."));
     } else {
       if (arrays.elements[index] > 1) nodes.push(...histogram(inspection, row, colour, tensor.name));
       if (isSmall) nodes.push(valueTable(inspection, row, tensor.shape));

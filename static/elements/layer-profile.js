@@ -198,8 +198,7 @@ class LayerProfile extends HTMLElement {
 
     const usual = forward.y(USUAL_RATIO);
     this.#reference.replaceChildren(svg("line", { x1: LEFT - 4, x2: width, y1: usual, y2: usual }),
-      svg("text", { "text-anchor": "end", x: width - 6, y: usual - 5 },
-        "0.001 is usual at learning rate 1 (Karpathy)"));
+      svg("text", { "text-anchor": "end", x: width - 6, y: usual - 5 }, "usual: 0.001 at learning rate 1 (Karpathy)"));
     write(this.#reference, "visibility", this.#statistic === "ratio" ? "visible" : "hidden");
     this.#cursor.setAttribute("y2", String(height));
     this.#empty.setAttribute("x", String((LEFT + width) / 2));

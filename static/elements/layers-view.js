@@ -273,7 +273,7 @@ class LayersView extends HTMLElement {
     const range = this.#range ?? { low: -1, high: 1, threshold: 1 };
     const all = needed === null ? "No finite value"
       : `All finite values: ${significant(needed.low)} to ${significant(needed.high)}`;
-    return { ...range, rule: this.#options.range === "fixed" ? `No std to fix the range by. ${all}` : all };
+    return { ...range, rule: this.#options.range === "fixed" ? `There is no std for a fixed range. ${all}` : all };
   }
 
   async #atRest() {
@@ -316,7 +316,8 @@ class LayersView extends HTMLElement {
       `${column?.name} (std ${figureAt(picture, std, column?.row)})`
     );
     const what = `${form === "heatmap" ? "Heatmap" : "Ridgeline"} of ${TITLES[of].toLowerCase()} per layer`;
-    const how = "Arrow keys walk the layers, Enter selects one. The inspector's table of layers has the figures.";
+    const how =
+      "Use the arrow keys to move between layers and Enter to select one. The inspector's table has the values.";
     this.#frame.setAttribute("aria-label", `${what}, from ${ends.join(" to ")}. ${how}`);
   }
 
@@ -392,7 +393,7 @@ class LayersView extends HTMLElement {
 
   /** Describes the layer under the cursor, or without one the range of the axis. */
   #say() {
-    const rule = this.#isZoomed ? "A part of it: double-click, or 0, shows all" : this.#shown?.rule;
+    const rule = this.#isZoomed ? "Zoomed in: double-click, or press 0, to show all" : this.#shown?.rule;
     const text = this.#cursor >= 0 ? this.#columnText(this.#cursor) : (rule ?? "");
     if (this.#readout.textContent !== text) this.#readout.textContent = text;
   }

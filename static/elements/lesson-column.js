@@ -30,7 +30,7 @@ class LessonColumn extends HTMLElement {
     ];
     if (step.answers.length > 0) parts.push(this.#answers(step, answer));
     if (chosen !== undefined)
-      parts.push(html("p", { class: "said" }, chosen.is_right ? "Yes." : "No: the marked answer is right."));
+      parts.push(html("p", { class: "said" }, chosen.is_right ? "Yes." : "No. The marked answer is correct."));
     if (isAnswered && step.until !== "")
       parts.push(html("p", { class: isMet ? "task is-met" : "task" }, isMet ? "✓ Done" : "Now try it in the picture."));
     const told = html("div", { "aria-live": "polite" });

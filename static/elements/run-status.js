@@ -8,15 +8,15 @@ import { significant } from "../core/format.js";
 const CONNECTION = {
   connecting: ["connecting…", ""],
   live: ["live", ""],
-  fetch: ["one answer at a time", "The server answers, but has no live connection for this page just now."],
+  fetch: ["one answer at a time", "The server answers, but it has no free live connection for this page."],
   busy: ["server is busy, trying again",
-    "The server has no place for a request just now. The last picture stands until it has."],
-  locked: ["token needed", "The server takes requests only with its token, which is in the link that it printed."],
-  reconnecting: ["reconnecting…", "The server cannot be reached just now. The last picture stands until it can."],
-  offline: ["offline, reconnecting…", "There is no network. The last picture stands until the server can be reached."],
+    "The server is too busy for this request. The last picture stays until the server answers."],
+  locked: ["token needed", "The server needs its token. Open the link that the server printed."],
+  reconnecting: ["reconnecting…", "The page cannot reach the server. The last picture stays until it can."],
+  offline: ["offline, reconnecting…", "There is no network. The last picture stays until the server can be reached."],
 };
 
-/** ms that a state lasts before it is shown: shorter interruptions pass unnoticed. */
+/** ms before a state is shown, so that short interruptions are not. */
 const WRITE_AFTER = 400;
 /** ms before a screen reader announces it */
 const READ_AFTER = 1500;
@@ -29,7 +29,7 @@ class RunStatus extends HTMLElement {
   #news = html("span", { class: "visually-hidden", role: "status" });
   #writing = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   #reading = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
-  /** The state that was read out last: that all is well is news only after something was not.
+  /** The state that was read out last: "live" is read out only after another state.
    * @type {ConnectionState} */
   #read = "live";
 
@@ -43,7 +43,7 @@ class RunStatus extends HTMLElement {
     write(this, "data-seq", String(picture.seq));
     writeText(this.#loss, picture.hidden?.loss === true ? "?" : significant(picture.loss));
     writeText(this.#time, Number.isFinite(picture.computeMs) ? `${significant(picture.computeMs)} ms` : "");
-    write(this.#time, "title", "server time for the whole pass, recording and statistics included");
+    write(this.#time, "title", "time of the whole pass on the server, with recording and statistics");
   }
 
   /** @param {ConnectionState} state */

@@ -34,14 +34,14 @@ const DISABLED = {
   scale: (spec) => spec["init"] === "zeros" ? "Zeros stay zero at every scale." : null,
   bias_std: (spec) =>
     spec["bias"] === false ? "There are no biases."
-      : spec["init"] === "torch_default" ? "torch_default draws biases of its own." : null,
+      : spec["init"] === "torch_default" ? "torch_default draws its own biases." : null,
 };
 
 /** Notes on values. @type {Record<string, (spec: Spec) => string | null>} */
 const HINTS = {
   dtype: ({ dtype }) =>
-    dtype === "float16" ? "Overflows above 65504."
-      : dtype === "bfloat16" ? "The range of float32, 8 bits of precision." : null,
+    dtype === "float16" ? "Values above 65504 overflow."
+      : dtype === "bfloat16" ? "The range of float32, with 8 bits of precision." : null,
 };
 
 class SpecControls extends HTMLElement {
@@ -127,7 +127,7 @@ class SpecControls extends HTMLElement {
     this.#steppers = [
       this.#stepper("depth", "Depth", "number of layers", (widths) => ({ value: widths.length - 1, isMixed: false }),
         withDepth, (depth, by) => depth + by),
-      this.#stepper("width", "Width", "units of every hidden layer; of input and output too where all are equal",
+      this.#stepper("width", "Width", "units of every hidden layer; also of input and output if all widths are equal",
         (widths) => {
           const hidden = hiddenWidth(widths);
           return hidden && { value: hidden.width, isMixed: hidden.isMixed };
@@ -167,7 +167,7 @@ class SpecControls extends HTMLElement {
       const text = now === null || now.isMixed ? "" : String(now.value);
       if (typed.value !== text) typed.value = text;
       typed.placeholder = now?.isMixed ? "mixed" : "–";
-      typed.title = now === null && next !== null ? "no layer is hidden" : help;
+      typed.title = now === null && next !== null ? "there is no hidden layer" : help;
       for (const control of [typed, less, more]) control.disabled = now === null;
     };
     const root = html("div", { class: "stepper" }, html("label", { for: typed.id, title: help }, label),
@@ -233,7 +233,7 @@ class SpecControls extends HTMLElement {
     this.#program.dataset["of"] = name;
     this.#program.hidden = program === undefined || name === NET;
     const link = program?.page == null ? "" : html("a", { href: program.page }, "In the chapter →");
-    this.#program.replaceChildren(`${program?.doc ?? ""} What it does not use is greyed. `, link);
+    this.#program.replaceChildren(`${program?.doc ?? ""} Settings that it does not use are grey. `, link);
   }
 
   /** @param {Picture} picture */
@@ -256,7 +256,7 @@ class SpecControls extends HTMLElement {
     if (theory === null || picture === null || theory.seq !== picture.seq) return;
     const net = netOf(picture.spec ?? {});
     const scale = Number(picture.spec?.["scale"]);
-    // The same net gives the same numbers but for rounding.
+    // The same net gives the same numbers, except for rounding.
     if (net === this.#units.net || !(scale > 0)) return;
     this.#units = { net, stds: theory.layers.map(({ weight_std }) => weight_std / scale) };
     this.#measureUnit();
@@ -282,7 +282,8 @@ class SpecControls extends HTMLElement {
     return own ?? topology.layers[0];
   }
 
-  /** The std of the weights at scale 1: as theory draws them or, before theory of this net, as measured. */
+  /** The std of the weights at scale 1: of their distribution or, before the theory of this net has come, as
+   * measured. */
   #measureUnit() {
     const [picture, layer] = [this.#picture, this.#layer()];
     const n = picture === null || layer === undefined ? undefined
@@ -303,8 +304,8 @@ class SpecControls extends HTMLElement {
     this.#where.title = `n: inputs of the layer. ${
       this.#selection === "" ? "Select a tensor for the scale of its layer." : ""
     }`;
-    this.#measured.title = `std of ${weight} as drawn, over all its elements`;
-    this.#drawn.title = `std that ${weight}, the weights of layer ${layer.index}, are drawn with`;
+    this.#measured.title = `std of all elements of ${weight}`;
+    this.#drawn.title = `std of the distribution of ${weight}, the weights of layer ${layer.index}`;
     this.#drawTicks();
   }
 

@@ -178,7 +178,7 @@ class StepsView extends HTMLElement {
     if (this.#picture !== null) { for (const update of this.#updates) update(this.#picture); }
   }
 
-  /** What a step does, as a sentence. @param {{op: Op, reads: number[], writes: number[], saves: number[]}} step
+  /** The sentence about a step. @param {{op: Op, reads: number[], writes: number[], saves: number[]}} step
    * @returns {string} */
   #words({ op, reads, writes, saves }) {
     const named = (/** @type {readonly number[]} */ tensors) => {
@@ -190,7 +190,7 @@ class StepsView extends HTMLElement {
       ...(writes.length > 0 ? [`writes ${named(writes)}`] : [])];
     const does = `${op.name} ${parts.length > 0 ? parts.join(" and ") : "runs"}.`;
     return op.phase === "backward" || saves.length === 0 ? does
-      : `${does} It keeps ${named(saves)} for the backward pass.`;
+      : `${does} It saves ${named(saves)} for the backward pass.`;
   }
 
   /** @param {Op} op @returns {Node[]} */
@@ -238,7 +238,7 @@ class StepsView extends HTMLElement {
       ];
     });
     this.#alive.replaceChildren(
-      html("h3", {}, "kept for the backward pass", html("span", { class: "figure" }, quantity(total, "B"))),
+      html("h3", {}, "saved for the backward pass", html("span", { class: "figure" }, quantity(total, "B"))),
       listOf(lines, more, "nothing"),
     );
   }
@@ -256,14 +256,14 @@ class StepsView extends HTMLElement {
     this.#curve.setAttribute("aria-label",
       `Memory: parameters ${quantity(steps.base, "B")}, and up to ${
         quantity(most, "B")
-      } kept for the backward pass, at step ${steps.peak + 1}.`);
+      } saved for the backward pass, at step ${steps.peak + 1}.`);
     this.#curve.replaceChildren(svg("rect", { class: "ground forward", x: 0, y: 0, width: turn, height: CURVE_HEIGHT }),
       svg("rect", { class: "ground backward", x: turn, y: 0, width: Math.max(0, width - turn), height: CURVE_HEIGHT }),
       svg("path", { class: "base", d: base }), svg("path", { class: "area", d: area }),
       svg("circle", { class: "peak", cx: peakX, cy: Math.max(3, peakY), r: 3 }),
       svg("rect", { class: "cursor", y: 0, height: CURVE_HEIGHT, width: Math.max(2, x(1)) }));
     this.#caption.replaceChildren(html("span", {}, `memory: parameters ${quantity(steps.base, "B")}`),
-      html("span", {}, `kept for backward, at most ${quantity(most, "B")} at step ${steps.peak + 1}`));
+      html("span", {}, `saved for backward: at most ${quantity(most, "B")}, at step ${steps.peak + 1}`));
     this.#moveCursor(Math.max(0, Math.min(steps.count - 1, this.#step)));
   }
 

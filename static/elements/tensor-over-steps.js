@@ -88,9 +88,9 @@ class TensorOverSteps extends HTMLElement {
     const ends = first < 0 ? "no finite value"
       : `std ${significant(rows[first]?.std)} at ${labels[first]}, ${significant(rows[last]?.std)} at ${labels[last]}`;
     write(this.#canvas, "aria-label",
-      `Histograms of ${name} at ${labels.length} steps: ${ends}. The table below has the figures.`);
+      `Histograms of ${name} at ${labels.length} steps: ${ends}. The table below has the values.`);
     const notes = [
-      waiting > 0 ? `${count(waiting)} of ${count(labels.length)} steps are still to be read` : "",
+      waiting > 0 ? `${count(waiting)} of ${count(labels.length)} steps are not read yet` : "",
       missing > 0 ? `${count(missing)} ${missing === 1 ? "step has" : "steps have"} no such tensor` : "",
       histograms === null && waiting === 0 ? "no finite value" : "",
     ].filter(Boolean);

@@ -81,14 +81,14 @@ class ValueMap extends HTMLElement {
     const [picture, graph] = [this.#picture, this.#graph];
     const tensor = graph?.topology.tensors[this.#tensor];
     if (picture === null || graph === null || tensor === undefined) return;
-    if (isHidden(picture, picture.rows.get(tensor.id))) return this.#refuse("Its values show once you have guessed.");
+    if (isHidden(picture, picture.rows.get(tensor.id))) return this.#refuse("You see its values after your guess.");
     // A dump may be of a model that no spec describes.
     const spec = /** @type {Picture["spec"] | null} */ (picture.spec);
-    if (spec === null || Object.keys(spec).length === 0) return this.#refuse("A dump holds statistics, not values.");
+    if (spec === null || Object.keys(spec).length === 0) return this.#refuse("A dump contains statistics, not values.");
     if (graph.tensorId[this.#tensor] !== tensor.name)
-      return this.#refuse("Several tensors share its name: its values cannot be asked for.");
+      return this.#refuse("Several tensors have this name, so the page cannot request its values.");
     const part = windowAt(tensor.shape, this.#at.row, this.#at.column);
-    if (part === null) return this.#refuse("Each row of it holds more values than can be shown.");
+    if (part === null) return this.#refuse("Its rows have too many values to show.");
     const query = new URLSearchParams(Object.entries(spec).map(([key, value]) => [key, String(value)]));
     query.set("name", tensor.name);
     query.set("rows", part.rows.join(":"));

@@ -11,9 +11,9 @@ import { dice, fieldOf, markFault, readControl, textInput, writeControl } from "
 import { weightsIn } from "../core/lab/weights.js";
 import { decadeLabel } from "../core/scales.js";
 
-const ALL = "all of the model";
-const AS_IT_IS = "as it is";
-const NO_DRAW = "Nothing is drawn: the weights are the model's own.";
+const ALL = "the whole model";
+const AS_IT_IS = "unchanged";
+const NO_DRAW = "No weights are redrawn, so the seed has no effect.";
 const NO_SCALE = "Zeros stay zero at every scale.";
 
 /** Decades that the pointer snaps to; ×1 is the unchanged model. */
@@ -31,11 +31,11 @@ class WhatIfControls extends HTMLElement {
 
   #groupBox = new PathBox({ id: "what-if-group", label: "Group", all: ALL }, (group) => this.#change({ group }));
   #slider = new ScaleSlider("Scale of the weights", (scale, moving) => this.#change({ scale }, moving));
-  #reset = buttonOf({ class: "button reset", title: "The model as it is: every weight ×1, nothing drawn anew" },
+  #reset = buttonOf({ class: "button reset", title: "Back to the model: every weight ×1, nothing redrawn" },
     () => this.#change(this.#defaults), "Reset");
   #take = buttonOf({ class: "link take" }, () => this.#here !== null && this.#change({ group: this.#here }));
   #count = html("span", { class: "count" });
-  #sigma = html("span", { class: "sigma", title: "std of their values as they run, smallest and largest" });
+  #sigma = html("span", { class: "sigma", title: "smallest and largest std of these weights in this run" });
 
   /** @param {PageData} page */
   configure({ keys, model }) {
@@ -43,7 +43,7 @@ class WhatIfControls extends HTMLElement {
     const key = (/** @type {string} */ name) => /** @type {SpecKey} */ (keys.find((each) => each.name === name));
     const head = html("div", { class: "head" }, html("h2", {}, "What if"), this.#reset);
     const first = html("div", { class: "group first" }, head,
-      html("p", { class: "about" }, "On a copy: the model itself stays as it is."), this.#scaleField(key("scale")));
+      html("p", { class: "about" }, "A copy is changed, not the model itself."), this.#scaleField(key("scale")));
     const init = html("select", {},
       ...(key("init").choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
     const seed = textInput(key("seed").kind);
@@ -133,9 +133,9 @@ class WhatIfControls extends HTMLElement {
     const here = this.#here;
     const isTaken = here !== null && here === (this.#spec["group"] ?? "");
     this.#take.disabled = here === null || isTaken;
-    writeText(this.#take, here === null ? "group of the selection" : `this group: ${here || ALL}`);
-    const title = isTaken ? "It is the one that is changed" : "The group of what is selected in the graph";
-    write(this.#take, "title", here === null ? "Select something of a group in the graph" : title);
+    writeText(this.#take, here === null ? "group of the selected box" : `this group: ${here || ALL}`);
+    const title = isTaken ? "This group is already chosen" : "Choose the group of the selected box";
+    write(this.#take, "title", here === null ? "First select a box of a group in the graph" : title);
   }
 
   /** @param {Picture} picture */
@@ -158,7 +158,7 @@ class WhatIfControls extends HTMLElement {
     const stds = rows.flatMap((row) => valueAt(picture.floats.std, row) ?? []);
     const share = rows.length === total ? count(total) : `${count(rows.length)} of ${count(total)}`;
     writeText(this.#count, total === 0 ? "no weights" : `${share} ${total === 1 ? "weight" : "weights"}`);
-    write(this.#count, "title", "parameters with 2 or more dimensions that are multiplied");
+    write(this.#count, "title", "the multiplied parameters, those with 2 or more dimensions");
     const [low, high] = [significant(Math.min(...stds)), significant(Math.max(...stds))];
     writeText(this.#sigma, stds.length === 0 ? "" : `σ ${low === high ? low : `${low}–${high}`}`);
   }

@@ -192,7 +192,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
       if (shelf === null && page.dump !== null)
         await new Promise((resolve) => opened.subscribe((value) => value !== null && resolve(value)));
       if (shelf === null || shelf.sources[index] === undefined)
-        throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
+        throw new ApiError({ code: "not_found", message: `unknown dump ${index}` }, 404);
       try {
         return await shelf.get(index);
       } catch (problem) {

@@ -14,7 +14,7 @@ async function copyFrom(button, text) {
     button.textContent = "Copied";
   } catch {
     // Only secure origins may write to the clipboard.
-    button.textContent = "The browser does not let this page copy";
+    button.textContent = "The browser does not allow this page to copy";
   }
   setTimeout(() => {
     button.textContent = label;

@@ -48,7 +48,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       writeText(title,
         `The new code ${
           behind.field === "group" ? "has no such group" : "cannot be run"
-        }; the picture is of the code before.`);
+        }; the picture shows the old code.`);
       writeText(text, behind.message);
     } else if (graph !== null && failure !== null) {
       writeText(title, `The ${passOf(graph, op)} broke off.`);

@@ -79,7 +79,7 @@ function specials(elements) {
     row(`[${index.join(", ")}]`, td("number", `${cellText(a)} ${sign} ${cellText(b)} = ${cellText(value)}`),
       td("", why))
   );
-  const more = elements.length > 8 ? [p("soft", `and ${elements.length - 8} more`)] : [];
+  const more = elements.length > 8 ? [p("soft", `and ${elements.length - 8} more elements`)] : [];
   return [factsTable([], rows), ...more];
 }
 
@@ -94,7 +94,7 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
     html("th")];
   const fault = dimension === null ? undefined : sizes[dimension];
   const why = fault === undefined ? ""
-    : `In dimension ${dimension} the sizes are ${fault.a} and ${fault.b}: they differ and neither is 1. PyTorch compares from the last dimension to the first.`;
+    : `In dimension ${dimension} the sizes are ${fault.a} and ${fault.b}: they differ, and neither is 1. PyTorch compares from the last dimension to the first.`;
   return [
     p("message bad", `RuntimeError: ${message}`),
     factsTable(heads, [sizesOf("a", leftName, left), sizesOf("b", rightName, right)], "facts shapes"),
@@ -152,7 +152,7 @@ function showRefusedMean({ sign, reductions }) {
   const remark = byId("refused-mean");
   remark.hidden = message === null;
   remark.textContent = message === null ? ""
-    : `(a ${sign} b).mean() is refused, because its elements are not numbers: “${message}” The share of True is (a ${sign} b).float().mean().`;
+    : `(a ${sign} b).mean() is refused, because its elements are not numbers: “${message}” Use (a ${sign} b).float().mean() for the share of True.`;
 }
 
 // --- the number
@@ -162,20 +162,20 @@ function itemFigure(item, { sign, result }) {
   if (item === null) {
     const why = result === null ? "there is no result"
       : result.dtype === "bool" ? "the mean of a tensor of True and False is refused"
-      : "something in the result, or their sum, is not finite";
-    return [p("soft", `No finite mean here: ${why}.`)];
+      : "an element of the result, or the sum, is not finite";
+    return [p("soft", `There is no finite mean: ${why}.`)];
   }
   const { value, exact, count, error, binary, float32_sum: float32Sum, sum_error: sumError } = item;
   const isExact = error === 0;
   const facts = [
-    ["in full", `${minus(exact)}, exactly`],
+    ["all digits", `${minus(exact)}, exactly`],
     [count === 1 ? "the element" : "the elements",
-      count === 1 ? `is ${sumText(item)}` : `add up to ${sumText(item)}, and there are ${count}`],
+      count === 1 ? `is ${sumText(item)}` : `have the sum ${sumText(item)}, and there are ${count}`],
     ...(sumError === 0 ? []
       : [["in float32",
-        `the sum was already rounded to ${minus(String(float32Sum))}, ${
+        `before the division, the sum is rounded to ${minus(String(float32Sum))}, which is ${
           distanceText(sumError)
-        } it, before it was divided`]]),
+        } the exact sum`]]),
     ["the ratio",
       `${ratioText(item)} ${
         isExact ? "in float64, the same number" : `in float64; the float32 is ${distanceText(error)} the true ratio`
@@ -212,9 +212,9 @@ function distanceText(error) {
 
 /** Explains the digits of a mean that differs from the ratio. @param {Item} item @returns {string} */
 function digitsText({ value, rounded, ratio_digits: digits }) {
-  if (value !== rounded) return "24 digits of what the rounded sum gives, not of the true ratio";
-  return digits === null ? "the ratio goes on, and 24 digits are kept, the last one rounded"
-    : `the ratio has ${digits} digits, of which 24 are kept, the last one rounded`;
+  if (value !== rounded) return "24 digits of the rounded sum's ratio, not of the true ratio";
+  return digits === null ? "the ratio has infinitely many digits; 24 are kept, and the last one is rounded"
+    : `the ratio has ${digits} digits; 24 are kept, and the last one is rounded`;
 }
 
 /** The ratio between float32 numbers, with the stored one marked. @param {Item} item @returns {SVGElement} */
@@ -227,13 +227,13 @@ function neighbours(item) {
   const [width, height, margin] = [440, 84, 68];
   /** @param {number} at */
   const x = (at) => margin + ((at - low) / span) * (width - 2 * margin);
-  const nearest = item.is_tie ? "the even one of the two nearest" : "the nearest float32";
+  const nearest = item.is_tie ? "the even one of the two nearest numbers" : "the nearest float32";
   const line = svg("svg", { class: "neighbours", viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": placeText(item) });
   line.append(svg("line", { class: "axis", x1: margin / 2, x2: width - margin / 2, y1: 42, y2: 42 }));
   for (const number of numbers) {
     const isStored = number === value;
-    const role = number === rounded ? nearest : isStored ? "what mean() gives" : "";
+    const role = number === rounded ? nearest : isStored ? "the result of mean()" : "";
     line.append(svg("line", { class: "tick", x1: x(number), x2: x(number), y1: 34, y2: 50 }),
       svg("text", { class: isStored ? "stored" : "", x: x(number), y: 66, "text-anchor": "middle" },
         minus(String(number))),
@@ -249,7 +249,7 @@ function neighbours(item) {
 function placeText(item) {
   const [ratio, value, rounded] = [ratioText(item), minus(String(item.value)), minus(String(item.rounded))];
   if (item.value !== item.rounded)
-    return `The float32 nearest to the ratio ${ratio} is ${rounded}; mean() gives ${value}, because the sum was already rounded`;
+    return `The float32 nearest to the ratio ${ratio} is ${rounded}; mean() gives ${value}, because the sum was rounded before`;
   if (item.is_tie) return `The ratio ${ratio} lies halfway between two float32 numbers; ${value} is the even one`;
   return `The ratio ${ratio} lies between float32 numbers; the nearest is ${value}`;
 }

@@ -56,7 +56,7 @@ function showStages(stages, derivations) {
       gradientButton(gradient, at, () => look(stages, derivations, at, gradient.name))
     );
     const call = html("h3", {}, code(stage.call));
-    return html("li", {}, call, p("soft", "back through ", code(stage.local)), div("gradients", ...buttons));
+    return html("li", {}, call, p("soft", "backward through ", code(stage.local)), div("gradients", ...buttons));
   });
   const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset["gradient"]
     : undefined;
@@ -72,8 +72,8 @@ function showStages(stages, derivations) {
 function gradientButton(gradient, stage, pressed) {
   const hue = PARAMETERS.includes(gradient.name) ? "parameter" : "backward";
   const agrees = p("agrees muted",
-    gradient.autograd_difference === 0 ? "the very numbers of autograd"
-      : `autograd differs by at most ${figure(gradient.autograd_difference)}`);
+    gradient.autograd_difference === 0 ? "identical to autograd"
+      : `differs from autograd by at most ${figure(gradient.autograd_difference)}`);
   return buttonOf({ class: "gradient", "data-gradient": `${stage} ${gradient.name}`, "aria-pressed": "false" }, pressed,
     tensorHistogram(gradient.name, gradient, hue), agrees);
 }
@@ -110,7 +110,7 @@ function equations(derivation) {
 /** @param {Trials} trials @returns {HTMLElement[]} */
 function trialsOf({ name, shape, operands, trials, fitting, right }) {
   const [first, second] = operands;
-  const goal = p("", code(name), ` has the shape ${shapeText(shape)}; there are `, code(first?.name ?? ""),
+  const goal = p("", code(name), ` has the shape ${shapeText(shape)}. The factors are `, code(first?.name ?? ""),
     ` ${shapeText(first?.shape ?? [])} and `, code(second?.name ?? ""), ` ${shapeText(second?.shape ?? [])}.`);
   const picture = div("product");
   const shown = trials.find((each) => each.code === pictured[name]) ?? trials.find((each) => each.is_gradient)
@@ -145,17 +145,19 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
 /** @param {Trial} trial @returns {string} */
 function verdict({ is_gradient: isGradient, is_transpose: isTranspose, fits, shape, difference }) {
   if (isGradient) return "✓ the gradient";
-  if (fits) return `fits, and is wrong by up to ${figure(difference)}${isTranspose ? ": it is the transpose" : ""}`;
-  if (isTranspose) return "its transpose";
-  return shape === null ? "cannot be multiplied" : "another shape";
+  if (fits)
+    return `right shape, but wrong by up to ${figure(difference)}${isTranspose ? ": this is the transpose" : ""}`;
+  if (isTranspose) return "the transpose of the gradient";
+  return shape === null ? "the shapes do not fit" : "another shape";
 }
 
 /** @param {string} name @param {number} fitting @param {string[]} right @returns {string} */
 function conclusion(name, fitting, right) {
-  if (fitting === 1) return `Of eight products one has the shape of ${name}. Here the shape alone leaves no choice.`;
+  if (fitting === 1)
+    return `One of eight products has the shape of ${name}, so the shape alone determines the product here.`;
   return `${fitting} of eight products have the shape of ${name}, and ${
     right.length === fitting ? "all are equal at this size" : `only ${right.join(" and ")} is the gradient`
-  }: shapes alone prove nothing here, the sum over indices does.`;
+  }. Here the shapes alone prove nothing; the sum over indices is the proof.`;
 }
 
 // --- traps
@@ -169,12 +171,12 @@ function showTraps(traps) {
       ` without the squeeze is ${shapeText(shape)}${
         isTrap && batch > 1 ? `: ${batch} × ${batch} differences, and no error` : ""
       }.`),
-    table(["", "loss"], [["as it is meant", figure(loss)], ["without the squeeze", figure(wrong)]]),
+    table(["", "loss"], [["with the squeeze", figure(loss)], ["without the squeeze", figure(wrong)]]),
     p("", code("out.squeeze()"),
       ` is ${shapeText(squeezed)}${
         squeezed.length < targ.length
-          ? ": the batch axis is gone too. It broadcasts back, so the number is right by luck"
-          : out[1] === 1 ? "" : ": with several outputs there is nothing to squeeze"
+          ? ": squeeze also removes the batch axis. Broadcasting adds it again, so the loss is correct only by luck"
+          : out[1] === 1 ? "" : ": with several outputs, squeeze removes nothing"
       }.`),
   );
   const rows = traps.gradients.map(
@@ -212,7 +214,7 @@ function productPicture({ code, left, right, shape, fits, is_gradient: isGradien
   const picture = svg("svg", { class: "product-picture", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
   picture.setAttribute("aria-label",
     `${code}: ${shapeText(left)} @ ${shapeText(right)}${
-      shape === null ? " cannot be multiplied" : ` gives ${shapeText(shape)}`
+      shape === null ? " does not fit" : ` gives ${shapeText(shape)}`
     }; ${goal.name} is ${shapeText(goal.shape)}`);
   const [leftCode = "", rightCode = ""] = code.split(" @ ");
   rectangle(picture, 72, left, longest, leftCode, meets ? "meets" : "clashes", "right");

@@ -17,7 +17,7 @@ const SIGNS = /** @type {Record<string, string>} */ ({ "-": "−", "*": "×", "/
 
 /** @param {Answer} answer */
 export function showStorage({ a, b }) {
-  const titles = ["", "read as", "shape", "stride", "stored", "expanded to", "stride", "a copy would take"];
+  const titles = ["", "read as", "shape", "stride", "stored", "expanded to", "stride", "size of a copy"];
   const rows = Object.entries({ a, b }).map(([name, operand]) =>
     row(name, td("", operand.given === "shape" ? "a shape" : "values"), td("mono", shapeText(operand.shape)),
       td("mono", shapeText(operand.stride)), td("number", stored(operand.stored_numel, operand.stored_bytes)),
@@ -52,7 +52,7 @@ export function showCopies(answer) {
   if (a.expanded === null || b.expanded === null || result === null || a.tensor === null || b.tensor === null) {
     place.replaceChildren(
       p("soft",
-        "Too large for a picture: it is drawn where both operands have at most 64 elements and the result at most 256."),
+        "Too large for a picture: the page draws it if both operands have at most 64 elements and the result at most 256."),
     );
     return;
   }
@@ -60,8 +60,8 @@ export function showCopies(answer) {
   const tables = {
     a: tensorTable(a.tensor, { label: "a, stored" }),
     b: tensorTable(b.tensor, { label: "b, stored" }),
-    wideA: tensorTable(a.expanded, { label: "a, as it is read", mark: ghost(a), onhover: (index) => light(index) }),
-    wideB: tensorTable(b.expanded, { label: "b, as it is read", mark: ghost(b), onhover: (index) => light(index) }),
+    wideA: tensorTable(a.expanded, { label: "a, expanded", mark: ghost(a), onhover: (index) => light(index) }),
+    wideB: tensorTable(b.expanded, { label: "b, expanded", mark: ghost(b), onhover: (index) => light(index) }),
     result: tensorTable(result, { label: `a ${sign} b`, onhover: (index) => light(index) }),
   };
   /** @param {TensorIndex | null} index */
@@ -105,7 +105,7 @@ function sentence({ a, b, result, operator }, index, fromA, fromB) {
   }`;
 }
 
-/** @param {number} value @returns {string} exactly, or with three digits where a number cannot hold it exactly */
+/** @param {number} value @returns {string} exact, or three digits if a number cannot represent it exactly */
 export function written(value) {
   return Number.isSafeInteger(value) ? count(value) : significant(value);
 }

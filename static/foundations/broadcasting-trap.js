@@ -50,7 +50,7 @@ function textOf(id) {
 function revealed(trap, guess) {
   /** @param {string} name @param {...string} cells */
   const line = (name, ...cells) => row(name, ...cells.map((text) => number(text)));
-  const figures = factsTable(["", "forgotten", "with squeeze(-1)"], [
+  const figures = factsTable(["", "without squeeze", "with squeeze(-1)"], [
     line("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
     line("its memory", quantity(trap.bytes, "B"), quantity(trap.squeezed_bytes, "B")),
     line("loss of these predictions", significant(trap.loss), significant(trap.true_loss)),
@@ -62,8 +62,8 @@ function revealed(trap, guess) {
     ...(guess === null || (guess.shape === "" && guess.loss === "") ? [] : [verdict(trap, guess)]),
     div("scroll", figures),
     p("remark warning",
-      n === 1 ? "With one prediction there is one pair, and both losses are the same. From two on they are not."
-        : `The column meets the row, and every prediction is held against every target: ${n} × ${n} pairs, without a word. The loss is too ${
+      n === 1 ? "With one prediction there is one pair, so both losses are the same. With two or more they differ."
+        : `The column and the row broadcast, so every prediction is compared with every target: ${n} × ${n} pairs, and no error. The loss is too ${
           trap.loss_difference < 0 ? "low" : "high"
         } by ${significant(Math.abs(trap.loss_difference))}: it differs by twice the covariance of pred and targ, ${
           significant(trap.twice_the_covariance)
@@ -71,13 +71,13 @@ function revealed(trap, guess) {
   ];
 }
 
-/** @param {Trap} trap @returns {string} which predictor each loss prefers; the loss over all pairs prefers the mean */
+/** @param {Trap} trap @returns {string} the predictor with the lower loss; over all pairs it is the mean */
 function preference({ loss, loss_of_the_mean, true_loss, true_loss_of_the_mean }) {
   if (loss <= loss_of_the_mean) return "";
   if (true_loss < true_loss_of_the_mean) {
-    return "It prefers a net that says the mean of the targets whatever its input to these predictions, and training on it would lead there.";
+    return "This loss is lower for a net that always predicts the mean of the targets than for these predictions, so training would lead to such a net.";
   }
-  return "These predictions miss by so much that either loss prefers the mean of the targets, whatever the input.";
+  return "The errors of these predictions are so large that both losses are lower for a net that always predicts the mean of the targets.";
 }
 
 /** @param {Trap} trap @param {{shape: string, loss: string}} guess one may be empty @returns {Element} */

@@ -17,7 +17,7 @@ import { wireTrap } from "./broadcasting-trap.js";
 
 /** Text for each rule. @type {Record<string, string>} */
 const RULES = { equal: "equal", stretch_a: "a stretched", stretch_b: "b stretched", pad_a: "a missing → 1",
-  pad_b: "b missing → 1", fault: "at fault" };
+  pad_b: "b missing → 1", fault: "does not fit" };
 
 const USED = { "two-shapes": ["a", "b", "operator"], "added-dimensions": ["c", "m"], scalars: ["m", "mean", "std"],
   "the-trap": ["n", "noise", "seed"] };
@@ -47,7 +47,7 @@ function showSteps({ shape, steps, numel, is_addressable, a, b }) {
   const total = p("outcome", "The result is ", strong("", shapeText(shape)),
     `, ${written(numel)} ${numel === 1 ? "element" : "elements"}.`);
   if (!is_addressable)
-    total.append(" PyTorch would agree to the shape, but cannot hold the result: it has more than 2⁶³ − 1 bytes.");
+    total.append(" The shapes fit, but PyTorch cannot store the result: it has more than 2⁶³ − 1 bytes.");
   steps.length === 0 ? place(total, noSteps()) : place(aligned(steps, a.shape, b.shape), list(steps), total);
 }
 
@@ -58,13 +58,13 @@ function showFault(error) {
       .limit);
   if (limit?.steps === undefined) return;
   const { steps, a, b, dimension, from_end } = limit;
-  const left = dimension === 0 ? "" : " What stands in front of it is not compared any more.";
+  const left = dimension === 0 ? "" : " The dimensions before it are not compared.";
   place(aligned(steps, a, b), list(steps),
     div("remark fault",
       p("",
         `Dimension ${dimension} (${
           signed(from_end)
-        } from the end) is at fault: the sizes differ, and only a 1 can be stretched.${left}`),
+        } from the end) does not fit: the sizes differ, and only size 1 can be stretched.${left}`),
       p("", code(`RuntimeError: ${error.message}`))));
 }
 
@@ -74,7 +74,7 @@ function place(...children) {
 }
 
 function noSteps() {
-  return p("", "Two scalars: there is no dimension to compare.");
+  return p("", "Both operands are scalars, so there is no dimension to compare.");
 }
 
 /** @param {readonly Step[]} steps last dimension first, up to the one at fault @param {readonly number[]} a
@@ -89,7 +89,8 @@ function aligned(steps, a, b) {
   const sizesOf = (side, sizes) =>
     line(side, (step, dimension) => {
       const size = sizes[dimension - (ndim - sizes.length)];
-      if (size === undefined) return html("td", { class: "size missing", title: `${side} has no such dimension` },
+      if (size === undefined)
+        return html("td", { class: "size missing", title: `${side} does not have this dimension` },
           step === null ? "" : "1");
       const isStretched = step !== null && step.rule === `stretch_${side}`;
       const isAtFault = step?.rule === "fault";
@@ -136,7 +137,7 @@ function showWays({ m, ways }) {
         ? [html("td", { class: "bad", colspan: "3" }, "does not fit")] : [
           td("mono", shapeText(way.expanded.shape)),
           td("mono", shapeText(way.expanded_stride)),
-          td("", `${way.stored_numel} numbers${way.shares_memory ? ", those of c" : ""}`),
+          td("", `${way.stored_numel} numbers${way.shares_memory ? ", shared with c" : ""}`),
         ]))
   );
   const titles = ["", "shape", "stride", "expand_as(m): shape", "stride", "stored"];
@@ -162,7 +163,7 @@ function groupFigure(group, m) {
   if (first === undefined) return title;
   const { expanded, expanded_stride, sum } = first;
   if (expanded === null || expanded_stride === null || sum === null) {
-    // The other ways fail alike.
+    // The other ways fail with the same messages.
     const messages = [first.sum_error, first.expand_error].filter((each) => each !== null);
     return div("way", title, div("remark fault", ...messages.map((each) => p("", code(`RuntimeError: ${each}`)))));
   }
@@ -177,8 +178,8 @@ function showNormalized({ values, mean_of_m, std_of_m }, m) {
     operands(tensorTable(m, { label: "m" }), "→", tensorTable(values, { label: "(m − mean) / std", format: (value) =>
       typeof value === "number" ? significant(value) : String(value) })),
     p("soft",
-      `The mean of m is ${significant(Number(mean_of_m))}, its standard deviation ${
+      `The mean of m is ${significant(Number(mean_of_m))}, and its population standard deviation is ${
         significant(Number(std_of_m))
-      } (of the population).`),
+      }.`),
   );
 }

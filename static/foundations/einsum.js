@@ -10,8 +10,7 @@ import { significant } from "../core/format.js";
 const MAX_TERMS = 6;
 const LIT = ["lit", "lit-2"];
 /** How the chapter's rules can be broken, in their order. */
-const BREACHES = ["repeated, and yet kept in the output", "in the operands more than twice",
-  "not repeated, and yet summed"];
+const BREACHES = ["repeated, but also in the output", "in the operands more than twice", "not repeated, but summed"];
 
 new ChapterPage({
   show(answer) {
@@ -54,11 +53,11 @@ function showFailure(error) {
   const note = div("remark fault",
     html("pre", { class: "caret", "aria-label": `at character ${position + 1} of ${text}` }, marked(text, position)),
     p("", `${explanation.charAt(0).toUpperCase()}${explanation.slice(1)}.`));
-  if (torch) note.append(p("soft", "PyTorch stops at this: ", code(torch)));
+  if (torch) note.append(p("soft", "The error of PyTorch: ", code(torch)));
   if (shapes) {
     const set = new URLSearchParams({ shapes }).toString();
     note.append(
-      p("", html("button", { type: "button", class: "button", "data-set": set }, `Take shapes that fit: ${shapes}`)),
+      p("", html("button", { type: "button", class: "button", "data-set": set }, `Use shapes that fit: ${shapes}`)),
     );
   }
   byId("failure").replaceChildren(note);
@@ -96,11 +95,11 @@ function showAnatomy({ operands, output, shape, indices, is_implicit, written_as
     at,
   ) => [...(at === 0 ? [] : [span("mark", ",")]), tensor(operand.name, operand.dimensions, operand.shape)]);
   const notes = [];
-  if (written_as === "sublists") notes.push(p("", "The sublists say ", code(equation), "."));
+  if (written_as === "sublists") notes.push(p("", "The sublists mean ", code(equation), "."));
   if (is_implicit)
     notes.push(
       p("", "There is no arrow, so the output is implicit: ",
-        output.subscripts === "" ? "nothing, a scalar" : code(output.subscripts), ". With an arrow it is ",
+        output.subscripts === "" ? "empty, a scalar" : code(output.subscripts), ". With an arrow the equation is ",
         code(explicit_equation), "."),
     );
   byId("anatomy").replaceChildren(
@@ -117,15 +116,14 @@ function showIndices({ indices, products, products_per_element, operands }) {
     products_per_element.toLocaleString("en-US")
   } for each element of the result.`;
   if (indices.length === 0)
-    return place.replaceChildren(p("", `No index: the operands are scalars. ${total}`));
+    return place.replaceChildren(p("", `There is no index, because the operands are scalars. ${total}`));
   const rows = indices.map((index) =>
     html("tr", { "data-name": index.name },
       html("th", { scope: "row" }, span(`letter ${index.role}`, html("b", {}, index.name))),
       td("number", String(index.size)), td("", span(`role strong ${index.role}`, index.role)), td("mono", where(index)),
       td("", index.explanation))
   );
-  place.replaceChildren(factsTable(["index", "size", "", "tensor.dimension", "what becomes of it"], rows),
-    p("soft", total));
+  place.replaceChildren(factsTable(["index", "size", "", "tensor.dimension", "its role"], rows), p("soft", total));
 }
 
 /** @param {EinsumIndex} index @returns {string} t0.1 out.0 */
@@ -231,11 +229,11 @@ function showLoops({ loops, loops_agree, loops_max_difference, products }) {
     writeText(agreement,
       `${
         products.toLocaleString("en-US")
-      } products are too many for loops in Python on this page, which runs up to 2,000; PyTorch computed the values.`);
+      } products are too many for the loops of this page, which run up to 2,000; PyTorch computed the values.`);
     return;
   }
   const apart = loops_max_difference === 0 ? "no element differs"
-    : `they differ by ${significant(loops_max_difference)} at most, by rounding`;
+    : `they differ by at most ${significant(loops_max_difference)}, because of rounding`;
   writeText(agreement,
     loops_agree ? `Loops and torch.einsum agree: ${apart}.`
       : `Loops and torch.einsum differ by ${significant(loops_max_difference)}, more than rounding explains.`);
@@ -253,10 +251,7 @@ function showSublists({ sublists, sublists_agree }) {
   const call = byId("sublist-call");
   writeText(call, sublists);
   call.parentElement?.querySelector(".agreement")?.remove();
-  call.after(
-    span("agreement soft",
-      sublists_agree ? " — computed too, with the same result" : " — computed too, with another result"),
-  );
+  call.after(span("agreement soft", sublists_agree ? " — gives the same result" : " — gives another result"));
 }
 
 /** @param {EinsumAnswer} answer */

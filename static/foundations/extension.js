@@ -25,17 +25,17 @@ function show(answer) {
   byId("state").replaceChildren(...state(answer));
   const { gpu } = answer;
   const onGpu = gpu === null ? []
-    : [p("", `On the server's GPU, ${gpu.name}; a run lasts until its kernels have ended:`),
+    : [p("", `On the server's GPU, ${gpu.name}; the time includes all kernels:`),
       race(gpu.race, "Time of each style on the GPU")];
   byId("race").replaceChildren(race(answer.race, "Time of each style"), ...onGpu);
   const { multiplications, threads } = answer.race;
-  byId("race-note").textContent = `Medians, on ${counted(threads, "thread")}; ${
+  byId("race-note").textContent = `The times are medians, on ${counted(threads, "thread")}. Forward takes ${
     count(multiplications)
-  } multiplications forward, twice as many backward. “Off by” is the largest distance of the output and the gradients from float64's.`;
-  const checks = answer.check === null ? "Once it is built, they are checked here against differences of forward."
+  } multiplications, backward twice as many. “Error” is the largest difference of the output and the gradients from float64.`;
+  const checks = answer.check === null ? "After the extension is built, the gradient check appears here."
     : checked(answer.check, "On the CPU");
   byId("check").textContent = gpu === null ? checks
-    : `${checks} ${checked(gpu.check, "On the GPU, by its own kernels")}`;
+    : `${checks} ${checked(gpu.check, "On the GPU, with its own kernels")}`;
 }
 
 /** @param {Answer} answer @returns {HTMLElement[]} */
@@ -43,39 +43,39 @@ function state({ state: found, requirements, cuda_requirements: cuda }) {
   const missing = requirements.filter((each) => !each.found);
   const line = p("state-line");
   if (found.built) {
-    line.append(strong("", "It is built"),
+    line.append(strong("", "The extension is built"),
       ` for torch ${found.torch}, ${found.with_cuda ? "with" : "without"} CUDA kernels: `, code(found.file ?? ""));
   } else if (found.broken) {
-    line.append(strong("", "It does not load"), ": run ", code("chainrule build-extension"),
-      ", which builds it anew, and reload.");
+    line.append(strong("", "The extension does not load"), ": run ", code("chainrule build-extension"),
+      " to build it again, then reload the page.");
   } else if (missing.length === 0) {
-    line.append(strong("", "It is not built"), ", and all that a build takes is here: run ",
-      code("chainrule build-extension"), " and reload. Until then its row in the race stays empty.");
+    line.append(strong("", "The extension is not built"), ", but all requirements are met: run ",
+      code("chainrule build-extension"), " and reload the page. Until then its row in the race stays empty.");
   } else {
-    line.append(strong("", "It is not built"), `, and ${
+    line.append(strong("", "The extension is not built"), `, and ${
       missing.map((each) => each.name).join(", ")
     } ${
       missing.length === 1 ? "is" : "are"
     } missing on this machine.`);
   }
-  return [line, ...(found.built ? [] : [table("A build takes", requirements)]),
-    table("The CUDA kernels take besides", cuda)];
+  return [line, ...(found.built ? [] : [table("Requirements of a build", requirements)]),
+    table("More requirements for the CUDA kernels", cuda)];
 }
 
 /** @param {string} title @param {readonly Requirement[]} requirements @returns {HTMLElement} */
 function table(title, requirements) {
   const rows = requirements.map((each) =>
     headedRow(each.name, td("", each.purpose),
-      html("td", { class: each.found ? "good" : "bad" }, each.found ? "✓ is here" : "✗ missing"),
+      html("td", { class: each.found ? "good" : "bad" }, each.found ? "✓ found" : "✗ missing"),
       td("", each.found ? "" : each.remedy))
   );
-  return div("scroll", factsTable([title, "what for", "", "what to do"], rows));
+  return div("scroll", factsTable([title, "purpose", "", "remedy"], rows));
 }
 
 /** @param {Race} race @param {string} label @returns {HTMLElement} */
 function race({ styles }, label) {
   const most = Math.max(...styles.flatMap((each) => [each.forward_seconds ?? 0, each.backward_seconds ?? 0]));
-  const titles = ["", "forward, backward", "together", "off by"].map((title) =>
+  const titles = ["", "forward, backward", "together", "error"].map((title) =>
     html("span", { role: title === "" ? "cell" : "columnheader" }, title)
   );
   return html("div", { class: "layer-race", role: "table", "aria-label": label },
@@ -97,7 +97,7 @@ function row(
     html("span", { role: "cell", class: "bars" }, bar("forward", forward, most), bar("backward", backward, most)),
     html("span", { role: "cell", class: "times" }, duration((forward + backward) * 1e6)),
     html("span", { role: "cell", class: equal ? "" : "bad",
-      title: equal ? "within what rounding can make" : "more than rounding can make" },
+      title: equal ? "rounding explains this error" : "rounding does not explain this error" },
       `${figure(difference)}${equal ? " ✓" : ": not equal"}`));
 }
 
@@ -110,11 +110,13 @@ function bar(pass, seconds, most) {
 
 /** @param {Check} check @param {string} where @returns {string} */
 function checked(check, where) {
-  const agree = check.passed === check.torch.passed ? "torch.autograd.gradcheck says the same"
-    : "torch.autograd.gradcheck does not say the same";
+  const agree = check.passed === check.torch.passed ? "torch.autograd.gradcheck agrees"
+    : "torch.autograd.gradcheck does not agree";
   return `${where}, in float64, for tensors of ${
     check.shapes.map((shape) => `(${shape.join(", ")})`).join(", ")
   }, the gradient check ${
     check.passed ? "passes" : "fails"
-  }: largest difference between backward and differences of forward ${figure(check.max_difference)}; ${agree}.`;
+  }. The largest difference between backward and finite differences of forward is ${
+    figure(check.max_difference)
+  }; ${agree}.`;
 }

@@ -67,7 +67,7 @@ function value(title, tensor, plain, note = "") {
 
 /** @param {string} name @param {boolean} isOn @param {boolean} isTensor @returns {HTMLElement | string} */
 function flag(name, isOn, isTensor) {
-  if (!isTensor) return "no tensor";
+  if (!isTensor) return "not a tensor";
   return span(isOn ? "good" : "muted", `${name}=${isOn ? "True" : "False"}`);
 }
 
@@ -78,16 +78,16 @@ function context({ context: kept, needs_input_grad: needs, inputs, class: name }
       `ctx.needs_input_grad == (${needs.map((each) => each ? "True" : "False").join(", ")}${
         needs.length === 1 ? "," : ""
       })`,
-    ), `, one for each of ${inputs.map((each) => each.name).join(", ")}`);
+    ), `, one value for each of ${inputs.map((each) => each.name).join(", ")}`);
   if (kept === null)
     return [
       p("",
-        "Nothing: no input requires grad, so that autograd hangs no node into the graph, and ctx is gone when forward returns."),
+        "Nothing: no input requires grad, so autograd adds no node to the graph, and ctx is deleted when forward returns."),
       tuple,
     ];
   const rows = kept.saved.map((each, at) =>
     row(code(`ctx.saved_tensors[${at}]`),
-      td("", each.is === null ? "a tensor of its own" : code(each.is), each.is === null ? "" : " itself, no copy"),
+      td("", each.is === null ? "a new tensor" : code(each.is), each.is === null ? "" : " itself, not a copy"),
       td("", shapeText(each.shape)), td("", each.dtype), td("number", `${each.bytes} B`))
   );
   for (const [attribute, held] of Object.entries(kept.attributes)) {
@@ -98,8 +98,8 @@ function context({ context: kept, needs_input_grad: needs, inputs, class: name }
   if (rows.length === 0) rows.push(html("tr", {}, td("", "nothing")));
   return [
     p("",
-      `Read from the node itself, ${kept.node}: ${name} keeps ${kept.bytes} bytes of tensors alive until backward has run.`),
-    div("scroll", factsTable(["", "is", "shape", "dtype", "kept alive"], rows)),
+      `The node ${kept.node} shows: ${name} keeps ${kept.bytes} bytes of tensors in memory until backward has run.`),
+    div("scroll", factsTable(["", "is", "shape", "dtype", "memory"], rows)),
     tuple,
   ];
 }
@@ -111,7 +111,8 @@ function countText({ outputs, inputs, backward: found }) {
   if (found === null) return `${head}; backward was never called.`;
   const surplus = found.returned.length - into;
   const extra = surplus > 0
-    ? ` (${surplus === 1 ? "a None" : `${surplus} None`} more than there were arguments: autograd ignores that)` : "";
+    ? ` (${surplus === 1 ? "one None" : `${surplus} None`} more than forward has arguments: autograd ignores this)`
+    : "";
   return `${head}, so backward got ${
     counted(found.received.length, "gradient")
   } and returned ${found.returned.length}${extra}.`;
@@ -120,26 +121,26 @@ function countText({ outputs, inputs, backward: found }) {
 /** @param {Answer} answer @returns {HTMLElement[]} */
 function backward({ backward: found, outputs }) {
   if (found === null)
-    return [p("", "No input requires grad: there is nothing that backward could be asked for.")];
+    return [p("", "No input requires grad, so autograd does not call backward.")];
   const received = found.received.map((each, at) => {
     const isUsed = outputs[at]?.used ?? true;
     const note = isUsed ? ""
-      : each.tensor === null ? "not used: None, for set_materialize_grads(False)"
+      : each.tensor === null ? "not used: None, because of set_materialize_grads(False)"
       : "not used: autograd made zeros for it";
     return value(each.name, each.tensor, undefined, note);
   });
   const returned = found.returned.map((each) => {
-    const note = each.tensor !== null ? (each.needed ? "" : "not needed, and dropped by autograd")
-      : each.name === null ? "for an argument that was not passed"
-      : each.is_tensor ? "not needed, not computed" : "no tensor, no gradient";
+    const note = each.tensor !== null ? (each.needed ? "" : "not needed: autograd drops it")
+      : each.name === null ? "for a missing argument"
+      : each.is_tensor ? "not needed: not computed" : "not a tensor: no gradient";
     return value(each.name === null ? "(surplus)" : `for ${each.name}`, each.tensor, undefined, note);
   });
-  const same = found.same_places ? "" : " Not the same inputs have one.";
+  const same = found.same_places ? "" : " Different inputs have a gradient.";
   return [
     group("got", received),
     group("returned", returned),
     html("p", { id: "agreement" },
-      `Autograd's own gradients of the plain expression: largest difference ${figure(found.max_difference)}.${same}`),
+      `Largest difference from autograd's gradients of the plain expression: ${figure(found.max_difference)}.${same}`),
   ];
 }
 
@@ -151,7 +152,7 @@ function group(name, members) {
 /** @param {Answer} answer @returns {HTMLElement} */
 function calls({ call, calls: ways }) {
   const keyword = ways.keyword_error === null
-    ? `taken by torch ${ways.torch}, largest difference ${
+    ? `accepted by torch ${ways.torch}, largest difference ${
       figure(ways.max_difference)
     }; older versions raise a TypeError` : ways.keyword_error;
   const rows = [

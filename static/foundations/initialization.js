@@ -35,7 +35,7 @@ function rangeText(range) {
 
 /** @param {number} draws @returns {string} */
 function drawsTitle(draws) {
-  return draws === 0 ? "no further draws" : `lowest … highest of ${draws} further seed${draws === 1 ? "" : "s"}`;
+  return draws === 0 ? "no other seeds" : `lowest … highest of ${draws} other seed${draws === 1 ? "" : "s"}`;
 }
 
 /** @param {{weight_std: number, layer: {l1: Layer, l2: Layer, further_draws: number}}} answer */
@@ -51,18 +51,18 @@ function showLayer({ weight_std: weightStd, layer }) {
     )
   );
   byId("sample-std").textContent = sampleStd(l1);
-  const titles = [head("figure"), head("measured", true), head("theory", true), head(drawsTitle(draws), true)];
+  const titles = [head("statistic"), head("measured", true), head("theory", true), head(drawsTitle(draws), true)];
   byId("layer").replaceChildren(factsTable(titles, rows));
 }
 
-/** @param {Layer} l1 @returns {string} compares `.std()` with the figure shown */
+/** @param {Layer} l1 @returns {string} compares `.std()` with the number shown */
 function sampleStd({ n, std }) {
-  if (n < 2) return "Of one element that is NaN.";
+  if (n < 2) return "For one element this is NaN.";
   if (typeof std !== "number") return "";
   const factor = Math.sqrt(n / (n - 1));
   const [shown, given] = [significant(std), significant(std * factor)];
-  return shown === given ? `Of the ${count(n)} elements of l1 that changes none of the digits shown.`
-    : `Of the ${count(n)} elements of l1 that is ${given} in place of ${shown}.`;
+  return shown === given ? `For the ${count(n)} elements of l1 this changes none of the digits shown.`
+    : `For the ${count(n)} elements of l1 this gives ${given} instead of ${shown}.`;
 }
 
 /** Redrawn at another width. @type {LayerStack | null} */
@@ -81,7 +81,7 @@ function showStack(stack, values) {
     values["relu"] === "true" ? " with relu" : ""
   }`;
   byId("window").replaceChildren(tensorTable(stack.window, { label: ends }));
-  const titles = [head("layer"), head("mean", true), head("std", true), head("theory's std", true),
+  const titles = [head("layer"), head("mean", true), head("std", true), head("std in theory", true),
     head(drawsTitle(stack.further_draws), true), head("not finite", true), head("zeros", true)];
   const rows = stack.layers.map((layer) =>
     row(String(layer.index), number(figure(layer.mean)), number(figure(layer.std)), number(figure(layer.expected.std)),
@@ -108,7 +108,7 @@ function verdict({ layers, first_inf: inf, first_nan: nan, first_all_zero: zero 
 
 /** @param {Experiment[]} experiments @param {string} seed */
 function showExperiments(experiments, seed) {
-  const titles = [head("experiment"), head("figure"), head("the chapter", true), head("measured", true),
+  const titles = [head("experiment"), head("statistic"), head("the chapter", true), head("measured", true),
     head("theory", true), head(drawsTitle(experiments[0]?.further_draws ?? 0), true)];
   const rows = experiments.flatMap((each) => experimentRows(each, seed));
   byId("experiments").replaceChildren(factsTable(titles, rows, "facts experiments"));
@@ -146,7 +146,7 @@ function experimentRows(experiment, seed) {
 function windows({ printed_window: printed, window, signs }) {
   const details = html("details", {}, html("summary", {}, "x[0:5, 0:5]"));
   const tables = div("figures", tensorTable({ shape: [5, 5], values: printed }, {
-    label: signs ? "the chapter printed" : "the chapter printed (signs are lost in the text at hand)",
+    label: signs ? "the chapter printed" : "the chapter printed (this copy of the text has lost the signs)",
   }), tensorTable(window, { label: "measured" }));
   details.append(tables);
   return details;
@@ -188,7 +188,7 @@ function stackFigure({ layers, further_draws: draws }, room) {
   const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img",
     class: "stack-figure" });
   picture.setAttribute("aria-label",
-    "Standard deviation of every layer, on a log axis; the table below holds the same figures");
+    "Standard deviation of every layer, on a log axis; the table below has the same values");
   drawAxes(picture, width, layers.length, low, high, x, y);
 
   const inBand = layers.flatMap(({ index, range }) =>
@@ -215,7 +215,7 @@ function stackFigure({ layers, further_draws: draws }, room) {
   }
   const legend = p("legend", span("measured", "measured"), span("theory", "theory"));
   if (draws > 0)
-    legend.append(span("band", `range of ${draws} further seed${draws === 1 ? "" : "s"}`));
+    legend.append(span("band", `range of ${draws} other seed${draws === 1 ? "" : "s"}`));
   return div("", picture, legend);
 }
 
@@ -252,7 +252,7 @@ function drawAxes(picture, width, depth, low, high, x, y) {
     picture.append(label(x(index), HEIGHT - AREA.bottom + 28, String(index), "middle"));
   }
   picture.append(label(width - AREA.right, HEIGHT - 2, "layer"),
-    label(4, HEIGHT - 2, "std of its output, log scale", "start"));
+    label(4, HEIGHT - 2, "std of the output, log scale", "start"));
 }
 
 /** @param {SVGElement} picture @param {string} kind @param {number} x @param {number} y @param {string} said */

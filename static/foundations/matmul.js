@@ -13,7 +13,7 @@ import { duration, significant } from "../core/format.js";
  * @property {Baseline} baseline of all rungs @property {MatmulRung[]} rungs so far @property {Window} window
  * @property {string[]} names */
 
-const TITLES = ["rung", "time", "speed-up", "", "off by", "chapter"];
+const TITLES = ["rung", "time", "speed-up", "", "error", "chapter"];
 /** Products written out. */
 const TERMS = 4;
 
@@ -78,7 +78,7 @@ function show(race) {
   if (next === undefined) finished = race;
 }
 
-/** After a refusal: shows the last complete race, or none. */
+/** Shows the last complete race after a refusal, if there is one. */
 function showFinished() {
   if (finished !== null) return show(finished);
   byId("race").replaceChildren();
@@ -89,14 +89,14 @@ function showFinished() {
 function notes({ m, k, n, threads, baseline, rungs }) {
   const bound = rungs[0]?.rounding_bound ?? 0;
   return [
-    `Seconds are the median of the repeats, on ${counted(threads, "thread")} of the server.`,
-    baseline.measured ? "" : "The loops did not run: speed-ups are over what they are estimated to take.",
-    `“Off by” is the largest distance from the product in float64; rounding can make ${
+    `Each time is the median of the repeats, on ${counted(threads, "thread")} of the server.`,
+    baseline.measured ? "" : "The loops did not run: the speed-ups use their estimated time.",
+    `“Error” is the largest difference from the product in float64; rounding explains at most ${
       significant(bound)
-    } at most in sums of ${counted(k, "product")}.`,
-    `◇ is what the chapter printed for 5×784 by 784×10 on its machine${
+    } in sums of ${counted(k, "product")}.`,
+    `◇ marks the chapter's speed-up for 5×784 by 784×10 on another machine${
       m === 5 && k === 784 && n === 10 ? "" : ", not for these sizes"
-    }: only the order carries over.`,
+    }, so only the order is comparable.`,
   ].filter((sentence) => sentence !== "").join(" ");
 }
 
@@ -147,7 +147,7 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
 /** @param {string} name @param {TensorValues} shown @param {readonly number[]} shape @returns {string} */
 function labelOf(name, shown, shape) {
   const isCut = shape.some((size, dim) => size !== shown.shape[dim]);
-  return isCut ? `${name}[:${shown.shape[0]}, :${shown.shape[1]}], its corner` : name;
+  return isCut ? `${name}[:${shown.shape[0]}, :${shown.shape[1]}]` : name;
 }
 
 // --- the race: a row per rung, with its time, its speed-up on a logarithmic axis, and its error
@@ -191,7 +191,7 @@ function row(name, rung, isNext, x, printedSpeedup) {
 function measured(rung, x, printed) {
   const { seconds, speedup, repeats, equal, max_difference: difference } = rung;
   const check = equal ? `${figure(difference)} ✓` : `${figure(difference)}: not equal`;
-  const said = `Largest absolute difference to the product in float64. Rounding alone can make ${
+  const said = `Largest absolute difference from the product in float64. Rounding explains at most ${
     significant(rung.rounding_bound)
   }.`;
   return [

@@ -93,7 +93,7 @@ function bar(x, from, to) {
   return td("bar", picture);
 }
 
-/** Shows what the chapter's zip does with lists of different lengths.
+/** Shows the effect of the chapter's zip on lists of different lengths.
  * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[],
  * terms: Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit @returns {HTMLElement[]} */
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {
@@ -110,9 +110,9 @@ function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, outpu
     p("",
       `${counted(inputs, "input")} and ${counted(weights, "weight")}: zip stops after ${
         counted(pairs, "pair")
-      } and drops the rest of the ${longer} without a word. The chapter's line would answer ${
+      } and silently drops the rest of the ${longer}. The chapter's line would return ${
         cellText(output)
-      }; here it is refused.`),
+      }; this page raises an error.`),
     factsTable(titles, [...paired, ...left, biasRow, total], "facts terms"),
   ];
 }
@@ -149,9 +149,9 @@ function reluPlot({ output, relu }) {
 /** @param {Neuron} neuron @returns {HTMLElement[]} */
 function nanRemark({ output, relu_as_printed: printed }) {
   if (output !== "NaN") return [];
-  const text = `As the chapter prints it, x if x >= 0 else 0, relu would give ${
+  const text = `The chapter's relu, x if x >= 0 else 0, would return ${
     cellText(printed)
-  }: no comparison with NaN is true, and the NaN would never be heard of again.`;
+  }: no comparison with NaN is true, so the NaN would disappear.`;
   return [p("remark warning", text)];
 }
 
@@ -206,9 +206,8 @@ function sumText({ x, w, b, y }, row, neuron) {
 
 /** @param {Layer} layer @returns {string} */
 function agreement({ max_difference: difference, rounding, equal }) {
-  const distance = `Largest difference of the two: ${figure(difference)}`;
+  const distance = `Largest difference between the two: ${figure(difference)}`;
   if (difference === 0) return `${distance}: no element differs.`;
-  const limit = `what rounding can make of the same sum in two orders is at most ${figure(rounding)}`;
-  return equal ? `${distance}; ${limit}. They are equal but for rounding.`
-    : `${distance}, more than rounding explains: ${limit}.`;
+  const limit = `rounding of the same sum in two orders explains at most ${figure(rounding)}`;
+  return equal ? `${distance}; ${limit}. They are equal, except for rounding.` : `${distance}, but ${limit}.`;
 }

@@ -26,9 +26,9 @@ import { count } from "../core/format.js";
 const COUNTS = /** @type {const} */ ([
   ["lines", "all lines"],
   ["per_layer", "lin, relu, mse"],
-  ["once", "once for all layers"],
+  ["once", "shared by all layers"],
   ["per_model", "the model"],
-  ["backward", "about gradients only"],
+  ["backward", "only for gradients"],
   ["names", "different names"],
 ]);
 
@@ -195,15 +195,15 @@ function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
   if (!same) {
     const groups = /** @type {Map<string, string[]>} */ (new Map());
     for (const at of runs.keys()) groups.set(kinds(at), [...(groups.get(kinds(at)) ?? []), titles[at] ?? ""]);
-    const counts = groups.size === 1 ? `${kinds(0)} in every style, but not in the same places`
+    const counts = groups.size === 1 ? `${kinds(0)} in every style, but at different places`
       : [...groups].map(([found, names]) => `${found} in ${names.join(", ")}`).join("; ");
     const byHand = nan[0] ?? 0;
     const why = byHand > (nan[runs.length - 1] ?? 0)
-      ? " Where a unit is shut, (inp > 0) · out.g is 0 · Inf = NaN, and torch's own relu puts 0 there." : "";
+      ? " For a unit that is 0, (inp > 0) · out.g is 0 · Inf = NaN; torch's own relu returns 0." : "";
     return `Of ${count(elements)} elements of the gradients: ${counts}.${why}`;
   }
-  const odd = isOdd ? `Of ${count(elements)} elements of the gradients: ${kinds(0)}, the same ones in every style. `
-    : "";
+  const odd = isOdd
+    ? `Of ${count(elements)} elements of the gradients: ${kinds(0)}, at the same places in every style. ` : "";
   if (identical.every((row) => row.every(Boolean))) return `${odd}All five give the same numbers, bit by bit.`;
   const relative = Math.max(
     ...runs.flatMap(({ gradients }) =>
@@ -211,12 +211,12 @@ function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
     ),
   );
   const loss = !isOdd && runs.every((run) => run.loss === "Infinity")
-    ? " The loss overflows; its gradients do not need it." : "";
+    ? " The loss overflows, but the gradients do not use it." : "";
   return `${odd}${
     isOdd ? "The rest is the same" : "The same numbers"
-  } but for rounding, since the order of the additions differs: float64's to within ${
+  } except for rounding, because the order of the additions differs. The error is at most ${
     figure(relative)
-  } of a gradient's largest element.${loss}`;
+  } of a gradient's largest element, compared with float64.${loss}`;
 }
 
 // --- what goes wrong
@@ -225,15 +225,17 @@ function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
 function showMisprint({ as_printed: printed, mended }) {
   byId("misprint").replaceChildren(raised("backward() of the layer as printed", printed.error),
     p("", "A layer on LayerFunction has ", ...names(printed.attributes),
-      `, no inp. When the error comes, ${
+      `, but no inp. Before the error, backward computed ${
         printed.gradients.join(", ") || "nothing"
-      } has been found. As it is meant, with the arguments of bwd: ${mended.gradients.join(", ")}.`));
+      }. The corrected layer uses the arguments of bwd and computes ${mended.gradients.join(", ")}.`));
 }
 
 /** @param {Modules} modules */
 function showModules({ linear_layer: shapes, forgotten, models }) {
   byId("linear-layer").replaceChildren(code("lin = LinearLayer(10, 2); p1, p2 = lin.parameters()"),
-    ` gives ${shapes.map((shape) => shapeText(shape)).join(" and ")}: both were found by being attributes.`);
+    ` gives ${
+      shapes.map((shape) => shapeText(shape)).join(" and ")
+    }: the module finds both because they are attributes.`);
   byId("forgotten").replaceChildren(raised("ForgetfulLayer(10, 2)", forgotten));
   const rows = models.map(({ name, loss, parameters }) =>
     row(code(name), number(figure(loss)), td("", parameters.map((each) =>

@@ -35,7 +35,7 @@ function bars(name, { histogram, min, max }) {
   const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
   box.setAttribute("aria-label",
     min === null ? `${name}: no finite value`
-      : `Histogram of ${name}, from ${figure(min)} to ${figure(max)}; heights go with the root of the counts`);
+      : `Histogram of ${name}, from ${figure(min)} to ${figure(max)}; a height is the square root of a count`);
   if (min === null || max === null || tallest === 0) {
     box.append(svg("rect", { class: "none", x: 0, y: 0, width: WIDTH, height: HEIGHT }));
     return box;

@@ -230,6 +230,6 @@ def test_a_guess_may_come_first(explorer):
     expect(page.locator("inspector-panel .veil")).to_contain_text("?")
     # Whatever theory expects would give it away.
     expect(page.locator("inspector-panel .comparison")).to_be_hidden()
-    expect(page.locator("diagnosis-list .state")).to_have_text("Judged once the guess is made.")
+    expect(page.locator("diagnosis-list .state")).to_have_text("The verdict follows after your guess.")
     expect(page.locator("diagnosis-list .remedy")).to_be_hidden()
     expect(page.locator("inspector-panel .guess")).to_be_disabled()

@@ -202,7 +202,7 @@ def test_what_starts_at_zero_is_a_note_on_a_healthy_net(viewed):
 
 def test_a_model_without_parameters_has_no_layers_and_nothing_to_scale(viewed):
     page = viewed(Parts(lambda _, x: x.sin().sum()), torch.randn(5, 4, requires_grad=True))
-    expect(page.locator("diagnosis-list .state")).to_have_text("No module with parameters has run.")
+    expect(page.locator("diagnosis-list .state")).to_have_text("This pass ran no module with parameters.")
     expect(page.locator("what-if-controls .count")).to_have_text("no weights")
 
 

@@ -158,7 +158,7 @@ def test_another_token_is_asked_for_and_what_was_set_is_not_lost(small, tab, con
     server.settings["token"] = "the-second-token"
     server.start()
     page.expect_state("locked")
-    expect(page.page.locator("run-status .error")).to_contain_text("open the link")
+    expect(page.page.locator("run-status .error")).to_contain_text("Open the link")
     opener = context.new_page()
     opener.goto(f"{server.url}/foundations?token=the-second-token")
     # As when one comes back to the tab.

@@ -30,7 +30,7 @@ def test_neuron(chapter):
     trap = page.locator("#zip-trap")
     expect(trap).to_be_hidden()
     page.get_by_role("button", name="a weight too few").click()
-    expect(trap).to_contain_text("would answer 1.50")
+    expect(trap).to_contain_text("would return 1.50")
     expect(trap.locator("tr.dropped")).to_have_text("20.500dropped")
     expect(page.locator("#input-weights")).to_have_attribute("aria-invalid", "true")
     expect(total).to_contain_text("0.500")  # the last good answer stays, dimmed
@@ -42,7 +42,7 @@ def test_neuron(chapter):
     page.fill("#input-b", "0,1,-1,0.5")
     page.get_by_role("button", name="a NaN").click()
     expect(trap).to_be_hidden()
-    expect(page.locator("#relu")).to_contain_text("relu would give 0: no comparison with NaN is true")
+    expect(page.locator("#relu")).to_contain_text("would return 0: no comparison with NaN is true")
 
     tables, zip_line = page.locator("#layer figure"), page.locator("#listing-dense .line.lit")
     expect(zip_line).to_have_count(0)
@@ -58,7 +58,9 @@ def test_neuron(chapter):
     expect(zip_line).to_contain_text("zip(x[i, :], w[j, :]")
     page.fill("#input-b", "0,1,-2,0.5")
     expect(tables.nth(4).locator('td[data-index="1,2"]')).to_have_text("−4")
-    expect(page.locator("#layer-agreement")).to_contain_text("Largest difference of the two: 0: no element differs")
+    expect(page.locator("#layer-agreement")).to_contain_text(
+        "Largest difference between the two: 0: no element differs"
+    )
 
 
 def test_arithmetic(chapter):
@@ -91,16 +93,16 @@ def test_a_rounded_sum_is_not_called_the_rounding_of_the_ratio(chapter):
     page = chapter("arithmetic")
     item = page.locator("#item")
     plot = item.locator("svg")
-    expect(item).to_contain_text("the ratio goes on, and 24 digits are kept")
+    expect(item).to_contain_text("the ratio has infinitely many digits; 24 are kept")
     expect(plot).to_contain_text("the nearest float32")
     page.get_by_role("button", name="1e8 + 1 − 1e8").click()
-    expect(item).to_contain_text("add up to 1, and there are 3")
+    expect(item).to_contain_text("have the sum 1, and there are 3")
     said = "The float32 nearest to the ratio 0.3333333333333333 … is 0.3333333432674408; mean() gives 0, because"
-    expect(plot).to_have_attribute("aria-label", f"{said} the sum was already rounded")
-    expect(plot.locator("text.stored")).to_have_text(["0", "what mean() gives"])
+    expect(plot).to_have_attribute("aria-label", f"{said} the sum was rounded before")
+    expect(plot.locator("text.stored")).to_have_text(["0", "the result of mean()"])
     page.get_by_role("button", name="16777216 + 1").click()
-    expect(item).to_contain_text("the sum was already rounded to 16777216, 1.00 below it")
-    expect(item).to_contain_text("the ratio has 25 digits, of which 24 are kept")
+    expect(item).to_contain_text("the sum is rounded to 16777216, which is 1.00 below the exact sum")
+    expect(item).to_contain_text("the ratio has 25 digits; 24 are kept")
     said = "The ratio 8388608.5 lies halfway between two float32 numbers; 8388608 is the even one"
     expect(plot).to_have_attribute("aria-label", said)
 
@@ -185,7 +187,7 @@ def test_broadcasting(chapter):
     page.fill("#input-b", "[[1],[2]]")
     expect(page.locator(".aligned td.rule")).to_have_text(["a missing → 1", "b stretched"])
     expect(page.locator('[data-expanded-stride="a"]')).to_have_text("(0, 1)")
-    seen = page.locator("#copies .tensor", has_text="as it is read")
+    seen = page.locator("#copies .tensor", has_text="expanded")
     expect(seen.first.locator("td.ghost")).to_have_text(["10", "20", "30"])
     expect(seen.last.locator("td.ghost")).to_have_text(["1", "1", "2", "2"])
     page.locator("#copies .tensor").last.locator('td[data-index="1,2"]').hover()
@@ -226,7 +228,7 @@ def test_the_trap_of_broadcasting_waits_for_a_guess(chapter):
     verdict = page.locator("#trap .verdict")
     expect(verdict).to_contain_text("is (200, 200). You said (200, 1).")
     expect(verdict).to_contain_text("The loss is another: ")
-    expect(trap).to_contain_text("It prefers a net that says the mean")
+    expect(trap).to_contain_text("always predicts the mean of the targets than")
     expect(page.locator("#trap-sources")).to_be_visible()
     # An empty prediction is not judged, and a shape may be written in more than one way.
     page.fill("#guess-loss", "")
@@ -236,7 +238,7 @@ def test_the_trap_of_broadcasting_waits_for_a_guess(chapter):
         expect(verdict).to_have_text("The shape is right: (200, 1) − (200,) is (200, 200).")
     # A guess belongs to its predictions.
     page.fill("#input-noise", "100")
-    expect(trap).to_contain_text("either loss prefers the mean")
+    expect(trap).to_contain_text("both losses are lower for a net that always")
     expect(verdict).to_have_count(0)
 
 
@@ -279,13 +281,15 @@ def test_einsum(chapter):
         if equation:
             expect(page.locator("#input-equation")).to_have_value(equation)
     page.get_by_role("button", name="batch product, as sublists").click()
-    expect(page.locator("#anatomy")).to_contain_text("The sublists say ...AB,...BC->...AC")
+    expect(page.locator("#anatomy")).to_contain_text("The sublists mean ...AB,...BC->...AC")
     page.fill("#input-equation", "bij,bjk")
     expect(page.locator("#input-sublists")).to_have_value("")
-    expect(page.locator("#anatomy")).to_contain_text("the output is implicit: ik. With an arrow it is bij,bjk->ik.")
+    expect(page.locator("#anatomy")).to_contain_text(
+        "the output is implicit: ik. With an arrow the equation is bij,bjk->ik."
+    )
     expect(page.locator("#chapter-rules li")).to_contain_text(["Followed.", "Followed.", "Followed."])
     page.fill("#input-equation", "bij,bjk->bi")
-    broken = ["Broken: b is repeated, and yet kept in the output.", "Followed.", "Broken: k is not repeated, and yet"]
+    broken = ["Broken: b is repeated, but also in the output.", "Followed.", "Broken: k is not repeated, but summed"]
     expect(page.locator("#chapter-rules li")).to_contain_text(broken)
 
 
@@ -297,7 +301,7 @@ def test_a_wrong_equation_is_pointed_at_and_can_be_mended(chapter):
     expect(failure).to_contain_text("output subscript z does not appear")
     expect(page.locator("#input-equation")).to_have_attribute("aria-invalid", "true")
     page.fill("#input-equation", "ij,jk")
-    page.get_by_role("button", name="Take shapes that fit").click()
+    page.get_by_role("button", name="Use shapes that fit").click()
     expect(failure).to_be_empty()
     expect(page.locator("#input-shapes")).to_have_value("2,3;3,4")
     expect(page.locator("#input-shapes")).to_be_focused()
@@ -409,15 +413,15 @@ def test_a_scale_that_overflows_sets_styles_apart(chapter):
     says = page.locator("#agreement-says")
     expect(says).to_contain_text("the order of the additions differs")
     page.get_by_role("button", name="gradients that overflow").click()
-    expect(says).to_contain_text("torch's own relu puts 0 there")
+    expect(says).to_contain_text("torch's own relu returns 0")
     expect(says).to_contain_text("in functions, classes, LayerFunction, autograd.Function;")
     row = page.locator("#agreement tbody tr", has_text="nn.Module")
     assert row.locator("[data-leaf='b1']").text_content() == "36 NaN, 14 Inf"
     page.fill("#input-scale", "1e12")
-    # Inf is not a number that is the same but for rounding.
-    expect(says).to_contain_text("±Inf, the same ones in every style. ")
+    # ±Inf has no rounding error, so the text counts it.
+    expect(says).to_contain_text("±Inf, at the same places in every style. ")
     page.get_by_role("button", name="a loss that overflows").click()
-    expect(says).to_contain_text("The loss overflows; its gradients do not need it.")
+    expect(says).to_contain_text("The loss overflows, but the gradients do not use it.")
 
 
 def test_functions(chapter):
@@ -490,7 +494,7 @@ def test_extension(chapter, server_url):
     expect(page.locator("#race [data-style]")).to_have_count(4)
     cpp = page.locator('[data-style="LinearCpp"]')
     if answer_of(page, server_url, "extension")["state"]["built"]:
-        expect(page.locator("#state")).to_contain_text("It is built")
+        expect(page.locator("#state")).to_contain_text("The extension is built")
         expect(cpp.locator(".bar")).to_have_count(2)
         expect(page.locator("#check")).to_contain_text("the gradient check passes")
     else:

@@ -61,12 +61,12 @@ def test_a_search_counts_goes_to_what_it_finds_and_opens_what_hides_it(explorer:
 def test_the_address_holds_expansion_overlay_and_view_and_history_goes_through_them(explorer: Any) -> None:
     page = explorer.open("/").page
     closed = boxes(explorer).count()
-    page.get_by_label("How deep the graph is open").select_option("all")
+    page.get_by_label("Depth of the graph").select_option("all")
     expect(page.locator('graph-view .box[data-id="n0"]')).to_be_visible()
     opened = explorer.idle().boxes()
     assert len(opened) > closed
 
-    page.get_by_label("What fills the boxes").select_option("flops")
+    page.get_by_label("Colour of the boxes").select_option("flops")
     expect(page.locator("graph-view .legend")).to_be_visible()
     explorer.idle()
     assert "level=all" in fragment(explorer)

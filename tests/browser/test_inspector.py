@@ -37,7 +37,7 @@ def test_an_op_with_its_sizes_its_code_and_its_rule(explorer):
     rule.locator("summary").click()
     expect(rule.locator("ol")).to_contain_text("yᵢⱼ = Σₖ xᵢₖ · wₖⱼ")
     rule.get_by_role("button", name="Check the general rule").click()
-    expect(rule.locator(".checked")).to_contain_text("32 elements of a small example of the general rule")
+    expect(rule.locator(".checked")).to_contain_text("32 elements moved by ±10⁻⁵")
 
     # A closed layer is one function with one rule, on the way back as well.
     page.evaluate("location.hash = 'select=layers.0/backward'")
@@ -63,7 +63,7 @@ def test_what_is_connected_is_asked_for_and_the_way_is_walked(explorer):
     panel.get_by_label("Ops away").select_option("3")
     expect_when_idle(page, "() => location.hash.includes('reach=down3')")
     expect(panel.get_by_role("button", name="Down", exact=True)).to_have_attribute("aria-pressed", "true")
-    panel.get_by_role("button", name="Light it in the graph").click()
+    panel.get_by_role("button", name="Highlight it in the graph").click()
     heard = page.evaluate("window.heard")
     assert [kind for kind, _ in heard] == ["reach-change", "reach-change", "path-light"]
     assert heard[1][1] == {"direction": "down", "hops": 3}
@@ -244,5 +244,5 @@ def test_a_dump_of_any_model_is_inspected_without_a_spec(explorer, tmp_path):
     expect(panel.locator(".path .hint")).to_have_count(0)
     expect(panel.locator(".path .chain")).to_contain_text("∂qkv.linear/∂qkv.weight")
     panel.locator(".values > summary").click()
-    expect(panel.locator("value-map .hint")).to_have_text("A dump holds statistics, not values.")
+    expect(panel.locator("value-map .hint")).to_have_text("A dump contains statistics, not values.")
     expect(panel.locator("value-map canvas")).to_be_hidden()

@@ -68,7 +68,7 @@ def test_a_lesson(explorer, lesson):
 def test_a_wrong_answer_shows_the_right_one_and_stays_in_the_link(explorer):
     page = explorer.open("/#lesson=signal.2").page
     page.locator("lesson-column .answers button").first.click()
-    expect(page.locator("lesson-column .said")).to_have_text("No: the marked answer is right.")
+    expect(page.locator("lesson-column .said")).to_have_text("No. The marked answer is correct.")
     expect(page.locator("lesson-column .is-right")).to_have_text("by 10, the square root of 100")
     page.reload()
     expect(page.locator("lesson-column [aria-pressed=true]")).to_have_text("by 1, the standard deviation of a weight")

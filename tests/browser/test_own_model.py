@@ -226,7 +226,7 @@ def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
     field.click()
     options = page.locator("what-if-controls [role=option]")
     expect(options).to_have_count(13)
-    expect(options.first).to_have_text("all of the model")
+    expect(options.first).to_have_text("the whole model")
     field.press_sequentially("2 do")
     expect(options).to_have_text(["blocks.2.down"])
     page.keyboard.press("Enter")
@@ -240,7 +240,7 @@ def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
     field.fill("blocks.7")
     page.keyboard.press("Enter")
     note = page.locator("what-if-controls [data-key=group] .note")
-    expect(note).to_contain_text("group: 'blocks.7' is no module")
+    expect(note).to_contain_text("group: 'blocks.7' is not a module")
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(page.locator("what-if-controls .count")).to_have_text("1 of 8 weights")
     field.fill("")
@@ -279,8 +279,8 @@ def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(ex
     expect(page.locator("#what-if-scale")).to_have_value("1.1")
     explorer.expected.append("status of 422")
     page.goto(explorer.url + "/?group=tail&scale=2")
-    expect(page.locator(".page-error")).to_contain_text("group: 'tail' is no module")
-    expect(page.locator(".page-error")).to_contain_text("The model is shown as it is.")
+    expect(page.locator(".page-error")).to_contain_text("group: 'tail' is not a module")
+    expect(page.locator(".page-error")).to_contain_text("The page shows the unchanged model instead.")
     expect(page.locator("#what-if-scale")).to_have_value("1")
     expect(explored.box("head.linear")).to_be_visible()
 
@@ -366,8 +366,8 @@ def test_a_group_that_an_edit_has_taken_away_is_told_and_the_picture_stays(watch
     page = watched.open("/?scale=3&group=blocks.2").page
     figure = watched.figure("head.linear")
     watched.edit("blocks: int = 3", "blocks: int = 2")
-    expect(watched.note).to_contain_text("The new code has no such group; the picture is of the code before.")
-    expect(watched.note).to_contain_text("group: 'blocks.2' is no module")
+    expect(watched.note).to_contain_text("The new code has no such group; the picture shows the old code.")
+    expect(watched.note).to_contain_text("group: 'blocks.2' is not a module")
     expect(page.locator("what-if-controls [data-key=group]")).to_have_class(re.compile("at-fault"))
     expect(watched.box("blocks.2/forward")).to_be_visible()
     assert watched.figure("head.linear") == figure
@@ -386,7 +386,7 @@ def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
     watched.edit(SUM, "return x + (self.down")
     expect(watched.note).to_contain_text(f"blocks.py:{line}")
     expect(watched.note).to_contain_text("SyntaxError")
-    expect(watched.note).to_contain_text("the picture is of the code before")
+    expect(watched.note).to_contain_text("the picture shows the old code")
     assert watched.figure("head.linear") == figure
     # It may be looked at, and changed, meanwhile.
     page.locator("#what-if-scale").fill("2")
@@ -399,7 +399,7 @@ def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
     expect(watched.box("head.weight")).to_have_class(re.compile("selected"))
     # Code that runs but cannot be traced.
     watched.edit("lambda out: functional.mse_loss(out, y)", "lambda out: out")
-    expect(watched.note).to_contain_text("The new code cannot be run; the picture is of the code before.")
+    expect(watched.note).to_contain_text("The new code cannot be run; the picture shows the old code.")
     expect(watched.note).to_contain_text("scalar")
     expect(page.locator("run-status .error")).to_be_empty()
     assert watched.figure("head.linear") == figure

@@ -89,11 +89,11 @@ def hover(page, order, name):
 
 def test_rows_are_called_by_their_modules_and_say_why_they_have_no_theory(shown, traces):
     page = shown("stack")
-    part = page.locator("layer-profile .key span", has_text="no theory of 3 of 5 layers")
+    part = page.locator("layer-profile .key span", has_text="no theory for 3 of 5 layers")
     expect(part).to_be_visible()
     assert set(part.get_attribute("title").split("\n")) == set(SILENT.values())
     chart = page.locator("layer-profile .profile-svg")
-    expect(chart).to_have_attribute("aria-label", re.compile("no theory of 3 of 5 layers"))
+    expect(chart).to_have_attribute("aria-label", re.compile("no theory for 3 of 5 layers"))
 
     layers = profile(traces["stack"]).layers
     headings = page.locator("layer-table th[scope=rowgroup]")

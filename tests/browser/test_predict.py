@@ -121,7 +121,7 @@ def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
         explorer.open(f"/?{query}&{scale}&activation=tanh&init=lecun_normal#fold=off&predict={figure}")
         # Too narrow for text at 50 layers: there it is the canvas alone that speaks.
         assert explorer.figure(tensor) in ("?", "")
-        assert "hidden until it is guessed" in explorer.page.get_attribute(
+        assert "hidden until you guess" in explorer.page.get_attribute(
             f'graph-view .box[data-id="{tensor}"]', "aria-label"
         )
         seen.append(explorer.page.evaluate(shape, tensor))
@@ -197,8 +197,8 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, profile_of):
 @pytest.mark.parametrize(
     ("figure", "message"),
     [
-        ("l99.std", "There is no l99 with statistics in this graph. Tensors: x, w1–w2, b1–b2, l1–l2, out, y, loss;"),
-        ("l2.variance", "l2.variance names no figure: it takes a tensor and a statistic, such as l2.std."),
+        ("l99.std", "Unknown tensor: l99. Tensors: x, w1–w2, b1–b2, l1–l2, out, y, loss;"),
+        ("l2.variance", "l2.variance: expected a tensor and a statistic, such as l2.std."),
         pytest.param("l1.saturation", "l1 has no saturation", marks=pytest.mark.long),
     ],
 )

@@ -74,8 +74,8 @@ def test_dead_units_stand_on_a_scale_of_shares(explorer, profile_of):
 @pytest.mark.parametrize(
     ("activation", "statistic", "words"),
     [
-        ("tanh", "dead_fraction", "tanh has no dead units: it answers to inputs of either sign."),
-        ("relu", "saturation", "relu does not saturate: it grows without bound"),
+        ("tanh", "dead_fraction", "tanh has no dead units: its output is 0 only for the input 0."),
+        ("relu", "saturation", "relu does not saturate: its output is not bounded"),
     ],
 )
 def test_what_does_not_apply_says_so(explorer, activation, statistic, words):
@@ -87,7 +87,7 @@ def test_what_does_not_apply_says_so(explorer, activation, statistic, words):
 def test_the_ratio_has_its_line_of_reference(explorer, profile_of):
     explorer.open("/#statistic=ratio")
     page = explorer.page
-    expect(page.locator("layer-profile .reference text")).to_have_text("0.001 is usual at learning rate 1 (Karpathy)")
+    expect(page.locator("layer-profile .reference text")).to_have_text("usual: 0.001 at learning rate 1 (Karpathy)")
     ratio = profile_of("")["layers"][0]["gradient_to_weight_ratio"]
     chart = page.locator("layer-profile svg")
     chart.focus()

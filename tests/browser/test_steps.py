@@ -11,7 +11,7 @@ def test_the_scrubber_plays_steps_and_lights(explorer):
     slider = view.get_by_role("slider", name="Step")
     expect(slider).to_have_attribute("aria-valuetext", "step 4 of 22: relu")
     expect(view.locator(".formulas")).to_have_text("l2 = relu(l1)")
-    expect(view.locator(".sentence")).to_have_text("relu reads l1 and writes l2. It keeps l2 for the backward pass.")
+    expect(view.locator(".sentence")).to_have_text("relu reads l1 and writes l2. It saves l2 for the backward pass.")
     expect(view.locator(".lists")).to_contain_text("saves")
     expect(view.locator(".alive")).to_contain_text("x")
 

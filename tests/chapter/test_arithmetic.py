@@ -63,12 +63,18 @@ def test_every_operator_is_torch_s(a, b):
 @pytest.mark.parametrize(
     ("op", "a", "b", "values", "reasons"),
     [
-        ("div", "1,-1,0,2", "0,0,0,1", ["Infinity", "-Infinity", "NaN"], ["divided by 0", "divided by 0", "0 / 0"]),
+        ("div", "1,-1,0,2", "0,0,0,1", ["Infinity", "-Infinity", "NaN"], ["division by 0", "division by 0", "0 / 0"]),
         ("div", "inf", "-inf", ["NaN"], ["∞ / ∞"]),
         ("add", "inf,inf", "-inf,inf", ["NaN", "Infinity"], ["∞ − ∞", "∞ stays ∞"]),
         ("sub", "inf,inf", "-inf,inf", ["Infinity", "NaN"], ["∞ stays ∞", "∞ − ∞"]),
         ("mul", "0,inf", "inf,2", ["NaN", "Infinity"], ["0 · ∞", "∞ stays ∞"]),
-        ("mul", "nan,3e38", "0,2", ["NaN", "Infinity"], ["NaN goes on", "beyond the largest float32, 3.4e+38"]),
+        (
+            "mul",
+            "nan,3e38",
+            "0,2",
+            ["NaN", "Infinity"],
+            ["a computation with NaN", "beyond the largest float32, 3.4e+38"],
+        ),
         ("eq", "nan,1", "nan,1", [False], ["even NaN == NaN"]),
         ("gt", "1,2", "nan,1", [False], ["every comparison with NaN is false"]),
         ("div", "1", "inf", [], []),

@@ -112,7 +112,7 @@ def test_pytorch_s_message_is_about_the_same_fault(given, says):
     [
         ({"equation": "i,j,k->ijk", "shapes": "100;100;100"}, "shapes", "1000000 products"),
         # The result is empty, but PyTorch's intermediate results would have 8192³ elements.
-        ({"equation": "i,j,k,l->", "shapes": "8192;8192;8192;0"}, "shapes", "products would be added up"),
+        ({"equation": "i,j,k,l->", "shapes": "8192;8192;8192;0"}, "shapes", "products are needed"),
         ({"equation": "iiii", "shapes": "60,60,60,60"}, "shapes", "12960000 elements"),
         ({"equation": "i", "shapes": "8193"}, "shapes", "more than 8192"),
         ({"equation": "i", "shapes": "1;1;1;1;1;1;1"}, "shapes", "7 shapes"),

@@ -30,7 +30,7 @@ def test_relu_closes_and_does_not_hide_a_nan():
     [("1,2,3", "1,2", "inputs", [3.0], 5.75), ("1,2", "1,2,nan", "weights", ["NaN"], 5.75)],
 )
 def test_lists_of_different_lengths_are_refused_with_the_result_of_zip(inputs, weights, longer, dropped, output):
-    with pytest.raises(InputError, match=f"zip would drop the last of the {longer} without a word") as raised:
+    with pytest.raises(InputError, match=f"zip would silently drop the last of the {longer}") as raised:
         ask(inputs=inputs, weights=weights)
     assert raised.value.field == "weights"
     limit = raised.value.limit

@@ -62,7 +62,7 @@ def test_the_chapters_functions_are_right(name):
 def test_the_exercises_mistakes_are_found(name):
     finding = found(EXERCISES[name].function, *point_of(EXERCISES[name]))
     # A loss that ignores grad_output is correct if grad_output is 1.
-    is_loss = "grad_output is left out" in SOLUTIONS[EXERCISES[name].function].shows
+    is_loss = "The factor grad_output is missing" in SOLUTIONS[EXERCISES[name].function].shows
     assert finding.level == ("note" if is_loss else "fault")
     assert ("does not multiply by grad_output" in finding.message) == is_loss
 

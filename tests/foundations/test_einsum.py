@@ -29,11 +29,11 @@ def test_the_dimensions_behind_an_ellipsis_are_aligned_at_their_end():
 @pytest.mark.parametrize(
     ("equation", "shapes", "position", "says"),
     [
-        ("ij,jk->ik", [(2, 3)], 3, "none for operand 1"),
-        ("ij->ji", [(2, 3), (3, 4)], 2, "2 operands are given, the equation has 1"),
-        ("i,", [(2,)], 2, "none for operand 1"),
+        ("ij,jk->ik", [(2, 3)], 3, "operand 1 is missing"),
+        ("ij->ji", [(2, 3), (3, 4)], 2, "2 operands are given, but the equation has 1"),
+        ("i,", [(2,)], 2, "operand 1 is missing"),
         ("ij,jk->ik", [(2, 3), (3,)], 3, "operand 1 has 1 dimension, but 2 indices"),
-        ("ij, j->i", [(2, 3), (3, 4)], 4, "`...` would stand for the others"),
+        ("ij, j->i", [(2, 3), (3, 4)], 4, "write `...` for the other dimensions"),
         ("...ij", [(3,)], 0, "operand 0 has 1 dimension, but 2 indices"),
         ("", [(2,)], 0, "operand 0 has 1 dimension, but no indices"),
         ("ij,jk->ik", [(2, 3), (4, 5)], 3, "'j' has size 3 in operand 0, but 4 in operand 1"),

@@ -22,7 +22,7 @@ from chainrule.foundations.einsum_notation import (
     ("equation", "position", "says"),
     [
         ("ik,kj>ij", 5, "the arrow is '->'"),
-        ("ij- >ji", 2, "in one piece"),
+        ("ij- >ji", 2, "without a space"),
         ("i1->i", 1, "numbers belong in sublists"),
         ("ij->i?", 5, "'?' is not an index"),
         ("é->é", 0, "letters a-z and A-Z"),
@@ -34,8 +34,8 @@ from chainrule.foundations.einsum_notation import (
         ("ij->ix?", 5, "'x' is in the output, but in no operand"),
         ("ij->ii..", 5, "'i' is repeated in the output"),
         ("i . ..->i", 2, "not part of an ellipsis"),
-        ("...i...->i", 4, "operand 0 has an ellipsis already"),
-        ("...i->......", 9, "the output has an ellipsis already"),
+        ("...i...->i", 4, "operand 0 already has an ellipsis"),
+        ("...i->......", 9, "the output already has an ellipsis"),
         ("i->i..", 4, "a point in the output"),
     ],
 )
@@ -78,7 +78,7 @@ SUBLISTS = [
     ("[0,,1]", 3, "'' is neither"),
     ("As, [0, 1", 4, "never closed"),
     ("[0], [1] + [2]", 9, "'+' is not allowed"),
-    ("[0], [1], [2]", 10, "one list more"),
+    ("[0], [1], [2]", 10, "one list too many"),
     ("As, Bs", 6, "a list is missing"),
 ]
 

@@ -260,7 +260,7 @@ def test_one_of_two_simultaneous_builds_replaces_a_file_that_does_not_load(compi
     ("environment", "missing"),
     [
         ({"CXX": "no-such-compiler"}, "C\\+\\+ compiler is missing: install"),
-        ({"CXX": "g++ '"}, "C\\+\\+ compiler is missing: CXX names no compiler"),
+        ({"CXX": "g++ '"}, "C\\+\\+ compiler is missing: CXX is not a compiler"),
         ({"PATH": ""}, "ninja is missing: pip install"),
     ],
 )

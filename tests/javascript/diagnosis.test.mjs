@@ -59,7 +59,7 @@ test("the header says healthy only of a pass without faults whose checks were al
   const [wrong, note, unchecked] = ["fault", "note", "unchecked"].map((level) => fault(level));
   for (const [faults, change, isHealthy, text] of [
     [[], {}, true, "8 of 9 in band"],
-    [[], { figures: 0 }, true, "no theory of it"],
+    [[], { figures: 0 }, true, "no theory for it"],
     [[note], {}, true, "8 of 9 in band, 1 note"],
     [[unchecked, note, note], {}, false, "1 check not made, 8 of 9 in band, 2 notes"],
     [[unchecked, unchecked], {}, false, "2 checks not made, 8 of 9 in band"],
@@ -111,7 +111,7 @@ test("nothing gives a figure away that waits for a guess", async () => {
   const [dump, theory] = await Promise.all([dumpOf("scale=7"), profileOf("scale=7")]);
   const picture = hiding(pictureOfDump(dump), "l2");
   assert.deepEqual(headline(faultsOf(picture, theory), judged(picture, theory)),
-    { isHealthy: false, text: "Judged once the guess is made." });
+    { isHealthy: false, text: "The verdict follows after your guess." });
   assert.equal(gradientLine(picture), "");
 });
 

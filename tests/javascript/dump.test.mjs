@@ -47,7 +47,7 @@ test("a bad dump is refused with its place, or drawn", () => {
   }
   assert.deepEqual(drawn, DRAWN);
   const { message } = problemOf(made.dumps.bad["another schema"][0]);
-  assert.ok(message.includes('"chainrule.trace/1", but it is "chainrule.trace/2"'));
+  assert.ok(message.includes('"chainrule.trace/1", but this file has "chainrule.trace/2"'));
 });
 
 test("a text that is not JSON, and a file too large, are refused", () => {
@@ -57,7 +57,7 @@ test("a text that is not JSON, and a file too large, are refused", () => {
   assert.equal(MAX_BYTES, made.dumps.maxBytes);
   checkSize(0);
   checkSize(MAX_BYTES);
-  assert.throws(() => checkSize(200 * 2 ** 20), { message: "the file has 200 MiB; at most 128 MiB are opened" });
+  assert.throws(() => checkSize(200 * 2 ** 20), { message: "the file has 200 MiB; at most 128 MiB can be opened" });
 });
 
 test("good dumps are read whatever their names", () => {

@@ -83,7 +83,7 @@ test("what is not finite has a colour beside the ramp, and absent times a reason
     assert.deepEqual([facts.isHealthy, ailment?.word], at === 0 ? [true, undefined] : [false, "NaN"]);
   }
   const timeless = painter({ ...dump, timing: {} })("time", ["l1", "out", "l1.g"]);
-  assert.match(timeless.why, /does not say/);
+  assert.match(timeless.why, /has no times/);
   assert.deepEqual([timeless.fills, timeless.legend], [[null, null, null], null]);
 });
 

@@ -40,7 +40,7 @@ test("the first Inf is a sum past the largest number", async () => {
     const share = all === n ? `all ${count(n)} values` : `${count(all)} of ${count(n)} values`;
     const factors = [left, right].map((factor) => `|${factor}| ≤ ${largest(of, factor)}`).join(", ");
     assert.equal(inf.text,
-      `layer ${first}, ${name}: ${expression} sums ${terms} products (${factors}), past ${limit}: ${share} are ${word}.`);
+      `layer ${first}, ${name}: ${expression} sums ${terms} products (${factors}) and exceeds ${limit}: ${share} are ${word}.`);
   }
 });
 
@@ -55,7 +55,7 @@ test("the first NaN is Inf minus Inf", async () => {
     const negative = of(input, "neginf");
     const held = `${input}'s ${count(of(input, "posinf") + negative)} ${negative === 0 ? "+Inf" : "±Inf"}`;
     assert.equal(nan.layer, first);
-    assert.equal(nan.text, `layer ${first}, ${out}: ${input} @ ${weight} sums ${held} times numbers of either sign; `
+    assert.equal(nan.text, `layer ${first}, ${out}: ${input} @ ${weight} sums ${held} times numbers of both signs; `
       + `Inf − Inf is NaN: ${count(of(out, "nan"))} of ${count(of(out, "n"))} values.`);
   }
 });
@@ -72,8 +72,8 @@ test("a loss overflows, and a gradient after it", async () => {
     const of = columnsOf(dump);
     const { inf, nan } = causesIn(dump);
     assert.deepEqual([inf.layer, nameIn(dump, inf.tensor), inf.isBackward], [null, "loss", false]);
-    assert.ok(inf.text.includes(`(out − y)² passes ${FLOAT32}, from |out − y| = 1.84e19 on`));
-    assert.ok(inf.text.includes(`goes up to ${largest(of, "loss.sub")}`));
+    assert.ok(inf.text.includes(`(out − y)² exceeds ${FLOAT32}, if |out − y| > 1.84e19; here it`));
+    assert.ok(inf.text.includes(`reaches ${largest(of, "loss.sub")}`));
     // Where finite products first cancel as Inf − Inf depends on the order in which the processor adds them.
     const first = dump.layers.flatMap(({ weight, activation }) => [weight, activation])
       .map((id) => `${nameIn(dump, id)}.g`).filter((name) => of(name, "nan") > 0)
@@ -85,15 +85,15 @@ test("a loss overflows, and a gradient after it", async () => {
 
 test("other causes of NaN", async () => {
   const nanOf = async (query) => causesIn(await dumpOf(query)).nan.text;
-  assert.equal(await nanOf("scale=1e4&dtype=float16"), "layer 2, w2.g: l2ᵀ @ out.g sums out.g's 200 ±Inf times numbers "
-    + "some of which are 0; Inf − Inf and 0 · Inf are NaN: all 50 values.");
+  assert.equal(await nanOf("scale=1e4&dtype=float16"), "layer 2, w2.g: l2ᵀ @ out.g sums out.g's 200 ±Inf times numbers, "
+    + "some of them 0; Inf − Inf and 0 · Inf are NaN: all 50 values.");
   const gated = await dumpOf("widths=100x51&activation=silu&init=standard_normal&style=module");
   const held = columnsOf(gated)("l89", "neginf");
   assert.ok(held > 0);
   assert.equal(causesIn(gated).nan.text, `layer 45, l90: l89's ${held} −Inf: silu of −Inf is −Inf · 0, which is NaN: `
     + `${held} of 20,000 values.`);
   assert.match(await nanOf("widths=100,50,10&loss=cross_entropy&scale=1e4&dtype=float16"),
-    /^loss: log_softmax\(out, dim=−1\) subtracts the largest of a row from out's .* Inf − Inf is NaN: all 2,000 values\.$/);
+    /^loss: log_softmax\(out, dim=−1\) subtracts the largest value of a row from out's .* Inf − Inf is NaN: all 2,000 values\.$/);
 });
 
 /** A dump of float32; ops: [name, phase, inputs, output, attributes], tensors: name → [role, of, figures]. */
@@ -120,32 +120,32 @@ function dumpWith(ops, tensors) {
 test("other arithmetic", () => {
   const [unit, share] = [{ min: -1, max: 1 }, { min: 0, max: 1 }];
   for (const [kind, text, ops, tensors] of [
-    ["nan", "h.g: (h > 0) · a.g multiplies a.g's 3 +Inf by (h > 0), which is 0 in places; 0 · Inf is NaN: "
+    ["nan", "h.g: (h > 0) · a.g multiplies a.g's 3 +Inf by the zeros of (h > 0); 0 · Inf is NaN: "
       + "2 of 20 values.",
     [["clamp_min", "forward", ["h"], "a", { min: 0 }], ["gt", "backward", ["h"], "mask", { other: 0 }],
       ["to", "backward", ["mask"], "factor"], ["mul", "backward", ["factor", "a.g"], "h.g"]],
     { h: ["preactivation", null, unit], a: ["activation", null, share], mask: ["intermediate", null, share],
       "a.g": ["gradient", "a", { ...unit, posinf: 3 }], factor: ["intermediate", null, { ...share, zero_fraction: 0.5 }],
       "h.g": ["gradient", "h", { ...unit, nan: 2, posinf: 1 }] }],
-    ["inf", `a: exp(h) passes ${FLOAT32}, from |h| = 88.7 on, and that goes up to 90.0: 1 of 20 values is +Inf.`,
+    ["inf", `a: exp(h) exceeds ${FLOAT32}, if |h| > 88.7; here it reaches 90.0: 1 of 20 values is +Inf.`,
       [["exp", "forward", ["h"], "a"]],
       { h: ["preactivation", null, { min: -1, max: 90 }], a: ["activation", null, { min: 0, max: 1e38, posinf: 1 }] }],
-    ["inf", `b.g: sum(a.g, dim=0) sums 1 values (|a.g| ≤ 3.00e38), past ${FLOAT32}: 2 of 20 values are −Inf.`,
+    ["inf", `b.g: sum(a.g, dim=0) sums 1 values (|a.g| ≤ 3.00e38) and exceeds ${FLOAT32}: 2 of 20 values are −Inf.`,
       [["sum", "backward", ["a.g"], "b.g", { dim: 0 }]],
       { b: ["parameter", null, { min: 0, max: 0 }], "a.g": ["gradient", "a", { min: -3e38, max: 3e38 }],
         "b.g": ["gradient", "b", { ...share, neginf: 2 }] }],
-    ["nan", "w.g: xᵀ @ h.g sums 5 products (|x| ≤ 1.00, |h.g| ≤ 3.00e38); partial sums pass ±3.40e38, and Inf − Inf is "
+    ["nan", "w.g: xᵀ @ h.g sums 5 products (|x| ≤ 1.00, |h.g| ≤ 3.00e38); partial sums exceed ±3.40e38, and Inf − Inf is "
       + "NaN: 6 of 20 values.",
       [["matmul", "forward", ["x", "w"], "h"], ["t", "backward", ["x"], "xt"],
         ["matmul", "backward", ["xt", "h.g"], "w.g"]],
       { x: ["input", null, unit], w: ["parameter", null, unit], h: ["preactivation", null, unit],
         xt: ["intermediate", null, unit], "h.g": ["gradient", "h", { min: -3e38, max: 3e38 }],
         "w.g": ["gradient", "w", { ...unit, nan: 6, posinf: 7 }] }],
-    ["inf", "w: w came into the pass so, its numbers do not fit float32: 1 of 20 values is +Inf.",
+    ["inf", "w: w had these values before the pass; its numbers do not fit float32: 1 of 20 values is +Inf.",
       [["matmul", "forward", ["x", "w"], "h"]],
       { x: ["input", null, unit], w: ["parameter", null, { ...unit, posinf: 1 }],
         h: ["preactivation", null, { ...share, posinf: 4, neginf: 4 }] }],
-    ["nan", "c: a + b meets a's 1 +Inf and b's 1 −Inf; Inf − Inf is NaN: 1 of 20 values.",
+    ["nan", "c: a + b combines a's 1 +Inf and b's 1 −Inf; Inf − Inf is NaN: 1 of 20 values.",
       [["add", "forward", ["a", "b"], "c"]],
       { a: ["activation", null, { ...share, posinf: 1 }], b: ["activation", null, { ...share, neginf: 1 }],
         c: ["activation", null, { ...share, nan: 1 }] }],

@@ -102,7 +102,7 @@ def look_at(html):
         frame = page.frame_locator("iframe")
         # A selection shows although this page has no address to write it to.
         frame.locator('graph-view .box[data-id="0.weight"]').click(timeout=20_000)
-        expect(frame.locator("inspector-panel")).to_contain_text("Light what is connected")
+        expect(frame.locator("inspector-panel")).to_contain_text("Highlight connected boxes")
         assert page.locator("a", has_text="Live view").get_attribute("href").startswith("http://127.0.0.1:")
         assert page.frames[-1].evaluate("self.origin") == "null", "its code reaches nothing of the notebook's"
     return problems, requests

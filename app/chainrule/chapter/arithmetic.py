@@ -104,9 +104,13 @@ def _why(name: str, x: float, y: float) -> str:
     if name in ("gt", "lt", "eq"):
         return "every comparison with NaN is false, even NaN == NaN"
     if math.isnan(x) or math.isnan(y):
-        return "NaN goes on: whatever is computed with it is NaN"
+        return "a computation with NaN gives NaN"
     if name == "div" and y == 0:
-        return "0 / 0 has no value" if x == 0 else "divided by 0: ∞, with the signs of both, and no exception"
+        return (
+            "0 / 0 has no value"
+            if x == 0
+            else "division by 0 gives ∞, with the product of both signs, and no exception"
+        )
     if name == "div" and math.isinf(x) and math.isinf(y):
         return "∞ / ∞ has no value"
     if name == "mul" and 0 in (x, y) and math.inf in (abs(x), abs(y)):
@@ -217,14 +221,14 @@ PAGE = Page(
     name="arithmetic",
     title="Elementwise arithmetic",
     seed="002 Elementwise Arithmetic, Reduction Operators",
-    lead="Operators work element by element, reductions leave one element, and shapes that differ are refused.",
+    lead="Operators work element by element, and reductions give one element. Different shapes are an error here.",
     inputs=(
         # −4 as in the chapter, which prints 12, 14, 3 for a + b; the extracted text has lost the minus sign.
         tensor("a", "10,6,-4", "The left operand.", MAX_NUMEL, dims=(0, 1, 2)),
         tensor("b", "2,8,7", "The right operand.", MAX_NUMEL, dims=(0, 1, 2)),
-        choice("op", "add", "What is reduced: a ∘ b.", tuple(SIGNS), label="operator"),
+        choice("op", "add", "The operator: the page reduces a ∘ b.", tuple(SIGNS), label="operator"),
         tensor("m", "1,2,3;4,5,6;7,8,9", "A matrix, multiplied by itself.", MAX_NUMEL, dims=(0, 1, 2)),
-        tensor("n", "1,2,3;4,5,6", "What m is multiplied by.", MAX_NUMEL, dims=(0, 1, 2)),
+        tensor("n", "1,2,3;4,5,6", "The second factor of m * n.", MAX_NUMEL, dims=(0, 1, 2)),
     ),
     answer=answer,
     listings=listings(arithmetic, comparisons, reduction, mean_as_number, elementwise_product),

@@ -204,20 +204,22 @@ PAGE = Page(
     name="backward",
     title="The backward pass",
     seed="002 Gradients and the Backward Pass",
-    lead="The chain rule, applied from the loss back to the input: every step needs the gradient just found.",
+    lead="The chain rule, applied from the loss back to the input: each step uses the gradient of the step before.",
     inputs=(
         integer("batch", 200, "Rows of x.", 1, 256),
         integer("n_in", 100, "Inputs of the model.", 1, 256),
         integer("hidden", 50, "Units between the two layers.", 1, 256),
         integer("n_out", 1, "Outputs of the model.", 1, 32),
         seed_input("Of all draws."),
-        choice("layer", "2", "Whose products are tried: out = l2 @ w2 + b2, or l1 = inp @ w1 + b1.", "12"),
+        choice(
+            "layer", "2", "The layer whose products the page tries: out = l2 @ w2 + b2, or l1 = inp @ w1 + b1.", "12"
+        ),
     ),
     answer=answer,
     listings=listings(forward_and_backward, mse_grad, lin_grad, relu_grad, mse_grad_over_batch),
     links=(
         Link("this model in the explorer, gradients by hand", "style=functions"),
-        Link("one row, so that a squeeze takes the batch axis too", "batch=1&style=functions"),
+        Link("one row, so squeeze also removes the batch axis", "batch=1&style=functions"),
         Link("three outputs", "widths=100,50,3&style=functions"),
     ),
 )

@@ -161,13 +161,13 @@ def explain_step(step: BroadcastStep) -> dict[str, Any]:
         "equal": f"both are {step.a}",
         "stretch_a": f"a is 1: it is stretched to {step.b}",
         "stretch_b": f"b is 1: it is stretched to {step.a}",
-        "pad_a": f"a has no such dimension: it counts as 1 and is stretched to {step.b}",
-        "pad_b": f"b has no such dimension: it counts as 1 and is stretched to {step.a}",
+        "pad_a": f"a does not have this dimension: it counts as 1 and is stretched to {step.b}",
+        "pad_b": f"b does not have this dimension: it counts as 1 and is stretched to {step.a}",
         "fault": f"{step.a} and {step.b} differ, and neither is 1",
     }
     # If the other side is 1 too, nothing is stretched.
     if step.rule in ("pad_a", "pad_b") and step.size == 1:
-        says[step.rule] = f"{step.rule[-1]} has no such dimension: it counts as 1, like the other"
+        says[step.rule] = f"{step.rule[-1]} does not have this dimension: it counts as 1, like the other"
     return {**asdict(step), "explanation": says[step.rule]}
 
 
@@ -261,18 +261,18 @@ PAGE = Page(
     name="broadcasting",
     title="Broadcasting",
     seed="002 Broadcasting; Broadcasting rules",
-    lead="How tensors of different shapes go through one elementwise operation, without a copy of either.",
+    lead="How one elementwise operation combines tensors of different shapes without a copy.",
     inputs=(
         text("a", "3,1,5", f"The left side. {_HOW}", read_operand, _OPERAND, _PATTERN),
         text("b", "4,1", f"The right side. {_HOW}", read_operand, _OPERAND, _PATTERN),
-        choice("operator", "+", "What is computed of the values.", tuple(OPERATORS)),
+        choice("operator", "+", "The operator between a and b.", tuple(OPERATORS)),
         tensor("c", "10,20,30", "The vector.", 8, dims=(1,)),
         tensor("m", "1,2,3;4,5,6;7,8,9", "The matrix.", MAX_TYPED, dims=(2,)),
-        number("mean", "5", "Subtracted from every element of m.", -1e6, 1e6),
-        number("std", "2.73", "Divides every element of m.", -1e6, 1e6),
-        integer("n", 200, "How many predictions the loss has.", 1, MAX_BATCH),
-        number("noise", "0.1", "Standard deviation of the predictions' error.", 0, 100),
-        seed_input("Of the targets and the errors."),
+        number("mean", "5", "Number to subtract from every element of m.", -1e6, 1e6),
+        number("std", "2.73", "Number to divide every element of m by.", -1e6, 1e6),
+        integer("n", 200, "Number of predictions.", 1, MAX_BATCH),
+        number("noise", "0.1", "Standard deviation of the errors of the predictions.", 0, 100),
+        seed_input("Seed of the targets and the errors."),
     ),
     answer=answer,
     listings=(
@@ -282,7 +282,10 @@ PAGE = Page(
     ),
     links=(
         Link("The matrix product whose inner loop is broadcasting", "program=matmul&rung=broadcasting"),
-        Link("A bias (n,) broadcast over a batch; backward its gradient is summed over it", "program=linear_function"),
+        Link(
+            "A bias (n,) is broadcast over a batch, and its gradient is summed over the batch",
+            "program=linear_function",
+        ),
         Link("A constant that multiplies every element", "program=mul_constant&constant=3"),
     ),
 )

@@ -128,9 +128,9 @@ def check_sizes(contraction: Contraction) -> None:
     largest = max(math.prod(max(size, 1) for size in shape) for shape in (*contraction.shapes, contraction.shape))
     message, limit = "", 0
     if products > MAX_PRODUCTS:
-        message, limit = f"{products} products would be added up, at most {MAX_PRODUCTS}", MAX_PRODUCTS
+        message, limit = f"{products} products are needed; at most {MAX_PRODUCTS}", MAX_PRODUCTS
     elif largest > MAX_NUMEL:
-        message, limit = f"an operand or the result would have {largest} elements, at most {MAX_NUMEL}", MAX_NUMEL
+        message, limit = f"an operand or the result has {largest} elements; at most {MAX_NUMEL}", MAX_NUMEL
     if limit:
         raise InputError(f"shapes: {message} are computed here", field="shapes", limit=limit)
 
@@ -180,14 +180,14 @@ def explain_index(index: Index, operand_count: int) -> dict[str, Any]:
     """The fields of an index, and its "explanation"."""
     several = " and ".join(f"t{operand}" for operand in sorted({each.operand for each in index.occurrences}))
     roles = {
-        "summed": f"not in the output: the {'products' if operand_count > 1 else 'elements'} are added up along it",
-        "batch": f"in the output, and {several} go through it together",
-        "broadcast": "a dimension behind `...`, aligned from the last one",
-        "kept": f"in the output, and in {several} alone",
+        "summed": f"not in the output: the {'products' if operand_count > 1 else 'elements'} are summed over it",
+        "batch": f"in the output; {several} share it",
+        "broadcast": "a dimension of `...`, aligned from the last one",
+        "kept": f"in the output, and only in {several}",
     }
     parts = [roles[index.role]]
     if index.is_diagonal:
-        parts.append("repeated in one operand: only its diagonal is read")
+        parts.append("repeated in one operand, which selects its diagonal")
     if index.stretched:
         parts.append(f"{' and '.join(f't{each}' for each in index.stretched)} has size 1 there and is stretched")
     return {
@@ -229,19 +229,19 @@ PAGE = Page(
     name="einsum",
     title="Einstein summation",
     seed="002 Einstein Summation; Additional Einsum Notation Examples",
-    lead="One line names the indices; which of them the result keeps says what is multiplied and what is added up.",
+    lead="One line names the indices of the operands and of the result. Indices that are not in the result are summed.",
     inputs=(
         text(
             "equation",
             "bij,bjk->bik",
-            "Letters for the dimensions of each operand, `...` for those that are left, and the result's after `->`.",
+            "Letters for each operand's dimensions, `...` for the others, and after `->` the letters of the result.",
             _read_text,
             f"an equation of at most {MAX_CHARACTERS} characters, such as ij,jk->ik",
         ),
         text(
             "shapes",
             "3,2,5;3,5,4",
-            "The operands' shapes, set apart by semicolons; () is a scalar's.",
+            "The shapes of the operands, separated by semicolons; () is a scalar.",
             _read_shapes,
             f"at most 6 shapes of at most 8 sizes up to {MAX_NUMEL}, such as 3,2,5;3,5,4",
             rf"{SHAPE}(;{SHAPE})*",
@@ -249,11 +249,11 @@ PAGE = Page(
         text(
             "sublists",
             "",
-            "The same with a list of numbers after each operand; where it is given, it stands for the equation.",
+            "The same with a list of numbers after each operand; it replaces the equation.",
             _read_text,
             f"nothing, or at most {MAX_CHARACTERS} characters, such as As, [0, 1], Bs, [1, 2], [0, 2]",
         ),
-        seed_input("Of the operands, drawn from N(0, 1)."),
+        seed_input("Seed of the operands, drawn from N(0, 1)."),
     ),
     answer=answer,
     listings=listings(einsum, broken_rules, parse, resolve),

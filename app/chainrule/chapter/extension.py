@@ -220,7 +220,7 @@ PAGE = Page(
     name="extension",
     title="A C++ extension",
     seed="003 Custom operators: sections 6 to 9 of the series, the linear operator in C++ and CUDA",
-    lead="The linear layer once more: derived by indices, written in C++, compiled against PyTorch, and raced.",
+    lead="The linear layer again: derived by indices, written in C++, compiled with PyTorch, and measured.",
     inputs=(
         integer("batch", 64, "Rows of inp.", 1, MAX_BATCH),
         integer("fan_in", 100, "Columns of inp.", 1, MAX_FEATURES),
@@ -232,6 +232,6 @@ PAGE = Page(
     listings=listings(
         extension.HEADER, extension.SOURCE, extension.CUDA_SOURCE, LinearCpp, LinearCppLayer, LinearFunction
     ),
-    links=(Link("linear_cpp in the explorer, once it is built", "program=linear_cpp"),),
+    links=(Link("linear_cpp in the explorer, if the extension is built", "program=linear_cpp"),),
     timed=True,
 )

@@ -273,13 +273,13 @@ def _call(name: str, arguments: tuple[str, ...], first: int) -> str:
     return f"{name}({', '.join([*arguments[:first], *(f'{each}={each}' for each in arguments[first:])])})"
 
 
-_WEIGHT = "Of linear_function: (fan_out, fan_in), as PyTorch's layers have it."
-_GRAD_OUTPUT = "The gradient that comes back to each output that is used; broadcast to its shape."
-_MATERIALIZE = "Whether sin_cos gets zeros for an output that is not used, or None."
+_WEIGHT = "Weight of linear_function: (fan_out, fan_in), as in PyTorch's layers."
+_GRAD_OUTPUT = "The gradient of each used output, broadcast to its shape."
+_MATERIALIZE = "For an unused output, sin_cos gets zeros instead of None."
 
 
 def _wanted(name: str, label: str) -> Key:
-    doc = f"Whether autograd is to find {label}'s gradient."
+    doc = f"Let autograd compute the gradient of {label}."
     return flag(f"{name}_requires_grad", True, doc, label=f"{label} requires grad")
 
 
@@ -287,21 +287,19 @@ PAGE = Page(
     name="functions",
     title="Custom Functions",
     seed="001 Extending torch.autograd · 003 torch.autograd.Function · 004 Uses of a custom Function",
-    lead="A torch.autograd.Function is a forward and the backward that belongs to it; autograd carries the rest.",
+    lead="A torch.autograd.Function is a pair of a forward and a backward; autograd does the rest.",
     inputs=(
         choice("function", "linear_function", "Which one is called.", tuple(FUNCTIONS), label="Function"),
         tensor("x", "1,-2,0.5;3,0,-1", "The input; for linear_function (batch, fan_in).", MAX_NUMEL, label="inp"),
         _wanted("x", "inp"),
         tensor("weight", "0.5,-1,2;1,1,-0.5", _WEIGHT, MAX_NUMEL, dims=(2,)),
         _wanted("weight", "weight"),
-        tensor("bias", "0.1,-0.2", "Of linear_function: (fan_out,).", MAX_NUMEL, dims=(1,)),
+        tensor("bias", "0.1,-0.2", "Bias of linear_function: (fan_out,).", MAX_NUMEL, dims=(1,)),
         _wanted("bias", "bias"),
-        choice("has_bias", BIASES[0], "What linear_function gets as its bias.", BIASES, label="bias is"),
-        number("constant", "3", "Of mul_constant: a number.", -1e6, 1e6),
+        choice("has_bias", BIASES[0], "The kind of the bias of linear_function.", BIASES, label="bias is"),
+        number("constant", "3", "The factor of mul_constant: a number.", -1e6, 1e6),
         tensor("grad_output", "1", _GRAD_OUTPUT, MAX_NUMEL),
-        choice(
-            "used", BOTH, "Which outputs of sin_cos the loss depends on.", (BOTH, "sin", "cos"), label="outputs used"
-        ),
+        choice("used", BOTH, "The outputs of sin_cos that the loss uses.", (BOTH, "sin", "cos"), label="outputs used"),
         flag("materialize_grads", True, _MATERIALIZE, label="materialize grads"),
     ),
     answer=answer,

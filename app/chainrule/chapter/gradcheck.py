@@ -151,7 +151,7 @@ PAGE = Page(
         integer("batch", 3, "Rows of inp.", 1, MAX_SIZE),
         integer("n", 3, "Columns of inp.", 1, MAX_SIZE),
         integer("fan_out", 2, "Outputs of linear_function.", 1, MAX_SIZE),
-        seed_input("Of the random point."),
+        seed_input("Seed of the random point."),
         flag("kink", False, "Sets the first element of the first input to relu's kink, 0.", label="first element at 0"),
     ),
     answer=answer,

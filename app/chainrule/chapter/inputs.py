@@ -116,7 +116,7 @@ def read_shape(given: str) -> tuple[int, ...]:
     words = given.strip().removeprefix("(").removesuffix(")").strip().removesuffix(",")
     sizes = words.split(",") if words else []
     if len(sizes) > MAX_DIMS:
-        raise ValueError(f"it has {len(sizes)} dimensions, at most {MAX_DIMS} are read")
+        raise ValueError(f"it has {len(sizes)} dimensions, at most {MAX_DIMS} are allowed")
     for size in sizes:
         if not re.fullmatch(r"\s*[0-9]{1,10}\s*", size):
             raise ValueError(f"{shown(size)} is not a size")
@@ -127,7 +127,7 @@ def read_shapes(given: str, max_count: int) -> tuple[tuple[int, ...], ...]:
     """`3,2,5;3,5,4` as shapes. Raises ValueError."""
     parts = given.split(";")
     if len(parts) > max_count:
-        raise ValueError(f"{len(parts)} shapes, at most {max_count} are read")
+        raise ValueError(f"{len(parts)} shapes, at most {max_count} are allowed")
     return tuple(map(read_shape, parts))
 
 

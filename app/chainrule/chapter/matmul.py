@@ -191,19 +191,19 @@ def read_rungs(given: str) -> tuple[str, ...]:
     return tuple(name for name in RUNGS if name in names)
 
 
-_RUNGS = f"a list of names out of {', '.join(RUNGS)}, with commas between them"
+_RUNGS = f"a list of these names: {', '.join(RUNGS)}, with commas between them"
 _RUNG = rf"\s*({'|'.join(map(re.escape, RUNGS))})\s*"
 
 PAGE = Page(
     name="matmul",
-    title="Matrix multiplication, five times",
+    title="Matrix multiplication in five ways",
     seed="002 Matrix Multiplication from Scratch",
-    lead="Three nested loops, and what becomes of them when one after the other is left to PyTorch.",
+    lead="Three nested loops, which PyTorch replaces one after the other.",
     inputs=(
         integer("m", 5, "Rows of a and of the product.", 1, MAX_SIZE),
-        integer("k", 784, "Columns of a, rows of b: what is summed over.", 1, MAX_SIZE),
+        integer("k", 784, "Columns of a and rows of b, the index of the sum.", 1, MAX_SIZE),
         integer("n", 10, "Columns of b and of the product.", 1, MAX_SIZE),
-        seed_input("Of the two matrices, drawn from N(0, 1)."),
+        seed_input("Seed of the two matrices, drawn from N(0, 1)."),
         text("rungs", ",".join(RUNGS), "Which of the five run.", read_rungs, _RUNGS, rf"{_RUNG}(,{_RUNG})*"),
     ),
     answer=answer,

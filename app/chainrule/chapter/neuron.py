@@ -46,8 +46,8 @@ def explain_neuron(inputs: Sequence[float], weights: Sequence[float], bias: floa
         needed = "1 number is needed" if len(inputs) == 1 else f"{len(inputs)} numbers are needed"
         last = "the last" if len(dropped) == 1 else f"the last {len(dropped)}"
         raise InputError(
-            f"weights: {needed}, one per input, not {len(weights)}; zip would drop {last} of the {longer} without a "
-            f"word, and the output would be {output:.6g}",
+            f"weights: {needed}, one per input, not {len(weights)}; zip would silently drop {last} of the {longer}, "
+            f"and the output would be {output:.6g}",
             field="weights",
             limit={
                 "inputs": len(inputs),
@@ -134,8 +134,8 @@ PAGE = Page(
     seed="002 Modeling a Neuron",
     lead="A neuron multiplies, adds and rectifies; a layer is many neurons that read the same inputs.",
     inputs=(
-        text("inputs", "2,-1,0.5", "What the neuron receives.", read_numbers, _NUMBERS, _LIST),
-        text("weights", "0.5,0.25,-2", "One for each of the inputs.", read_numbers, _NUMBERS, _LIST),
+        text("inputs", "2,-1,0.5", "The inputs of the neuron.", read_numbers, _NUMBERS, _LIST),
+        text("weights", "0.5,0.25,-2", "The weights, one for each input.", read_numbers, _NUMBERS, _LIST),
         text("bias", "0.75", "Added to the sum.", read_number, "a number", NUMBER),
         tensor("x", "1,2,3;-1,0,2", "The inputs, batch_size × n_inputs.", MAX_NUMEL, dims=(2,)),
         tensor("w", "1,0,-1;0.5,0.5,0.5;2,-1,0;-1,1,1", _WEIGHTS, MAX_NUMEL, dims=(2,)),

@@ -27,14 +27,15 @@ TITLES: Mapping[str, str] = {
 """The chapter's names of the styles."""
 
 STEPS: Mapping[str, str] = {
-    "classes": "A layer remembers its own tensors. Nothing is handed to backward any more, so the backward pass is a "
-    "loop over the layers instead of a list of calls that has to be kept in order.",
-    "layer_function": "The remembering goes into a base class. What is left of a layer is what only it can know: "
-    "forward, and bwd, which is given the tensors.",
-    "autograd_function": "Model, its loop, .g and its clearing go: autograd records what was called and calls backward "
-    "itself. A function returns its gradients instead of adding them up, and says what it saves.",
-    "module": "The backward functions go: whatever is made of torch's operations has its gradient already. Parameters "
-    "are found by being attributes.",
+    "classes": "Each layer stores its own tensors, so backward needs no arguments. The backward pass is a loop over "
+    "the layers instead of a list of calls in the correct order.",
+    "layer_function": "A base class stores the tensors. A layer only defines forward, and bwd, which gets the tensors "
+    "as arguments.",
+    "autograd_function": "The model class, its loop, .g and the code that clears it are gone: autograd records the "
+    "calls and calls backward. A function returns its gradients instead of adding them up, and names the tensors to "
+    "save.",
+    "module": "The backward functions are gone: torch's operations already have gradients. The module finds its "
+    "parameters because they are attributes.",
 }
 """The code that each style removes from the previous one."""
 

@@ -38,8 +38,8 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     cost = values["batch"] * values["hidden"] * (values["n_in"] + values["n_out"])
     if values["dtype"] in HALF and cost > HALF_MULTIPLICATIONS:
         raise InputError(
-            f"dtype: {values['dtype']} is slow on a CPU: at most {HALF_MULTIPLICATIONS:,} multiplications in it, which "
-            f"are batch × hidden × (n_in + n_out) = {cost:,} here",
+            f"dtype: {values['dtype']} is slow on a CPU, so at most {HALF_MULTIPLICATIONS:,} multiplications are "
+            f"allowed; batch × hidden × (n_in + n_out) is {cost:,}",
             field="dtype",
             limit=HALF_MULTIPLICATIONS,
         )
@@ -164,15 +164,15 @@ PAGE = Page(
     name="styles",
     title="Five styles",
     seed="002 Refactoring the Model, Going to PyTorch; 000",
-    lead="One model, written five times: each time more of it is said once and for all, and the numbers stay the same.",
+    lead="One model in five styles: each style moves repeated code to one place, and the numbers stay the same.",
     inputs=(
-        choice("compare", PAIRS[0], "Which styles are shown.", (*PAIRS, ALL), label="side by side"),
+        choice("compare", PAIRS[0], "The styles to show.", (*PAIRS, ALL), label="side by side"),
         integer("batch", 200, "Rows of x.", 1, 256),
         integer("n_in", 100, "Inputs of the model.", 1, 256),
         integer("hidden", 50, "Units between the two layers.", 1, 256),
         integer("n_out", 1, "Outputs of the model.", 1, 16),
-        choice("dtype", "float32", "What all five compute in.", ("float32", "float64", *HALF)),
-        number("scale", "1", "Multiplies the Kaiming weights, before the dtype.", 1e-30, 1e30),
+        choice("dtype", "float32", "The dtype of all five.", ("float32", "float64", *HALF)),
+        number("scale", "1", "Multiplies the Kaiming weights, before the cast to the dtype.", 1e-30, 1e30),
         seed_input("Of all draws."),
     ),
     answer=answer,
@@ -191,6 +191,6 @@ PAGE = Page(
             "50 layers of randn weights with relu, by hand",
             "widths=100x51&init=standard_normal&bias=false&style=functions",
         ),
-        Link("the same by autograd alone", "widths=100x51&init=standard_normal&bias=false&style=module"),
+        Link("the same with autograd alone", "widths=100x51&init=standard_normal&bias=false&style=module"),
     ),
 )

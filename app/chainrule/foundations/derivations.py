@@ -98,7 +98,7 @@ def mse() -> Derivation:
         (
             Equation("The mean of N squares, one for every element: N is targ.numel().", loss, value),
             Equation(
-                "The derivative of each square; out_t depends on out_p only where t = p.",
+                "The derivative of each square; out_t depends on out_p only if t = p.",
                 Derivative(loss, out[p]),
                 derivative,
             ),
@@ -118,8 +118,12 @@ def relu() -> Derivation:
         "inp.g += 1[inp > 0] · out.g",
         (
             Equation("Each element by itself.", element, value),
-            Equation("A slope on either side; at the kink itself it is the one on the left, 0.", _d(element, x), slope),
-            Equation("The chain rule: the slope times the gradient that arrives.", _d(loss, x), slope * grad_output),
+            Equation(
+                "The slope is 0 on the left and 1 on the right; at the kink it is the slope on the left, 0.",
+                _d(element, x),
+                slope,
+            ),
+            Equation("The chain rule: the slope times the gradient of the output.", _d(loss, x), slope * grad_output),
         ),
     )
 
@@ -138,9 +142,9 @@ def _lin(name: str, title: str, code: str, by: Expr, limits: tuple[Any, Any], re
         code,
         (
             Equation("One element of out: row k of inp times column j of w, and the bias.", out[k, j], value),
-            Equation("Its local gradient; δ is 1 where its two indices are equal, else 0.", _d(out[k, j], by), local),
+            Equation("Its local gradient; δ is 1 if its two indices are equal, else 0.", _d(out[k, j], by), local),
             Equation("The chain rule sums over every element of out.", _d(loss, by), through_all),
-            Equation(f"δ picks what is left of the sums: {reads}.", _d(loss, by), _in_range(through_all.doit())),
+            Equation(f"δ selects one term of each sum: {reads}.", _d(loss, by), _in_range(through_all.doit())),
         ),
     )
 
@@ -172,20 +176,24 @@ def chain() -> Derivation:
         "mse_grad, lin_grad, relu_grad, lin_grad",
         (
             Equation(
-                "b2 reaches the loss through out alone.",
+                "b2 reaches the loss only through out.",
                 _d(loss, b2),
                 Mul(_d(loss, result), _d(result, b2), evaluate=False),
             ),
             Equation("mse gives the first factor; b2 is added to out, so the second is 1.", _d(loss, b2), by_b2),
             Equation(
-                "w1 lies further back: on through lin and relu to lin, one factor each.",
+                "w1 is further back: relu and the first lin each add a factor.",
                 _d(loss, w1),
                 Mul(_d(loss, result), _d(result, l2), _d(l2, l1), _d(l1, w1), evaluate=False),
             ),
             Equation("The four local gradients, multiplied.", _d(loss, w1), by_w1),
-            Equation("The same without a chain: the whole composition, differentiated at once.", _d(loss, w1), at_once),
             Equation(
-                "The product with every tensor written out, less this: SymPy simplifies it.",
+                "The same without the chain rule's steps: the whole composition, differentiated at once.",
+                _d(loss, w1),
+                at_once,
+            ),
+            Equation(
+                "The product with every tensor written out, minus this derivative: SymPy simplifies the difference.",
                 Symbol("difference"),
                 simplify(piecewise_fold(composed(by_w1) - at_once)),
             ),

@@ -148,14 +148,15 @@ def _check_count(equation: Equation, given: int) -> None:
     wanted = len(equation.operands)
     if given < wanted:
         raise EinsumError(
-            f"the equation has {wanted} operands, {given} {'is' if given == 1 else 'are'} given: "
-            f"none for operand {given}",
+            f"the equation has {wanted} operands, but {given} {'is' if given == 1 else 'are'} given: "
+            f"operand {given} is missing",
             equation.starts[given],
         )
     if given > wanted:
         end = equation.text.find("->")
         raise EinsumError(
-            f"{given} operands are given, the equation has {wanted}: each needs its indices, set apart by commas",
+            f"{given} operands are given, but the equation has {wanted}: each operand needs its indices, separated by "
+            "commas",
             end if end >= 0 else len(equation.text),
         )
 
@@ -169,7 +170,7 @@ def _ellipsis_names(equation: Equation, shapes: Sequence[Sequence[int]]) -> tupl
         if behind < 0 or (behind and letters == len(subscripts)):
             raise EinsumError(
                 f"operand {operand} has {_count(len(shape), 'dimension')}, but {_count(letters, 'index', 'indices')}"
-                + ("" if behind < 0 else "; `...` would stand for the others"),
+                + ("" if behind < 0 else "; write `...` for the other dimensions"),
                 equation.starts[operand],
             )
         most = max(most, behind)

@@ -109,9 +109,11 @@ def _subscripts(part: str, start: int, where: str) -> tuple[Subscript, ...]:
             found.append(Subscript(character, at))
         elif character == ".":
             if any(each.name == ELLIPSIS for each in found):
-                raise EinsumError(f"{where} has an ellipsis already: `...` may stand once in each", at)
+                raise EinsumError(f"{where} already has an ellipsis: `...` is allowed once in each", at)
             if not part.startswith(ELLIPSIS, position):
-                raise EinsumError(f"a point in {where} that is not part of an ellipsis: that is three, `...`", at)
+                raise EinsumError(
+                    f"a point in {where} that is not part of an ellipsis: an ellipsis has three points, `...`", at
+                )
             found.append(Subscript(ELLIPSIS, at))
             position += 2
         elif character != " ":
@@ -124,11 +126,11 @@ def _meaningless(character: str, rest: str, where: str) -> str:
     """Why a character cannot stand in an equation."""
     if where == "the output":
         if rest.startswith("->"):
-            return "a second arrow: an equation has one, in front of its output"
+            return "a second arrow: an equation has one arrow, before its output"
         if character == ",":
             return "a comma in the output: the result is one tensor"
     if character in "->":
-        return f"'{character}' stands alone: the arrow is '->', in one piece"
+        return f"'{character}' alone is not an arrow: the arrow is '->', without a space"
     if character.isdigit():
         return f"'{character}' is not an index: in an equation indices are letters; numbers belong in sublists"
     return f"{character!r} is not an index: indices are the letters a-z and A-Z"
@@ -152,7 +154,8 @@ def _check_output(output: Sequence[Subscript], counts: Counter[str]) -> None:
             continue  # where no operand has one, it stands for no dimension
         if each.name in seen:
             raise EinsumError(
-                f"'{each.name}' is repeated in the output: each dimension of the result is another", each.position
+                f"'{each.name}' is repeated in the output: each dimension of the result needs its own index",
+                each.position,
             )
         if each.name not in counts:
             raise EinsumError(f"'{each.name}' is in the output, but in no operand: its size is unknown", each.position)
@@ -237,7 +240,7 @@ def parse_sublists(text: str, operand_count: int) -> str:
             if not token.endswith("]"):
                 raise EinsumError("this bracket is never closed", at)
             if len(lists) == operand_count + 1:
-                raise EinsumError(f"one list more than the {operand_count} operands and the output have", at)
+                raise EinsumError(f"one list too many for the {operand_count} operands and the output", at)
             lists.append(_letters(token[1:-1], at + 1))
         elif found["other"]:
             raise EinsumError(f"{token!r} is not allowed between sublists, such as `As, [..., 0, 1]`", at)

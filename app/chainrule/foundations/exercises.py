@@ -154,44 +154,44 @@ SOLUTIONS: Mapping[Callable[..., Any], Solution] = {
     ExerciseA: Solution(
         "return grad_output * inp",
         "return grad_output * 2 * inp",
-        "A factor is missing: the analytic diagonal is half the numeric one everywhere.",
+        "A factor of 2 is missing: every analytic element is half the numeric element.",
     ),
     ExerciseB: Solution(
         "grad_inp = grad_output @ weight",
         "grad_inp = grad_output @ weight.t()",
-        "A transpose is forgotten. The weight is square, so that the shapes fit: each block of the analytic Jacobian "
-        "of inp is the transpose of the numeric one, and right on its diagonal alone.",
+        "A transpose is missing. The weight is square, so the shapes fit: each block of the analytic Jacobian of inp "
+        "is the transpose of the numeric block, and correct only on its diagonal.",
     ),
     ExerciseC: Solution(
         "grad_input = torch.where(inp < 0, grad_output, ctx.slope * grad_output)",
         "grad_input = torch.where(inp > 0, grad_output, ctx.slope * grad_output)",
-        "The mask is of the wrong side: 1 and the slope have changed places.",
+        "The mask selects the wrong side: 1 and the slope are swapped.",
     ),
     ExerciseD: Solution(
         "grad_bias = grad_output[0]",
         "grad_bias = grad_output.sum(0)",
-        "The sum over the batch is missing: only the first row of the output reaches the bias. (To return grad_output "
-        "itself would go unnoticed: autograd sums a gradient that is too large down to the shape of its input.)",
+        "The sum over the batch is missing: only the first row of the output reaches the bias. (Returning grad_output "
+        "itself raises no error: autograd sums a larger gradient to the shape of its input.)",
     ),
     ExerciseE: Solution(
         "return grad_b, grad_a",
         "return grad_a, grad_b",
-        "Each gradient is in the other's place: of equal shapes, so that nobody complains.",
+        "The two gradients are swapped. Their shapes are equal, so there is no error.",
     ),
     ExerciseF: Solution(
         "ctx.save_for_backward(inp)",
         "ctx.save_for_backward(out)",
-        "The wrong tensor is saved: 1 − inp² instead of 1 − tanh(inp)², close to it near zero only.",
+        "The wrong tensor is saved: the slope is 1 − inp² instead of 1 − tanh(inp)². The two are close only near zero.",
     ),
     ExerciseG: Solution(
         "from_spread = 2.0 * (inp - mean) * grad_spread",
         "from_spread = 2.0 * (inp - mean) * grad_spread / inp.numel()",
-        "The mean's 1/n is missing in one of two outputs: the Jacobian of the other is right.",
+        "The mean's 1/n is missing for one of two outputs. The Jacobian of the other output is correct.",
     ),
     ExerciseH: Solution(
         "return 2.0 * inp",
         "return grad_output * 2.0 * inp",
-        "grad_output is left out. At a loss it is 1, so that both Jacobians agree. What finds it is grad_output = 0, "
-        "which ought to give 0.",
+        "The factor grad_output is missing. For a loss grad_output is 1, so both Jacobians agree. Only the test with a "
+        "grad_output of 0, which must give 0, finds the mistake.",
     ),
 }

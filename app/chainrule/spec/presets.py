@@ -45,7 +45,7 @@ PRESETS: tuple[Preset, ...] = (
         statistic="std",
         theory="std √100 = 10",
         printed="10.0544",
-        note="A sum of 100 products of standard normals has variance 100: one layer makes everything ten times larger.",
+        note="A sum of 100 products of standard normals has variance 100: one layer makes all values ten times larger.",
     ),
     Preset(
         name="scaled",
@@ -56,7 +56,7 @@ PRESETS: tuple[Preset, ...] = (
         statistic="std",
         theory="std 1",
         printed="1.0231",
-        note="Dividing by √n_in keeps the variance of a linear layer where it was.",
+        note="Weights divided by √n_in keep the variance of a linear layer constant.",
     ),
     Preset(
         name="scaled-relu",
@@ -66,7 +66,7 @@ PRESETS: tuple[Preset, ...] = (
         statistic="std",
         theory="mean 0.3989, std 0.5838",
         printed="0.3758 / 0.6150",
-        note="Relu halves the second moment: the scale that suits a linear layer is too small once a relu follows.",
+        note="Relu halves the second moment: the scale for a linear layer is too small if a relu follows.",
     ),
     Preset(
         name="kaiming-relu",
@@ -76,7 +76,7 @@ PRESETS: tuple[Preset, ...] = (
         statistic="std",
         theory="mean 0.5642, std 0.8256",
         printed="0.5720 / 0.8259",
-        note="√(2/n_in) makes good what relu takes: the second moment of l2 is 1.",
+        note="√(2/n_in) compensates for the relu: the second moment of l2 is 1.",
     ),
     Preset(
         name="deep-exploding",
@@ -87,7 +87,7 @@ PRESETS: tuple[Preset, ...] = (
         theory="std 10^l in layer l, float32 ends at 3.4e38",
         printed="nan",
         band={"first_inf_layer": (37, 39), "first_nan_layer": (38, 40)},
-        note="The first Inf appears at layer 38, the first NaN (Inf − Inf) at 39; from 41 on nothing else is left.",
+        note="The first Inf appears at layer 38, the first NaN (Inf − Inf) at 39; from layer 41 on all values are NaN.",
     ),
     Preset(
         name="deep-vanishing",
@@ -108,7 +108,7 @@ PRESETS: tuple[Preset, ...] = (
         statistic="std",
         theory="std 1",
         printed="1.0150",
-        note="Only 1/√100 lasts 50 layers. At width 100 it still scatters: the median over seeds is 0.922.",
+        note="Only std 1/√100 is stable over 50 layers. At width 100 results still vary: the median of seeds is 0.922.",
     ),
     Preset(
         name="deep-relu",
@@ -118,7 +118,7 @@ PRESETS: tuple[Preset, ...] = (
         statistic="std",
         theory="std 2.46e-8",
         printed="entries of about 1e-8",
-        note="Relu halves the second moment fifty times: 2^−25 of the scale is left.",
+        note="Relu halves the second moment fifty times, which multiplies the std by 2^−25.",
     ),
     Preset(
         name="deep-kaiming",
@@ -128,7 +128,7 @@ PRESETS: tuple[Preset, ...] = (
         statistic="std",
         theory="std 0.8256",
         printed="–",
-        note="√(2/n_in) lasts 50 layers with relu. At width 100 it scatters widely: the median over seeds is 0.450.",
+        note="√(2/n_in) is stable over 50 layers with relu. At width 100 results vary widely: the median is 0.450.",
     ),
 )
 """The chapter's nine experiments, in its order."""

@@ -39,7 +39,7 @@ export class DumpProblem extends Error {
 export function checkSize(bytes) {
   if (bytes <= MAX_BYTES) return;
   const size = (/** @type {number} */ value) => `${(value / 2 ** 20).toFixed(value >= 10 * 2 ** 20 ? 0 : 1)} MiB`;
-  throw new DumpProblem(`the file has ${size(bytes)}; at most ${size(MAX_BYTES)} are opened`);
+  throw new DumpProblem(`the file has ${size(bytes)}; at most ${size(MAX_BYTES)} can be opened`);
 }
 
 /** Reads a graph dump of schema `chainrule.trace/1`. @param {string} text @returns {Dump} with `sources` and `faults`
@@ -54,8 +54,8 @@ export function readDump(text) {
   }
   if (!isRecord(value)) throw new DumpProblem(`this is not a graph dump: ${shown(value)} instead of an object`);
   if (value["schema"] !== SCHEMA) {
-    const found = value["schema"] === undefined ? "there is none" : `it is ${shown(value["schema"])}`;
-    throw new DumpProblem(`this page reads graph dumps of schema "${SCHEMA}", but ${found}`, "schema");
+    const found = value["schema"] === undefined ? "none" : shown(value["schema"]);
+    throw new DumpProblem(`this page reads graph dumps of schema "${SCHEMA}", but this file has ${found}`, "schema");
   }
   const dump = /** @type {Dump} */ (/** @type {unknown} */ ({ faults: [], ...value }));
   checkParts(/** @type {Record<string, unknown>} */ (/** @type {unknown} */ (dump)));

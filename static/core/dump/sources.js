@@ -92,7 +92,7 @@ export class DumpShelf {
   /** @param {number} index @returns {Promise<OpenedDump>} */
   async #take(index) {
     const source = this.sources[index];
-    if (source === undefined) throw new RangeError(`there is no dump ${index}`);
+    if (source === undefined) throw new RangeError(`unknown dump ${index}`);
     try {
       const dump = readDump(await textOf(source));
       const own = pictureOfDump(dump, 0, "");

@@ -49,7 +49,7 @@ const MAX_OPTIONAL = 8;
 
 /** @param {string} text @returns {SearchQuery | {error: string}} error: what is wrong, and what is allowed */
 export function parseQuery(text) {
-  if (text.length > LONGEST_QUERY) return { error: `A search may have ${LONGEST_QUERY} characters.` };
+  if (text.length > LONGEST_QUERY) return { error: `A search may have at most ${LONGEST_QUERY} characters.` };
   /** @type {SearchTerm[]} */
   const terms = [];
   for (const part of partsOf(text)) {
@@ -64,7 +64,7 @@ export function parseQuery(text) {
   return { terms, isAboutOps };
 }
 
-/** @param {string} text @returns {string[]} what spaces separate, but for those in quotes or between slashes */
+/** @param {string} text @returns {string[]} the parts between spaces, except spaces in quotes or between slashes */
 function partsOf(text) {
   return text.match(/[-−]?(?:"[^"]*"?|\/(?:\\.|[^/\\])*\/?|[^\s"/][^\s]*)/g) ?? [];
 }
@@ -81,20 +81,20 @@ function termOf(part) {
   if (colon <= 0) return { kind: "word", word: asText(part) };
   const key = part.slice(0, colon).toLowerCase();
   const word = part.slice(colon + 1).replaceAll('"', "").toLowerCase();
-  if (word === "") return { error: `${key}: what? Write it behind the colon without a space, such as op:matmul.` };
+  if (word === "")
+    return { error: `${key}: the value is missing. Write it after the colon without a space, such as op:matmul.` };
   if (key === "shape") return shapeOf(word);
   const known = Object.hasOwn(KEYS, key) ? KEYS[key] : undefined;
   if (known === undefined)
     return { error: `Unknown key: ${key}. Keys: ${KEY_LIST}. To search for this text, write "${part}" in quotes.` };
   if (known === "role" && !ROLES.some((role) => role.includes(word)))
-    return { error: `role:${word}: no tensor has that role; there are ${ROLES.join(", ")}.` };
+    return { error: `Unknown role: ${word}. Roles: ${ROLES.join(", ")}.` };
   if (known === "phase" && !["forward", "backward"].some((phase) => phase.startsWith(word)))
-    return { error: `phase:${word}: there are forward and backward.` };
+    return { error: `Unknown phase: ${word}. Phases: forward, backward.` };
   return { kind: "text", key: known, word };
 }
 
-/** @param {string} word @returns {string} in small letters; sizes, however they are typed, as they are written here:
- * 200×50 */
+/** @param {string} word @returns {string} in lower case; sizes of any notation as 200×50 */
 function asText(word) {
   return (/^\(?\d+( ?[x×,] ?\d+)+,?\)?$/.test(word) ? word.replace(/[() ]|,\)?$/g, "").replace(/[x,]/g, "×") : word)
     .toLowerCase();
@@ -104,7 +104,7 @@ function asText(word) {
  * @returns {Bare | {error: string}} */
 function figureOf(part, name, sign, number) {
   const figure = Object.hasOwn(FIGURES, name.toLowerCase()) ? FIGURES[name.toLowerCase()] : undefined;
-  if (figure === undefined) return { error: `${part}: ${name} is no figure; there are ${FIGURE_LIST}.` };
+  if (figure === undefined) return { error: `Unknown number: ${name}. Numbers: ${FIGURE_LIST}.` };
   const written = number.replace("−", "-").replace(/%$/, "e-2");
   const value = /^[-+]?inf(inity)?$/i.test(written) ? (written.startsWith("-") ? -Infinity : Infinity)
     : Number(written);
@@ -116,7 +116,7 @@ function figureOf(part, name, sign, number) {
     };
   const compare = COMPARISONS[{ "≥": ">=", "≤": "<=", "≠": "!=", "==": "=" }[sign] ?? sign];
   if (compare === undefined)
-    return { error: `${part}: ${sign} is no comparison; there are ${Object.keys(COMPARISONS).join(" ")}.` };
+    return { error: `Unknown comparison: ${sign}. Comparisons: ${Object.keys(COMPARISONS).join(" ")}.` };
   return { kind: "figure", figure, holds: (other) => compare(other, value) };
 }
 
@@ -125,17 +125,18 @@ function shapeOf(word) {
   if (word === "scalar" || word === "()") return { kind: "shape", sizes: [] };
   const parts = word.replace(/^\(|\)$/g, "").split(/[×x,]/);
   if (!parts.every((part) => /^(\d{1,15}|\*)$/.test(part)))
-    return { error: `shape:${word}: sizes are numbers with × , or x between, such as 200×50; * is any size.` };
+    return { error: `shape:${word}: expected sizes separated by × , or x, such as 200×50; * stands for any size.` };
   return { kind: "shape", sizes: parts.map((part) => part === "*" ? null : Number(part)) };
 }
 
 /** @param {string} part @returns {Bare | {error: string}} */
 function patternOf(part) {
   if (!/^\/.*\/$/.test(part) || part.length < 2)
-    return { error: `${part}: a regular expression ends with a slash too, such as /^l\\d+$/.` };
+    return { error: `${part}: the last slash is missing; expected a regular expression such as /^l\\d+$/.` };
   const source = part.slice(1, -1);
-  if (source === "") return { error: "//: between the slashes stands what is searched for." };
-  if (source.length > LONGEST_PATTERN) return { error: `A regular expression may have ${LONGEST_PATTERN} characters.` };
+  if (source === "") return { error: "//: the regular expression between the slashes is empty." };
+  if (source.length > LONGEST_PATTERN)
+    return { error: `A regular expression may have at most ${LONGEST_PATTERN} characters.` };
   let pattern;
   try {
     // Lines: name, op, shape, role and path stand one beneath the other.
@@ -152,7 +153,7 @@ function patternOf(part) {
   return danger === null ? { kind: "pattern", pattern } : { error: `${part}: ${danger}` };
 }
 
-/** Why matching may take as good as for ever: engines that try every way do so where a repeat stands in a repeat.
+/** Why matching may run almost forever: a backtracking engine tries every way if a repeat contains a repeat.
  * @param {string} source of a valid regular expression @returns {string | null} */
 function dangerOf(source) {
   // An escape or a class matches one character.
@@ -160,7 +161,7 @@ function dangerOf(source) {
   const repeats = plain.match(/[*+]|\{\d+,\d*\}/g)?.length ?? 0;
   const optional = (plain.match(/\?/g)?.length ?? 0) - (plain.match(/\(\?|[*+}]\?/g)?.length ?? 0);
   if (repeats > MAX_REPEATS || optional > MAX_OPTIONAL)
-    return `at most ${MAX_REPEATS} repeats (* + {n,m}) and ${MAX_OPTIONAL} optional parts (?); more can take for ever.`;
+    return `at most ${MAX_REPEATS} repeats (* + {n,m}) and ${MAX_OPTIONAL} optional parts (?) are allowed; more can run forever.`;
   /** For every open bracket, whether a choice or a repeat stands in it. @type {boolean[]} */
   const open = [];
   for (let at = 0; at < plain.length; at += 1) {
@@ -171,7 +172,7 @@ function dangerOf(source) {
     } else if (letter === ")") {
       const isVaried = open.pop() ?? false;
       if (isVaried && /^(?:[*+]|\{\d+(?:,\d*)?\})/.test(plain.slice(at + 1)))
-        return "a repeat of what repeats or chooses itself, as in (a+)+ or (a|b)*, can take for ever.";
+        return "a repeated group with a repeat or a choice in it, such as (a+)+ or (a|b)*, can run forever.";
       if (isVaried && open.length > 0) open[open.length - 1] = true;
     } else if (letter !== undefined && "*+?|{".includes(letter) && open.length > 0) {
       open[open.length - 1] = true;

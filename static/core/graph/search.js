@@ -35,7 +35,7 @@ export function search(graph, picture, query, most = Infinity) {
       if (ids.length < most) ids.push(idOf(graph, { kind: thing.kind, index: thing.place, half: "forward" }));
     }
     if (isTimed && performance.now() - began > MAX_MS) {
-      note = "The search took too long and stopped here: a simpler expression finds more.";
+      note = "The search took too long and stopped. A simpler expression finds more.";
       break;
     }
   }
@@ -67,9 +67,9 @@ export function litOfFound(graph, ids) {
 /** @param {SearchQuery} query @param {Graph} graph @param {Picture} picture @returns {string | null} */
 function noteOf({ terms }, { topology }, picture) {
   const figures = terms.flatMap((term) => term.kind === "figure" ? [term.figure] : []);
-  if (figures.includes("time") && topology.op_us == null) return "This recording does not say how long its ops took.";
+  if (figures.includes("time") && topology.op_us == null) return "This recording has no times of its ops.";
   const isCompared = figures.some((figure) => !OP_FIGURES.has(figure) && figure !== "numel" && figure !== "rank");
-  return isCompared && picture.hidden !== null ? "What waits for a guess is not compared." : null;
+  return isCompared && picture.hidden !== null ? "Numbers that are hidden until you guess are not compared." : null;
 }
 
 const thingsIn = memo(build);

@@ -34,12 +34,12 @@ const DIGITS = 6;
 /** @type {Record<string, string>} */
 const FIGURE_HELP = {
   mean: "over the finite values",
-  std: "of the population, over the finite values",
+  std: "population std, over the finite values",
   "dead units": "at most 0 for every input of the batch",
-  saturated: "in the flat ends of the activation",
+  saturated: "at the flat ends of the activation function",
 };
 
-/** @param {Picture} picture @param {number} row @returns {boolean} whether its figures wait for a guess */
+/** @param {Picture} picture @param {number} row @returns {boolean} whether it is hidden until a guess */
 function isHidden(picture, row) {
   return picture.hidden?.row === row;
 }
@@ -53,7 +53,7 @@ function optional(fraction) {
  * @param {Inspection} inspection @param {number} row @param {string} colour @param {string} name @returns {Node[]} */
 export function histogram({ updates }, row, colour, name) {
   const chart = /** @type {HistogramChart} */ (document.createElement("histogram-chart"));
-  const veil = html("p", { class: "veil" }, html("b", {}, "?"), "Its figures show once you have guessed.");
+  const veil = html("p", { class: "veil" }, html("b", {}, "?"), "You see its statistics after your guess.");
   updates.push((picture) => {
     chart.hidden = isHidden(picture, row);
     veil.hidden = !chart.hidden;
@@ -96,7 +96,7 @@ export function figures({ updates }, row) {
 
 /** @param {Inspection} inspection @param {string} name @param {number} row @returns {HTMLElement} */
 export function guessFirst({ host, updates }, name, row) {
-  const title = `Hide the figures of ${name} until you have said what its std is`;
+  const title = `Hide the statistics of ${name} until you have guessed its std`;
   const button = buttonOf({ class: "guess", title }, () => emit(host, "prediction-start", { figure: `${name}.std` }),
     "Guess first");
   updates.push((picture) => (button.disabled = isHidden(picture, row)));
@@ -110,7 +110,7 @@ export function comparison({ expectations, rules }, layer, tensor) {
   const health = html("span", { class: "health" });
   const body = html("tbody");
   const band = html("p");
-  const fold = html("details", { class: "band-rule" }, html("summary", {}, "What the band is"), band);
+  const fold = html("details", { class: "band-rule" }, html("summary", {}, "About the band"), band);
   const head = headings([unseen("figure"), "measured", "expected"]);
   head.append(html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
   const none = html("p", { class: "hint" });
@@ -151,13 +151,13 @@ export function comparison({ expectations, rules }, layer, tensor) {
   return section;
 }
 
-/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] why theory is silent */
+/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] why theory has no value */
 function silenceText(layer, tensor, reason) {
   if (isNumbered(layer.index, layer.name))
-    return "Theory expects no figure of this tensor: its numbers leave the range of the dtype.";
+    return "Theory has no value for this tensor: its numbers exceed the range of the dtype.";
   if (tensor === layer.gradient)
-    return "Theory expects no figure of this gradient: it comes from more than one layer, or from one that there is no theory of.";
-  return `${reason ?? "There is no theory of this tensor"}.`;
+    return "Theory has no value for this gradient: it comes from several layers, or from a layer that theory does not cover.";
+  return `${reason ?? "Theory does not cover this tensor"}.`;
 }
 
 /** @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {string} tensor of that layer
@@ -168,7 +168,7 @@ function comparisons(picture, theory, layer, tensor, rules) {
     const std = figureAt(picture, picture.floats.std, picture.rows.get(tensor));
     const drawn = significant(theory.layers[layer.index - 1]?.weight_std);
     return [{ key: "weight_std", label: "std", measured: std, expected: drawn, band: "", isIn: null,
-      says: "the std that the init draws with, its scale included", source: "" }];
+      says: "the std of the initialization, with its scale", source: "" }];
   }
   return figuresOf(picture, theory, tensor).map((figure) => {
     const { quantity: name, measured, expected } = figure;
@@ -201,7 +201,7 @@ function comparisonRow({ key, label, says, source }) {
       writeText(value, now.expected);
       writeText(band, now.band);
       writeText(mark, now.isIn === null ? "" : now.isIn ? "✓ in" : "✗ out");
-      mark.title = now.isIn === false ? "One draw in twenty lies outside by chance." : "";
+      mark.title = now.isIn === false ? "One in twenty draws lies outside by chance." : "";
       line.classList.toggle("out", now.isIn === false);
     },
   };

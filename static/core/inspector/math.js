@@ -158,7 +158,7 @@ function ruleSection(inspection, { rule, operands, output, op }) {
   const check = buttonOf({ class: "link" }, () => {
     const { error, elements } = checkRule(rule);
     writeText(checked,
-      `${elements} elements of a small example of the general rule, not of this op's sizes and settings, each moved by ±10⁻⁵: the rule is off by at most ${
+      `A small example of the general rule, not with this op's sizes and settings: ${elements} elements moved by ±10⁻⁵. The largest error of the rule is ${
         significant(error)
       } of the largest gradient.`);
   }, "Check the general rule with finite differences");

@@ -12,16 +12,16 @@ const ELEMENTWISE_COST =
   /** @type {Record<string, number>} */ ({ mse_loss: 3, cross_entropy: 4, batch_norm: 5, layer_norm: 5, softmax: 3 });
 const REDUCTIONS = new Set(["sum", "mean", "norm", ...Object.keys(ELEMENTWISE_COST)]);
 
-/** How the FLOPs of an op come about: 2·200·100·50 = 2,000,000. The number alone where no product of its sizes gives
+/** The FLOPs of an op as a product of its sizes: 2·200·100·50 = 2,000,000; only the number if no such product gives
  * it. @param {Op} op @param {(id: string) => Tensor | undefined} tensor @param {Op | null} twin of a backward op */
 export function flopsText(op, tensor, twin = null) {
   const total = count(op.flops);
-  if (op.flops === 0) return "0: it computes nothing";
+  if (op.flops === 0) return "0: this op computes nothing";
   if (twin !== null && op.name.includes("Backward")) {
     const times = op.flops / twin.flops;
     if (times === 1) return `${total}, as many as the forward op`;
     if (Number.isInteger(times))
-      return `${times} · ${count(twin.flops)} = ${total}: one product as large as the forward op's for each operand`;
+      return `${times} · ${count(twin.flops)} = ${total}: for each operand one product of the forward op's size`;
     return total;
   }
   const inputs = op.inputs.map((id) => tensor(id)?.shape ?? []);

@@ -21,7 +21,7 @@ export function pathToLoss(inspection, tensor) {
     const isLit = light.getAttribute("aria-pressed") !== "true";
     light.setAttribute("aria-pressed", String(isLit));
     emit(host, "path-light", { ids: isLit ? [...path.ids] : [] });
-  }, "Light it in the graph");
+  }, "Highlight it in the graph");
 
   const factorLink = (/** @type {ChainFactor} */ factor, /** @type {string} */ text) => {
     const target = factor.gradient >= 0 ? factor.gradient : factor.from;
@@ -64,20 +64,18 @@ export function pathToLoss(inspection, tensor) {
     }
   });
   const head = headings(["factor", "gradient RMS", "change"]);
-  ["", "its root mean square, behind the factor", "what the factor makes of the root mean square"].forEach((
+  ["", "root mean square of the gradient after the factor", "ratio to the root mean square before it"].forEach((
     title,
     column,
   ) => (head.cells[column].title = title));
   return [
-    html("section", { class: "path" }, html("h3", {}, "Path to the loss", light), chain,
-      ...(path.isOneOfMany
-        ? [html("p", { class: "hint" }, "The shortest of several ways: the gradient is the sum over all of them.")]
-        : []),
+    html("section", { class: "path" }, html("h3", {}, "Path to the loss", light), chain, ...(path.isOneOfMany ? [
+      html("p", { class: "hint" }, "This is the shortest of several paths. The gradient is the sum over all paths."),
+    ] : []),
       html("details", { open: !isLong },
         html("summary", {},
-          `${factors.length === 1 ? "The factor" : `The ${factors.length} factors`}, and what ${
-            factors.length === 1 ? "it does" : "each does"
-          } to the gradient`),
+          factors.length === 1 ? "The factor and its effect on the gradient"
+            : `The ${factors.length} factors and their effects on the gradient`),
         html("div", { class: "scroll" },
           html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows.flatMap(({ nodes }) => nodes)))))),
   ];

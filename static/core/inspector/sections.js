@@ -7,10 +7,10 @@ import { idOf } from "../graph/graph.js";
 
 /** @type {readonly [string, string, string][]} */
 const WAYS = [
-  ["", "Off", "Nothing is lit"],
-  ["up", "Up", "Upstream: what it depends on"],
-  ["down", "Down", "Downstream: what depends on it"],
-  ["both", "Both", "What it depends on, and what depends on it"],
+  ["", "Off", "No highlight"],
+  ["up", "Up", "Upstream: boxes that the selection depends on"],
+  ["down", "Down", "Downstream: boxes that depend on the selection"],
+  ["both", "Both", "Upstream and downstream"],
 ];
 const HOPS = [1, 2, 3, 5, 10, 20, Infinity];
 
@@ -34,17 +34,17 @@ export function reachControls(host) {
     hops = Number(select.value);
     if (direction !== "") tell();
   });
-  const group = html("div", { class: "segmented small", role: "group", "aria-label": "Light what is connected" },
+  const group = html("div", { class: "segmented small", role: "group", "aria-label": "Highlight connected boxes" },
     ...buttons.map(({ button }) => button));
   return {
-    element: html("section", { class: "reach" }, html("h3", {}, "Light what is connected"),
+    element: html("section", { class: "reach" }, html("h3", {}, "Highlight connected boxes"),
       html("div", {}, group, select)),
     fill(reach) {
       const [, way = "", far] = /^(up|down|both)(\d*)$/.exec(reach) ?? [];
       direction = way;
       if (far !== undefined) hops = far === "" ? Infinity : Number(far);
       for (const { way: each, button } of buttons) button.setAttribute("aria-pressed", String(each === direction));
-      // A number of its own, from an address, is shown as it is.
+      // Another number, from an address, gets its own option.
       if (!HOPS.includes(hops) && ![...select.options].some(({ value }) => value === String(hops)))
         select.append(html("option", { value: String(hops) }, `${hops} ops`));
       select.value = String(hops);
@@ -52,7 +52,7 @@ export function reachControls(host) {
   };
 }
 
-// The code that ops come from, its lines in their context.
+// The source lines of ops, with the lines around them.
 
 const CONTEXT = 3;
 const MAX_PLACES = 6;

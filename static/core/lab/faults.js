@@ -51,15 +51,15 @@ export function faultIcon(kind) {
 
 /** A picture's faults: a dump has its own, those of a live picture come with its theory.
  * @param {Picture | null} picture @param {Theory | null} theory
- * @returns {readonly Fault[] | null} null: not told yet */
+ * @returns {readonly Fault[] | null} null: not known yet */
 export function faultsOf(picture, theory) {
-  // A fault would give away what is to be guessed.
+  // A fault would reveal the number to guess.
   if (picture === null || picture.hidden !== null) return [];
   if (picture.faults !== null) return picture.faults;
   return theory === null || theory.seq !== picture.seq ? null : (theory.faults ?? []);
 }
 
-/** Whether numbers that are not finite are a fault of the pass: a mask of −Inf is none.
+/** Whether non-finite numbers are a fault of the pass; a mask of −Inf is not a fault.
  * @param {Picture} picture @param {Theory | null} theory of that picture, or of one shortly before */
 export function isNonFinite(picture, theory) {
   const faults = picture.hidden !== null ? [] : (picture.faults ?? theory?.faults ?? []);
@@ -80,7 +80,7 @@ export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
 /** The layers and figures of a picture, or in words why there are none to judge.
  * @param {Picture} picture @param {Theory | null} theory of this picture @returns {Diagnosis | string} */
 export function judged(picture, theory) {
-  if (picture.hidden !== null) return "Judged once the guess is made.";
+  if (picture.hidden !== null) return "The verdict follows after your guess.";
   if (picture.topology.layers.length === 0) return whyNoLayers(picture.spec);
   return theory === null ? "" : diagnose(picture, theory);
 }
@@ -95,7 +95,7 @@ export function headline(faults, found) {
   if (typeof figures !== "string") {
     if (wrong > 0)
       figures = figures.unhealthy === 0 ? "" : `${figures.unhealthy} of ${counted(figures.layers, "layer")} unhealthy`;
-    else figures = figures.figures === 0 ? "no theory of it" : `${figures.within} of ${figures.figures} in band`;
+    else figures = figures.figures === 0 ? "no theory for it" : `${figures.within} of ${figures.figures} in band`;
   }
   const checks = counted(unchecked, "check", " not made");
   const parts = [counted(wrong, "fault"), ...(wrong > 0 ? [figures, checks] : [checks, figures]),
@@ -109,7 +109,7 @@ function counted(count, noun, after = "") {
 }
 
 /** The tensor of the first fault that has one. @param {Graph} graph @param {Picture} picture
- * @param {readonly Fault[]} faults of that picture @returns {{tensor: number, why: string} | null} null: there is none */
+ * @param {readonly Fault[]} faults of that picture @returns {{tensor: number, why: string} | null} null without such a fault */
 export function firstBad({ tensorIndex }, picture, faults) {
   for (const { kind, level, tensor: id, layers } of faults) {
     const tensor = tensorIndex.get(id ?? "");

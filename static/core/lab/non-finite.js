@@ -107,13 +107,13 @@ class Account {
   of(tensor, kind) {
     const { op, output } = this.#origin(tensor, kind);
     if (op === null)
-      return `${output.name} came into the pass so, its numbers do not fit ${output.dtype}: ${
+      return `${output.name} had these values before the pass; its numbers do not fit ${output.dtype}: ${
         this.#share(output, kind)
       }.`;
     return this.#sentence(op, output, kind);
   }
 
-  /** Back along inputs that hold the same, to the op whose inputs do not. @param {Tensor} tensor
+  /** Follow the inputs with such values back, to the op without such an input. @param {Tensor} tensor
    * @param {NonFiniteKind} kind */
   #origin(tensor, kind) {
     let output = tensor;
@@ -128,7 +128,7 @@ class Account {
     }
   }
 
-  /** The ids of an op's operands. A node of autograd records only its gradient; the forward op has the others.
+  /** The ids of an op's operands. An autograd node records only its gradient; the forward op has the other operands.
    * @param {Op} op @param {Tensor} output */
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);
@@ -140,7 +140,7 @@ class Account {
     return isReader ? [...op.inputs, ...others] : op.inputs;
   }
 
-  /** @param {Op} op @returns {Op | null} the forward op that a node of autograd is the backward of */
+  /** @param {Op} op @returns {Op | null} the forward op of an autograd node */
   #forwardOf({ name, twin }) {
     return name.includes("Backward") && twin !== null ? (this.plan.ops.get(twin) ?? null) : null;
   }
@@ -171,7 +171,7 @@ class Account {
     return kind === "Inf" ? overflow(step) : notANumber(step);
   }
 
-  /** How many products make one element. @param {Op} op @param {Tensor} output @param {Op | null} forward */
+  /** The number of products in one element. @param {Op} op @param {Tensor} output @param {Op | null} forward */
   #termsOf(op, output, forward) {
     const [first] = op.inputs;
     const shape = this.plan.tensors.get(first ?? "")?.shape ?? [];
@@ -195,7 +195,7 @@ class Account {
     return termOf(op, op.inputs.map((id) => this.#label(id))).text;
   }
 
-  /** A tensor's name; of what has none of its own, how it was made. @param {string} id @param {number} [depth]
+  /** A tensor's name, or the expression of an unnamed tensor. @param {string} id @param {number} [depth]
    * @returns {FormulaTerm} */
   #label(id, depth = 0) {
     const tensor = this.plan.tensors.get(id);
@@ -212,7 +212,7 @@ class Account {
     return term.text.length > LONGEST_LABEL ? unwritten : term;
   }
 
-  /** @param {string} id @returns {Operand | null} null where there are no statistics */
+  /** @param {string} id @returns {Operand | null} null without statistics */
   #operand(id) {
     const { rows, floats, integers } = this.picture;
     const row = rows.get(id);
@@ -245,34 +245,34 @@ class Account {
   }
 }
 
-/** The figures of an op that wrote the first ±Inf or NaN. name: of a node of autograd the forward op's; sum: of how many
- * values or products each element is the sum; slope: what is multiplied by the slope of an activation; both "" for none;
- * largest: number of the dtype; limit: the same in words; nan: how many are in the output; share: what was struck of it
+/** Facts about the op that wrote the first ±Inf or NaN. name: of the forward op; sum: the number of values or products
+ * that each element sums; slope: the factor of the slope of an activation; both "" for none; largest: the largest number
+ * of the dtype; limit: the same in words; nan: the count in the output; share: the affected values, in words
  * @typedef {{name: string, expression: string, operands: readonly Operand[], sum: string, slope: string,
  * exponent: unknown, largest: number, limit: string, nan: number, share: string}} Step */
 
-/** @param {Step} step @returns {string} how finite numbers became ±Inf */
+/** @param {Step} step @returns {string} why finite numbers became ±Inf */
 function overflow({ name, expression, operands, sum, exponent, largest, limit, share }) {
   const sizes = sizesOf(operands);
   const size = sizes === "" ? "" : ` (${sizes})`;
-  if (sum !== "") return `${expression} sums ${sum}${size}, past ${limit}: ${share}.`;
+  if (sum !== "") return `${expression} sums ${sum}${size} and exceeds ${limit}: ${share}.`;
   const [operand] = operands;
   if (operand !== undefined && ((name === "pow" && exponent === 2) || name === "exp")) {
     const from = name === "exp" ? Math.log(largest) : Math.sqrt(largest);
-    return `${expression} passes ${limit}, from |${operand.label}| = ${significant(from)} on, and that goes up to ${
+    return `${expression} exceeds ${limit}, if |${operand.label}| > ${significant(from)}; here it reaches ${
       significant(operand.largest)
     }: ${share}.`;
   }
-  if (GATES.has(name)) return `on the way to ${expression}${size} a number passes ${limit}: ${share}.`;
-  return `${expression}${size} passes ${limit}: ${share}.`;
+  if (GATES.has(name)) return `a number inside ${expression}${size} exceeds ${limit}: ${share}.`;
+  return `${expression}${size} exceeds ${limit}: ${share}.`;
 }
 
-/** @param {Step} step @returns {string} how numbers, finite or not, became NaN */
+/** @param {Step} step @returns {string} why numbers, finite or not, became NaN */
 function notANumber({ name, expression, operands, sum, slope, largest, nan, share }) {
   const infinite = operands.filter(({ inf }) => inf > 0);
   const held = infinite.map((operand) => `${operand.label}'s ${count(operand.inf)} ${infWord(operand)}`).join(" and ");
   if (sum !== "" && infinite.length === 0) {
-    return `${expression} sums ${sum} (${sizesOf(operands)}); partial sums pass ±${
+    return `${expression} sums ${sum} (${sizesOf(operands)}); partial sums exceed ±${
       significant(largest)
     }, and Inf − Inf is NaN: ${share}.`;
   }
@@ -282,7 +282,7 @@ function notANumber({ name, expression, operands, sum, slope, largest, nan, shar
     const isSigned = infinite.some((one) => others(one).some(({ low, high }) => low < 0 && high > 0));
     const hasZeros = infinite.some((one) => others(one).some(({ zeros }) => zeros > 0));
     const factor = operands.length < 2 ? ""
-      : isSigned ? " times numbers of either sign" : hasZeros ? " times numbers some of which are 0" : "";
+      : isSigned ? " times numbers of both signs" : hasZeros ? " times numbers, some of them 0" : "";
     const reasons = [...(isMixed || isSigned || !hasZeros ? ["Inf − Inf"] : []), ...(hasZeros ? ["0 · Inf"] : [])];
     return `${expression} sums ${held}${factor}; ${reasons.join(" and ")} ${
       reasons.length > 1 ? "are" : "is"
@@ -290,29 +290,29 @@ function notANumber({ name, expression, operands, sum, slope, largest, nan, shar
   }
   if (slope !== "") {
     return infinite.some(({ label }) => label === slope)
-      ? `${held} times the slope of ${name}, which is 0 where it is flat; 0 · Inf is NaN: ${share}.`
-      : `the slope of ${name} is not a number at ${held}: ${share}.`;
+      ? `${held} times the slope of ${name}, which is 0 for some values; 0 · Inf is NaN: ${share}.`
+      : `the slope of ${name} is NaN at ${held}: ${share}.`;
   }
   if (GATES.has(name)) {
-    // A kernel may compute its halves before it adds them: then +Inf fares no better.
+    // A kernel that computes its two halves separately turns +Inf into NaN as well.
     const isBothWays = nan > infinite.reduce((sum, { neginf }) => sum + neginf, 0);
     return `${held}: ${name} of −Inf is −Inf · 0, which is NaN${
-      isBothWays ? ", and this device makes NaN of +Inf too" : ""
+      isBothWays ? ", and this device also turns +Inf into NaN" : ""
     }: ${share}.`;
   }
   if (name.endsWith("softmax"))
-    return `${expression} subtracts the largest of a row from ${held}; Inf − Inf is NaN: ${share}.`;
+    return `${expression} subtracts the largest value of a row from ${held}; Inf − Inf is NaN: ${share}.`;
   if (name === "mul") {
     const zero = operands.find(({ inf, zeros }) => inf === 0 && zeros > 0);
     return `${expression} multiplies ${held} by ${
-      zero === undefined ? "" : `${/^[^(]* /.test(zero.label) ? `(${zero.label})` : zero.label}, which is `
-    }0 in places; 0 · Inf is NaN: ${share}.`;
+      zero === undefined ? "0" : `the zeros of ${/^[^(]* /.test(zero.label) ? `(${zero.label})` : zero.label}`
+    }; 0 · Inf is NaN: ${share}.`;
   }
-  if (name === "add" || name === "sub") return `${expression} meets ${held}; Inf − Inf is NaN: ${share}.`;
+  if (name === "add" || name === "sub") return `${expression} combines ${held}; Inf − Inf is NaN: ${share}.`;
   return `${expression} has no value${held === "" ? "" : ` at ${held}`}: NaN in ${share}.`;
 }
 
-/** @param {readonly Operand[]} operands @returns {string} how large they get; what is 0 throughout says nothing */
+/** @param {readonly Operand[]} operands @returns {string} their largest values, without operands that are all 0 */
 function sizesOf(operands) {
   return operands.flatMap(({ label, largest }) =>
     largest === null || largest === 0 ? [] : [`|${label}| ≤ ${significant(largest)}`]

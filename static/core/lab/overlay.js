@@ -1,37 +1,37 @@
-/** Overlays colour the boxes of a graph by one figure, with a legend. No DOM. */
+/** Overlays colour the boxes of a graph by one number, with a legend. No DOM. */
 
 import { CAUSES_FIRST } from "./diagnosis.js";
 import { overlayValues } from "./overlay-values.js";
 import { hex, oklch } from "../colours.js";
 
-/** says: what the colour of a box is of; scale auto: logarithmic over more than a decade, share: 0 to 1
+/** says: the meaning of a box's colour; scale auto: logarithmic over more than a decade, share: 0 to 1
  * @type {readonly {name: OverlayKind, title: string, unit: string, scale: "auto" | "share" | "words", says: string}[]} */
 export const OVERLAYS = [
   { name: "std", title: "Activation std", unit: "", scale: "auto",
-    says: "std of a tensor; of an op or a closed box that of what it puts out" },
+    says: "std of a tensor; for an op or a closed box, of its output" },
   { name: "gradient_norm", title: "Gradient norm", unit: "", scale: "auto",
-    says: "L2 norm of the gradient; of a closed box the largest in it" },
+    says: "L2 norm of the gradient; for a closed box, the largest inside" },
   { name: "dead_fraction", title: "Dead units", unit: "", scale: "share",
-    says: "share of units at most 0 for every input; of a closed box the largest in it" },
+    says: "share of units that are at most 0 for every input; for a closed box, the largest inside" },
   { name: "time", title: "Time", unit: "µs", scale: "auto",
-    says: "time an op took when the graph was recorded; of a closed box the sum" },
+    says: "time of an op during the recording; for a closed box, the sum" },
   { name: "memory", title: "Memory", unit: "B", scale: "auto",
-    says: "bytes of a tensor, and read and written by an op; of a closed box the sum" },
+    says: "bytes of a tensor; for an op, the bytes that it reads and writes; for a closed box, the sum" },
   { name: "flops", title: "FLOPs", unit: "FLOP", scale: "auto",
-    says: "floating-point operations of an op; of a closed box the sum" },
+    says: "floating-point operations of an op; for a closed box, the sum" },
   { name: "difference", title: "Difference to A", unit: "", scale: "auto",
     says:
-      "how far a tensor is from its partner in A: the largest relative difference of std, least and greatest value; of an op or a closed box the largest in it" },
+      "difference of a tensor from the same tensor in A: the largest relative difference of std, minimum and maximum; for an op or a closed box, the largest inside" },
   { name: "health", title: "Health", unit: "", scale: "words",
-    says: "what is wrong; of a closed box the first cause in it" },
+    says: "the fault; for a closed box, the first cause inside" },
 ];
 
-/** Why an overlay cannot be had of a graph. @param {OverlayKind} kind @param {Graph} graph
- * @param {ComparisonReference | null} [reference] a dump that it is compared to
- * @returns {string | null} null where it can */
+/** Why a graph cannot have an overlay. @param {OverlayKind} kind @param {Graph} graph
+ * @param {ComparisonReference | null} [reference] a dump to compare with
+ * @returns {string | null} null if it can */
 export function whyNot(kind, { topology }, reference = null) {
-  if (kind === "difference" && reference === null) return "No dump is pinned to compare to.";
-  if (kind === "time" && topology.op_us == null) return "This recording does not say how long its ops took.";
+  if (kind === "difference" && reference === null) return "Pin a dump to compare with it.";
+  if (kind === "time" && topology.op_us == null) return "This recording has no times of its ops.";
   if (kind === "dead_fraction" && !topology.ops.some(({ name }) => RECTIFIERS.has(name)))
     return "No op of this graph can have dead units.";
   return null;

@@ -76,7 +76,7 @@ export class PathBox {
     );
     const left = found.length - this.#offered.length;
     const rest = left > 0 ? `${left} more: type to narrow them down`
-      : found.length === 0 ? "No module of this model is called so." : "";
+      : found.length === 0 ? "No module of this model has this name." : "";
     this.#list.replaceChildren(...options,
       ...(rest === "" ? [] : [html("li", { role: "presentation", class: "rest" }, rest)]));
     this.#list.hidden = false;

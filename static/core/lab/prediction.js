@@ -28,7 +28,7 @@ export function parsePrediction(figure, guess) {
   return { figure, tensor: statistic === null ? figure : figure.slice(0, dot), statistic, guess: readGuess(guess) };
 }
 
-/** @param {string} text 0.8, 1e-3, −2 or 50 % @returns {number | null} null where it is not a finite number */
+/** @param {string} text 0.8, 1e-3, −2 or 50 % @returns {number | null} null if it is not a finite number */
 export function readGuess(text) {
   const [, digits = "", isPercentage] = /^\s*(.*?)\s*(%?)\s*$/.exec(text.replace("−", "-")) ?? [];
   const number = digits === "" ? NaN : Number(digits) / (isPercentage === "%" ? 100 : 1);
@@ -36,29 +36,27 @@ export function readGuess(text) {
 }
 
 /** @param {Picture} picture @param {Prediction} prediction
- * @returns {string | null} why this graph has no such figure; null where it has */
+ * @returns {string | null} why this graph has no such statistic; null if it has */
 export function problemOf(picture, prediction) {
   const { figure, tensor, statistic } = prediction;
   const statistics = `Statistics: ${FLOAT_COLUMNS.join(", ")}.`;
   if (statistic === null)
-    return `${figure} names no figure: it takes a tensor and a statistic, such as l2.std. ${statistics}`;
+    return `${figure}: expected a tensor and a statistic, such as l2.std. ${statistics}`;
   const row = rowOf(picture, tensor);
   if (row === undefined)
-    return `There is no ${tensor} with statistics in this graph. Tensors: ${
-      tensorNames(picture).join(", ")
-    }; with .g their gradients.`;
+    return `Unknown tensor: ${tensor}. Tensors: ${tensorNames(picture).join(", ")}; append .g for their gradients.`;
   const isOptional = statistic === "dead_fraction" || statistic === "saturation";
   if (isOptional && valueAt(picture.floats[statistic], row) === null) {
-    return `${tensor} has no ${statistic}: that is a figure of ${
+    return `${tensor} has no ${statistic}, which exists only for ${
       statistic === "saturation" ? "bounded activations" : "rectifiers"
     }.`;
   }
   return null;
 }
 
-/** The picture without what would give the figure away: the tensor's whole row, since a norm or a histogram says as
- * much as a standard deviation, and every other row that holds the same number. @param {Picture} picture
- * @param {Prediction | null} prediction @returns {Picture} the same one where there is nothing to hide */
+/** The picture without the numbers that reveal the answer: the tensor's whole row, because a norm or a histogram says
+ * as much as a standard deviation, and every other row with the same number. @param {Picture} picture
+ * @param {Prediction | null} prediction @returns {Picture} the same picture if there is nothing to hide */
 export function hide(picture, prediction) {
   const secret = secretOf(picture, prediction);
   if (secret === null) return picture;

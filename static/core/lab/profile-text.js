@@ -5,43 +5,43 @@ import { FORMS } from "./profile-series.js";
 
 /** @type {Record<string, string>} */
 const DEATHLESS = {
-  linear: "it hands on every value as it is",
-  tanh: "it answers to inputs of either sign",
-  sigmoid: "its values are all above 0",
+  linear: "its output equals its input",
+  tanh: "its output is 0 only for the input 0",
+  sigmoid: "its output is always above 0",
 };
 /** @type {Record<string, string>} */
 const UNBOUNDED = {
-  linear: "it hands on every value as it is",
+  linear: "its output equals its input",
   ...Object.fromEntries(
     ["relu", "leaky_relu", "gelu", "silu", "elu", "selu"].map(
-      (name) => [name, "it grows without bound, and its flat side counts as dead"]
+      (name) => [name, "its output is not bounded, and its flat side counts as dead"]
     ),
   ),
 };
 
-/** Why there is nothing to show layer by layer. @param {Spec | null} spec @returns {string} */
+/** Why there are no layers to show. @param {Spec | null} spec @returns {string} */
 export function whyNoLayers(spec) {
   const { program = "mlp" } = spec ?? {};
   // The layers of a user's model, whose spec is a what-if, are its modules with parameters.
-  if (spec !== null && !("program" in spec)) return "No module with parameters has run.";
+  if (spec !== null && !("program" in spec)) return "This pass ran no module with parameters.";
   return program === "mlp" ? "This graph is not a chain of layers." : `The program ${program} has no layers.`;
 }
 
-/** Why a statistic has no figures; "" where it has. @param {ProfileStatistic} statistic
+/** Why a statistic has no values; "" if it has some. @param {ProfileStatistic} statistic
  * @param {readonly (ProfileReading | null)[]} readings @param {string} activation its name */
 export function whyEmpty(statistic, readings, activation) {
   if (readings.length === 0) return whyNoLayers(null);
   if (readings.some((reading) =>
     reading !== null && (reading.value !== null || reading.hasInf || reading.hasNan || reading.isHidden)
   )) return "";
-  if (activation === "" && statistic === "dead_fraction") return "No layer has units that could be dead.";
-  if (activation === "" && statistic === "saturation") return "No layer has an activation that could saturate.";
+  if (activation === "" && statistic === "dead_fraction") return "No layer has units that can be dead.";
+  if (activation === "" && statistic === "saturation") return "No layer has an activation that can saturate.";
   const noActivation = "No layer has an activation.";
   if (statistic === "dead_fraction")
     return activation in DEATHLESS ? `${activation} has no dead units: ${DEATHLESS[activation]}.` : noActivation;
   if (statistic === "saturation")
     return activation in UNBOUNDED ? `${activation} does not saturate: ${UNBOUNDED[activation]}.` : noActivation;
-  return "No layer has such a figure.";
+  return "No layer has this statistic.";
 }
 
 /** @param {ProfileStatistic} statistic @param {number} value @returns {string} */
@@ -64,9 +64,9 @@ function expectedText(statistic, expected) {
   return `, expected ${written(statistic, expected.value)} (${low}${low.startsWith("−") ? " to " : "–"}${high})`;
 }
 
-/** The figures of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20). @param {ProfileStatistic} statistic
+/** The values of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20). @param {ProfileStatistic} statistic
  * @param {ProfilePoint} point @param {number} order of the point @param {Record<ProfileSide, ProfileFigures>} figures
- * @returns {string[]} the tensor's, and its gradient's where that is shown */
+ * @returns {string[]} for the tensor, and for its gradient if it is shown */
 export function readout(statistic, point, order, { forward, backward }) {
   const { symbol, hasGradients } = FORMS[statistic];
   const said = (/** @type {ProfileFigures} */ { measured, expected, run }) => {
@@ -79,7 +79,7 @@ export function readout(statistic, point, order, { forward, backward }) {
 }
 
 /** @param {PinnedRun | null} pinned @param {number} layers of the run on the screen
- * @returns {string} A, and which of its layers are not to be seen */
+ * @returns {string} A, and the number of its layers if that differs */
 export function runLabel(pinned, layers) {
   if (pinned?.dump !== undefined) return `A, ${pinned.dump.name}`;
   const theirs = pinned?.profile.layers.length ?? 0;
@@ -100,11 +100,11 @@ export function summary(statistic, points, figures, causes) {
   const unsaid = silent === "" ? "" : ` There is ${silent}.`;
   return `${title}: from ${of(0)} to ${of(end)}${
     expectedText(statistic, expected[end])
-  }.${other}${unsaid}${said} Arrow keys walk the layers, Enter selects.`;
+  }.${other}${unsaid}${said} Use the arrow keys to move between layers, and Enter to select one.`;
 }
 
 /** The number of layers without theory, and the reasons. @param {readonly ProfilePoint[]} points
- * @param {ProfileFigures} figures @returns {{text: string, why: string}} text: "" where it speaks of all */
+ * @param {ProfileFigures} figures @returns {{text: string, why: string}} text: "" if theory covers all layers */
 export function silence(points, { reason }) {
   const layers = new Set(points.filter(({ layer }) => layer > 0).map(({ layer }) => layer));
   /** @type {Map<string, Set<number>>} */
@@ -118,7 +118,7 @@ export function silence(points, { reason }) {
   const why = [...silent].sort(([, one], [, other]) => other.size - one.size).map(([why, some]) =>
     some.size === 1 ? why : `${why} (${some.size} layers)`
   );
-  return { text: `no theory of ${all.size === layers.size ? "these layers" : `${all.size} of ${layers.size} layers`}`,
+  return { text: `no theory for ${all.size === layers.size ? "these layers" : `${all.size} of ${layers.size} layers`}`,
     why: why.join("\n") };
 }
 

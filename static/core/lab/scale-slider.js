@@ -95,7 +95,7 @@ const AXIS_RANK = 10;
 const USUAL_LENGTH = 220;
 const LABEL_SPACING = 36;
 
-const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
+const TICK_HELP = "Press [ and ] to go from tick to tick. Hold Alt to drag without snapping.";
 
 export class ScaleSlider {
   input = html("input", { type: "range", class: "slider", min: "-1", max: "1", step: "any" });
@@ -168,7 +168,7 @@ export class ScaleSlider {
 
   #writeButton() {
     const isNeeded = isOutside(this.#value);
-    const told = isNeeded ? "The value is outside ×0.5 to ×2"
+    const told = isNeeded ? "The value lies outside ×0.5 to ×2"
       : this.#isWhole ? "Show ×0.5 to ×2, with equal steps"
       : `Show ×${setting(this.range.minimum)} to ×${setting(this.range.maximum)}, in decades`;
     writeText(this.button, this.#isWhole ? "×0.5 to ×2" : "Whole range");

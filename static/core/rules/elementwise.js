@@ -4,9 +4,9 @@ import { mapped, summedTo, zipped } from "./ndarray.js";
 import { alphaOf, CHAPTER, isOff, numberText, scalarOf } from "./settings.js";
 
 /** One input, one output, element by element. @type {string} */
-const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j ≠ i";
+const ALONE = "{y}ᵢ depends only on {x}ᵢ, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j ≠ i";
 
-/** A function of one number, applied to every element; slope: f′, so that ∂L/∂x = f′ · ∂L/∂y; steps: how f′ comes about.
+/** A function of one number, applied to every element; slope: f′, so that ∂L/∂x = f′ · ∂L/∂y; steps: derivation of f′.
  * @typedef {Pick<RuleEntry, "names" | "title" | "forward" | "source" | "symbols" | "covers"> & {slope: string, steps:
  * readonly string[], f: (x: number) => number, df: (x: number, y: number) => number, isPositive?: boolean}} Slope */
 
@@ -63,7 +63,8 @@ export const UNARY_RULES = [
   elementwise({ names: ["neg"], title: "Negation", forward: "−{x}", slope: "−1", steps: ["(−x)′ = −1"], f: (x) => -x,
     df: () => -1 }),
   elementwise({ names: ["exp"], title: "Exponential", forward: "exp({x})", slope: "{y}",
-    steps: ["(eˣ)′ = eˣ, which is the output itself: nothing else need be kept"], f: Math.exp, df: (_, y) => y }),
+    steps: ["(eˣ)′ = eˣ, which is the output itself, so autograd saves only the output"], f: Math.exp,
+    df: (_, y) => y }),
   elementwise({ names: ["log"], title: "Natural logarithm", forward: "log({x})", slope: "(1/{x})",
     steps: ["from e^(log x) = x by the chain rule: x · (log x)′ = 1"], f: Math.log, df: (x) => 1 / x,
     isPositive: true }),
@@ -75,7 +76,7 @@ export const UNARY_RULES = [
   elementwise({ names: ["square"], title: "Square", forward: "{x}²", slope: "2 · {x}", steps: ["(x²)′ = 2x"],
     f: (x) => x * x, df: (x) => 2 * x }),
   elementwise({ names: ["abs"], title: "Absolute value", forward: "|{x}|", slope: "sign({x})",
-    steps: ["|x| is x where x > 0 and −x where x < 0; at the kink autograd takes 0"], f: Math.abs, df: Math.sign }),
+    steps: ["|x| is x if x > 0 and −x if x < 0; at the kink autograd uses 0"], f: Math.abs, df: Math.sign }),
   elementwise({
     names: ["pow"],
     title: "Power",
@@ -89,15 +90,16 @@ export const UNARY_RULES = [
     df: (x) => 3 * x ** 2,
   }),
   elementwise({ names: ["relu", "relu_"], title: "Rectified linear unit", forward: "max({x}, 0)", slope: "1[{x} > 0]",
-    steps: ["max(x, 0) is x where x > 0, slope 1, and 0 elsewhere, slope 0", "at 0 the slope on the left is taken: 0"],
-    source: CHAPTER, f: (x) => Math.max(x, 0), df: (x) => Number(x > 0) }),
+    steps: ["max(x, 0) is x if x > 0, with slope 1, and otherwise 0, with slope 0",
+      "at 0 autograd uses the slope on the left, 0"], source: CHAPTER, f: (x) => Math.max(x, 0),
+    df: (x) => Number(x > 0) }),
   elementwise({
     names: ["clamp_min", "clamp_min_"],
     title: "Lower bound",
     forward: "max({x}, {m})",
     slope: "1[{x} ≥ {m}]",
-    steps: ["max(x, m) is x above m, slope 1, and the constant m below, slope 0",
-      "at m itself autograd gives slope 1; the chapter's relu, written by hand, gives 0"],
+    steps: ["max(x, m) is x above m, with slope 1, and the constant m below, with slope 0",
+      "at m itself autograd uses slope 1; the chapter's own relu uses 0"],
     source: CHAPTER,
     symbols: ({ min }) => ({ m: written(min, "m") }),
     f: (x) => Math.max(x, 0),
@@ -116,7 +118,7 @@ export const UNARY_RULES = [
   }),
   elementwise({ names: ["tanh", "tanh_"], title: "Hyperbolic tangent", forward: "tanh({x})", slope: "(1 − {y}²)",
     steps: ["tanh x = (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ); by the quotient rule tanh′ x = 1 − tanh² x",
-      "in terms of the output: 1 − y², so y is what is kept"], f: Math.tanh, df: (_, y) => 1 - y * y }),
+      "in terms of the output: 1 − y², so autograd saves y"], f: Math.tanh, df: (_, y) => 1 - y * y }),
   elementwise({ names: ["sigmoid", "sigmoid_"], title: "Logistic sigmoid", forward: "σ({x})", slope: "{y} · (1 − {y})",
     steps: ["σ(x) = 1/(1 + e⁻ˣ); σ′(x) = e⁻ˣ/(1 + e⁻ˣ)² = σ(x) · (1 − σ(x))",
       "in terms of the output: y · (1 − y), at most ¼"], f: sigmoid, df: (_, y) => y * (1 - y) }),
@@ -125,7 +127,7 @@ export const UNARY_RULES = [
     title: "Exponential linear unit",
     forward: "{x} where {x} > 0, else {α}(exp({x}) − 1)",
     slope: "(1 where {x} > 0, else {α}exp({x}))",
-    steps: ["right of 0 the identity, slope 1; left of it ({α}(eˣ − 1))′ = {α}eˣ"],
+    steps: ["above 0 the function is the identity, with slope 1; below 0 ({α}(eˣ − 1))′ = {α}eˣ"],
     symbols: ({ alpha }) => ({ α: typeof alpha !== "number" || alpha === 1 ? "" : `${numberText(alpha)} · ` }),
     source: "Clevert et al. 2015, Fast and Accurate Deep Network Learning by Exponential Linear Units",
     f: (x) => x > 0 ? x : Math.expm1(x),
@@ -136,7 +138,7 @@ export const UNARY_RULES = [
     title: "Scaled exponential linear unit",
     forward: "λ · ({x} where {x} > 0, else α · (exp({x}) − 1))",
     slope: "λ · (1 where {x} > 0, else α · exp({x}))",
-    steps: ["the elu with α = 1.673, times λ = 1.051; a constant factor stays in front of a derivative"],
+    steps: ["selu is elu with α = 1.673, times λ = 1.051; a constant factor also multiplies the derivative"],
     source: "Klambauer et al. 2017, Self-Normalizing Neural Networks",
     f: (x) => SELU_SCALE * (x > 0 ? x : SELU_ALPHA * Math.expm1(x)),
     df: (x) => SELU_SCALE * (x > 0 ? 1 : SELU_ALPHA * Math.exp(x)),
@@ -158,7 +160,7 @@ export const UNARY_RULES = [
     title: "Gaussian error linear unit, by tanh",
     forward: "½ · {x} · (1 + T), T = tanh(√(2/π) · ({x} + 0.044715 · {x}³))",
     slope: "(½ · (1 + T) + ½ · {x} · (1 − T²) · √(2/π) · (1 + 0.134145 · {x}²))",
-    steps: ["T stands near to 2 · Φ(x) − 1, and costs no integral",
+    steps: ["T approximates 2 · Φ(x) − 1 without an integral",
       "by the product rule (½ · x · (1 + T))′ = ½ · (1 + T) + ½ · x · T′",
       "T′ = (1 − T²) · √(2/π) · (1 + 3 · 0.044715 · x²)"],
     source: "Hendrycks and Gimpel 2016, Gaussian Error Linear Units",
@@ -171,7 +173,7 @@ export const UNARY_RULES = [
     title: "Sigmoid linear unit",
     forward: "{x} · σ({x})",
     slope: "σ({x}) · (1 + {x} · (1 − σ({x})))",
-    steps: ["by the product rule (x · σ(x))′ = σ(x) + x · σ′(x)", "σ′ = σ · (1 − σ), and σ(x) in front"],
+    steps: ["by the product rule (x · σ(x))′ = σ(x) + x · σ′(x)", "σ′ = σ · (1 − σ); then factor out σ(x)"],
     source: "Elfwing et al. 2017, Sigmoid-Weighted Linear Units",
     f: (x) => x * sigmoid(x),
     df: (x) => sigmoid(x) * (1 + x * (1 - sigmoid(x))),
@@ -189,8 +191,8 @@ function binary(names, title, forward, gradients, steps, f, da, db, { covers = i
     operands: ["a", "b"],
     forward,
     gradients,
-    derivation: ["{y}ᵢ depends on {a}ᵢ and {b}ᵢ alone: one factor per element", ...steps,
-      "an operand that was repeated to fit the other's shape enters several outputs: its gradient is the sum over the axes it was repeated along"],
+    derivation: ["{y}ᵢ depends only on {a}ᵢ and {b}ᵢ: one factor per element", ...steps,
+      "an element of a broadcast operand enters several outputs, so its gradient is the sum over the broadcast axes"],
     isElementwise: true,
     covers,
     symbols: scaled,
@@ -229,14 +231,14 @@ const isPlain = (call) => isWhole(call) && alphaOf(call.attributes) === 1;
 /** @type {readonly RuleEntry[]} */
 export const BINARY_RULES = [
   binary(["add", "add_"], "Sum", "{a} + {α}{b}", ["{dy}", "{α}{dy}"], [
-    "∂y/∂a = 1, ∂y/∂b = {slope}: the gradient goes to both",
+    "∂y/∂a = 1, ∂y/∂b = {slope}: both operands get the gradient",
   ], (a, b) => a + b, () => 1, () => 1),
   binary(["sub", "sub_"], "Difference", "{a} − {α}{b}", ["{dy}", "−{α}{dy}"], ["∂y/∂a = 1, ∂y/∂b = −{slope}"],
     (a, b) => a - b, () => 1, () => -1),
   binary(["rsub"], "Difference", "{b} − {a}", ["−{dy}", "{dy}"], ["∂y/∂a = −1, ∂y/∂b = 1"], (a, b) => b - a, () => -1,
     () => 1, { covers: isPlain }),
   binary(["mul", "mul_"], "Product, element by element", "{a} · {b}", ["{b} · {dy}", "{a} · {dy}"], [
-    "∂y/∂a = b, ∂y/∂b = a: each is scaled by the other",
+    "∂y/∂a = b, ∂y/∂b = a: the slope for each operand is the other operand",
   ], (a, b) => a * b, (_, b) => b, (a) => a),
   binary(["div", "div_"], "Quotient", "{a} / {b}", ["{dy} / {b}", "−{a} · {dy} / {b}²"], [
     "∂y/∂a = 1/b; by the quotient rule ∂y/∂b = −a/b²",
@@ -245,23 +247,25 @@ export const BINARY_RULES = [
     "by the quotient rule ∂y/∂a = −b/a²; ∂y/∂b = 1/a",
   ], (a, b) => b / a, (a, b) => -b / (a * a), (a) => 1 / a, { isPositive: true }),
   binary(["pow"], "Power with a tensor as exponent", "{a}^{b}", ["{b} · {a}^({b} − 1) · {dy}", "{y} · log({a}) · {dy}"],
-    ["of a power of a: ∂y/∂a = b · aᵇ⁻¹", "from aᵇ = e^(b · log a): ∂y/∂b = aᵇ · log a"], (a, b) => a ** b,
+    ["by the power rule: ∂y/∂a = b · aᵇ⁻¹", "from aᵇ = e^(b · log a): ∂y/∂b = aᵇ · log a"], (a, b) => a ** b,
     (a, b) => b * a ** (b - 1), (a, b) => a ** b * Math.log(a), { covers: areTwo, isPositive: true }),
   binary(["maximum", "max"], "The larger of two", "max({a}, {b})", ["{dy} where {a} > {b}, else 0",
-    "{dy} where {b} > {a}, else 0"], ["y is a copy of the larger, slope 1, and does not depend on the other, slope 0",
-    "where both are equal each gets half of the gradient"], Math.max, (a, b) => Number(a > b), (a, b) => Number(b > a),
-    { covers: areTwo }),
+    "{dy} where {b} > {a}, else 0"], [
+    "y is a copy of the larger operand, with slope 1, and does not depend on the other, with slope 0",
+    "if both are equal, each gets half of the gradient",
+  ], Math.max, (a, b) => Number(a > b), (a, b) => Number(b > a), { covers: areTwo }),
   binary(["minimum", "min"], "The smaller of two", "min({a}, {b})", ["{dy} where {a} < {b}, else 0",
-    "{dy} where {b} < {a}, else 0"], ["y is a copy of the smaller, slope 1, and does not depend on the other, slope 0",
-    "where both are equal each gets half of the gradient"], Math.min, (a, b) => Number(a < b), (a, b) => Number(b < a),
-    { covers: areTwo }),
+    "{dy} where {b} < {a}, else 0"], [
+    "y is a copy of the smaller operand, with slope 1, and does not depend on the other, with slope 0",
+    "if both are equal, each gets half of the gradient",
+  ], Math.min, (a, b) => Number(a < b), (a, b) => Number(b < a), { covers: areTwo }),
   {
     names: ["where"],
     title: "Choice, element by element",
     operands: ["c", "a", "b"],
     forward: "{a} where {c}, else {b}",
     gradients: [null, "{dy} where {c}, else 0", "0 where {c}, else {dy}"],
-    derivation: ["{y}ᵢ is one of {a}ᵢ and {b}ᵢ: slope 1 for the one, 0 for the other",
+    derivation: ["{y}ᵢ is either {a}ᵢ or {b}ᵢ: slope 1 for this operand, 0 for the other",
       "the condition has no gradient: y does not change when c changes a little"],
     isElementwise: true,
     kernel: {
@@ -280,9 +284,11 @@ export const BINARY_RULES = [
     operands: ["x"],
     forward: "mask · {x} / (1 − p)",
     gradients: ["mask · {dy} / (1 − p)"],
-    derivation: ["the mask is drawn anew for every pass, 0 with probability p; in the backward pass it is a constant",
-      "so y is x times a constant, and the gradient takes the same factor",
-      "in evaluation mode y = x, and the gradient passes unchanged"],
+    derivation: [
+      "every pass draws a new mask, which is 0 with probability p; in the backward pass the mask is a constant",
+      "so y is x times a constant, and the gradient is multiplied by the same constant",
+      "in evaluation mode y = x, and the gradient passes unchanged",
+    ],
     source: "Srivastava et al. 2014, Dropout",
     isElementwise: true,
     covers: ({ attributes, operands }) => operands.length === 1 && attributes["training"] !== false,

@@ -13,7 +13,7 @@ const upright = (v) => reshaped(v, [v.values.length, 1]);
 /** @param {NDArray} dy @returns {NDArray} summed over all axes but the last */
 const overBatch = (dy) => summedTo(dy, [dy.shape.at(-1) ?? 1]);
 
-const BIAS = "{b} is added to every row, so it enters each row of {y}: {db} = Σ over rows of {dy}";
+const BIAS = "{b} is added to every row of {y}: {db} = Σ over rows of {dy}";
 
 /** @type {readonly RuleEntry[]} */
 export const PRODUCT_RULES = [
@@ -26,9 +26,9 @@ export const PRODUCT_RULES = [
     covers: ({ operands }) => operands.length === 2 && operands.every((shape) => shape.length > 1),
     derivation: [
       "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ₖⱼ",
-      "{x}ᵢₖ enters row i of {y} alone: ∂{y}ᵢⱼ/∂{x}ᵢₖ = {w}ₖⱼ, so {dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ₖⱼ: row i of {dy} times row k of {w}, which is {dy} @ {w}ᵀ",
-      "{w}ₖⱼ enters column j alone: ∂{y}ᵢⱼ/∂{w}ₖⱼ = {x}ᵢₖ, so {dw}ₖⱼ = Σᵢ {x}ᵢₖ · {dy}ᵢⱼ: column k of {x} times column j of {dy}, which is {x}ᵀ @ {dy}",
-      "it is also the one way in which the shapes fit; an operand used for every matrix of a batch gets the sum over the batch",
+      "{x}ᵢₖ enters only row i of {y}: ∂{y}ᵢⱼ/∂{x}ᵢₖ = {w}ₖⱼ, so {dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ₖⱼ: row i of {dy} times row k of {w}, which is {dy} @ {w}ᵀ",
+      "{w}ₖⱼ enters only column j: ∂{y}ᵢⱼ/∂{w}ₖⱼ = {x}ᵢₖ, so {dw}ₖⱼ = Σᵢ {x}ᵢₖ · {dy}ᵢⱼ: column k of {x} times column j of {dy}, which is {x}ᵀ @ {dy}",
+      "no other product of these has the right shape; an operand that is used for every matrix of a batch gets the sum over the batch",
     ],
     source: CHAPTER,
     kernel: {
@@ -49,7 +49,7 @@ export const PRODUCT_RULES = [
     covers: ({ operands: [x = [], v = []] }) => x.length === 2 && v.length === 1,
     derivation: [
       "{y}ᵢ = Σₖ {x}ᵢₖ · {v}ₖ",
-      "{x}ᵢₖ enters {y}ᵢ alone: {dx}ᵢₖ = {dy}ᵢ · {v}ₖ, every element of {dy} with every one of {v}: their outer product {dy} ⊗ {v}",
+      "{x}ᵢₖ enters only {y}ᵢ: {dx}ᵢₖ = {dy}ᵢ · {v}ₖ, which is the outer product {dy} ⊗ {v}",
       "{v}ₖ enters every {y}ᵢ: {dv}ₖ = Σᵢ {x}ᵢₖ · {dy}ᵢ, which is {x}ᵀ @ {dy}",
     ],
     kernel: {
@@ -70,7 +70,7 @@ export const PRODUCT_RULES = [
     gradients: ["{dy} @ {w}ᵀ", "{v} ⊗ {dy}"],
     covers: ({ operands: [v = [], w = []] }) => v.length === 1 && w.length === 2,
     derivation: ["{y}ⱼ = Σₖ {v}ₖ · {w}ₖⱼ", "{dv}ₖ = Σⱼ {dy}ⱼ · {w}ₖⱼ, which is {dy} @ {w}ᵀ",
-      "{w}ₖⱼ enters {y}ⱼ alone: {dw}ₖⱼ = {v}ₖ · {dy}ⱼ, the outer product {v} ⊗ {dy}"],
+      "{w}ₖⱼ enters only {y}ⱼ: {dw}ₖⱼ = {v}ₖ · {dy}ⱼ, the outer product {v} ⊗ {dy}"],
     kernel: {
       value: ([v, w]) => reshaped(product(transposed(upright(v)), w), w.shape.slice(1)),
       vjp: ([v, w], dy) => [reshaped(product(w, upright(dy)), v.shape), product(upright(v), transposed(upright(dy)))],
@@ -85,7 +85,7 @@ export const PRODUCT_RULES = [
     gradients: ["{dy} · {b}", "{dy} · {a}"],
     covers: ({ operands: [a = [], b = []] }) => a.length === 1 && b.length === 1,
     derivation: ["{y} = Σₖ {a}ₖ · {b}ₖ",
-      "∂{y}/∂{a}ₖ = {b}ₖ and ∂{y}/∂{b}ₖ = {a}ₖ: each is the other, times the one number {dy}"],
+      "∂{y}/∂{a}ₖ = {b}ₖ and ∂{y}/∂{b}ₖ = {a}ₖ: each gradient is the other vector times the number {dy}"],
     kernel: {
       value: ([a, b]) => filled([], () => sum(zipped(a, b, (p, q) => p * q).values)),
       vjp: ([a, b], dy) => [zipped(dy, b, (g, q) => g * q), zipped(dy, a, (g, p) => g * p)],
@@ -102,7 +102,7 @@ export const PRODUCT_RULES = [
     derivation: [
       "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ⱼₖ + {b}ⱼ: a matrix product with {w} transposed",
       "{dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ⱼₖ, which is {dy} @ {w}",
-      "{dw}ⱼₖ = Σᵢ {dy}ᵢⱼ · {x}ᵢₖ, which is ({dy})ᵀ @ {x}; with more than two axes i runs over all but the last",
+      "{dw}ⱼₖ = Σᵢ {dy}ᵢⱼ · {x}ᵢₖ, which is ({dy})ᵀ @ {x}; with more than two axes, i runs over all axes except the last",
       BIAS,
     ],
     source: "PyTorch tutorial, Extending torch.autograd: LinearFunction",
@@ -121,7 +121,7 @@ export const PRODUCT_RULES = [
     derivation: [
       "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ₖⱼ + {b}ⱼ",
       "{dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ₖⱼ, which is {dy} @ {w}ᵀ",
-      "{dw}ₖⱼ = Σᵢ {x}ᵢₖ · {dy}ᵢⱼ, which is {x}ᵀ @ {dy}: every row of the batch adds its share",
+      "{dw}ₖⱼ = Σᵢ {x}ᵢₖ · {dy}ᵢⱼ, which is {x}ᵀ @ {dy}: each row of the batch adds its product",
       BIAS,
     ],
     source: CHAPTER,
@@ -139,8 +139,8 @@ export const PRODUCT_RULES = [
     gradients: ["Σ_rows {dy}", "{dy} @ {w}ᵀ", "{x}ᵀ @ {dy}"],
     covers: ({ attributes, operands: { length, 0: b = [] } }) =>
       length === 3 && b.length === 1 && alphaOf(attributes) === 1 && (attributes["beta"] ?? 1) === 1,
-    derivation: ["{y} is a sum, and a sum hands its gradient to both terms",
-      "the product's share goes on as for a matrix product: {dx} = {dy} @ {w}ᵀ, {dw} = {x}ᵀ @ {dy}", BIAS],
+    derivation: ["{y} is a sum, and both terms of a sum get its gradient",
+      "the product then has the gradients of a matrix product: {dx} = {dy} @ {w}ᵀ, {dw} = {x}ᵀ @ {dy}", BIAS],
     kernel: {
       value: ([b, x, w]) => zipped(product(x, w), b, (p, c) => p + c),
       vjp: ([b, x, w], dy) => [summedTo(dy, b.shape), product(dy, transposed(w)), product(transposed(x), dy)],
@@ -153,13 +153,13 @@ export const PRODUCT_RULES = [
     operands: ["x", "w", "b"],
     forward: "{x} ⋆ {w} + {b}",
     covers: ({ operands }) => operands.length === 2 || operands.length === 3,
-    gradients: ["{dy} convolved with {w}, turned by 180°",
-      "Σ over batch and positions of {dy} · the patch of {x} under it", "Σ over batch and positions of {dy}"],
+    gradients: ["{dy} convolved with {w}, rotated by 180°", "Σ over batch and positions of {dy} · its patch of {x}",
+      "Σ over batch and positions of {dy}"],
     derivation: [
       "{y}[n,o,i,j] = Σ_c,u,v {x}[n,c,i+u,j+v] · {w}[o,c,u,v] + {b}[o]: one linear layer, applied to every patch",
-      "{x}[n,c,p,q] enters {y}[n,o,p−u,q−v] for every u, v: {dx}[n,c,p,q] = Σ_o,u,v {dy}[n,o,p−u,q−v] · {w}[o,c,u,v], a convolution with the kernel turned around",
+      "{x}[n,c,p,q] enters {y}[n,o,p−u,q−v] for every u, v: {dx}[n,c,p,q] = Σ_o,u,v {dy}[n,o,p−u,q−v] · {w}[o,c,u,v], a convolution with the rotated kernel",
       "{w}[o,c,u,v] is used at every position: {dw}[o,c,u,v] = Σ_n,i,j {dy}[n,o,i,j] · {x}[n,c,i+u,j+v]",
-      "a stride leaves positions out, padding adds zeros around {x}, of several groups each sees its own channels alone; the sums run over what is there",
+      "a stride skips positions, padding adds zeros around {x}, and each of several groups reads only its own channels; the sums run over the positions and channels that exist",
     ],
     source: "Dumoulin and Visin 2016, A guide to convolution arithmetic for deep learning",
     kernel: {
@@ -198,7 +198,7 @@ export const PRODUCT_RULES = [
       "S = {q} @ {k}ᵀ{scale}, P = softmax(S) row by row, {y} = P @ {v}; d is the last axis of {q}",
       "{y} = P @ {v} is a matrix product: {dv} = Pᵀ @ {dy}, dP = {dy} @ {v}ᵀ",
       "through the softmax of each row: dS = P · (dP − Σⱼ dPⱼ · Pⱼ), and Σⱼ dPⱼ · Pⱼ = Σ {dy} · {y}",
-      "S is a matrix product again: {dq} = dS @ {k}{scale}, {dk} = dSᵀ @ {q}{scale}; where a mask hides a place, P and dS are 0",
+      "S is also a matrix product: {dq} = dS @ {k}{scale}, {dk} = dSᵀ @ {q}{scale}; at masked positions P and dS are 0",
     ],
     source: "Vaswani et al. 2017, Attention Is All You Need; Dao et al. 2022, FlashAttention, appendix B.2",
     kernel: {

@@ -70,7 +70,7 @@ function reduced({ reduction }) {
 
 const MOMENTS =
   "x̂ = ({x} − mean) / s with s = √(variance + ε); {y} = {w} · x̂ + {b}, so {db} = Σ {dy} and {dw} = Σ {dy} · x̂";
-const THROUGH = "g = {w} · {dy} goes back to x̂; {x} enters x̂ three times: itself, in the mean, in s";
+const THROUGH = "g = {w} · {dy} goes back to x̂; {x} enters x̂ three times: directly, through the mean, and through s";
 
 /** @type {readonly RuleEntry[]} */
 export const REDUCTION_RULES = [
@@ -94,7 +94,7 @@ export const REDUCTION_RULES = [
     symbols: (_, call) => ({
       n: call === undefined ? "n" : String(sizeOf(call.operands[0] ?? []) / sizeOf(call.output)),
     }),
-    derivation: ["{y} = (1/n) Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1/n for each of the n elements averaged",
+    derivation: ["{y} = (1/n) Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1/n for each of the n elements",
       "each {x}ᵢ gets the same n-th part of {dy}"],
     kernel: { value: ([x]) => mapped(summedTo(x, []), (total) => total / 12),
       vjp: ([x], dy) => [filled(x.shape, () => dy.values[0] / 12)], shapes: [[3, 4]] },
@@ -105,8 +105,8 @@ export const REDUCTION_RULES = [
     operands: ["x"],
     forward: "the extreme element of {x}",
     gradients: ["{dy} at the extreme element, 0 elsewhere"],
-    derivation: ["a small change of any other element leaves {y} as it is: slope 0",
-      "of the extreme one {y} is a copy: slope 1"],
+    derivation: ["a small change of any other element does not change {y}: slope 0",
+      "{y} is a copy of the extreme element: slope 1"],
     kernel: {
       value: ([x]) => filled([], () => Math.max(...x.values)),
       vjp: ([x], dy) => [mapped(x, (value) => value === Math.max(...x.values) ? dy.values[0] : 0)],
@@ -120,9 +120,9 @@ export const REDUCTION_RULES = [
     forward: "the largest element of each window of {x}",
     gradients: ["{dy} at the largest element of each window, 0 elsewhere"],
     derivation: [
-      "in each window {y} is a copy of the largest element, slope 1, and does not depend on the others, slope 0",
-      "so the index of the largest is what is kept for the backward pass",
-      "an element that is the largest of several windows gets the sum",
+      "in each window {y} is a copy of the largest element, with slope 1, and does not depend on the others, with slope 0",
+      "so autograd saves the index of the largest element for the backward pass",
+      "an element that is the largest in several windows gets the sum of their gradients",
     ],
     source: "LeCun et al. 1998, Gradient-based learning applied to document recognition",
     kernel: {
@@ -188,8 +188,8 @@ export const REDUCTION_RULES = [
     forward: "{w} · ({x} − mean) / √(variance + ε) + {b}",
     gradients: ["(g − mean(g) − x̂ · mean(g · x̂)) / s, g = {w} · {dy}", "Σ_rows {dy} · x̂", "Σ_rows {dy}"],
     derivation: [MOMENTS, THROUGH,
-      "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off: what is left is orthogonal to a shift and to a scaling of {x}, which do not change {y}",
-      "all means are over the normalized axes of one row: mean and 1/s are kept"],
+      "the mean subtracts mean(g), the variance subtracts x̂ · mean(g · x̂): the rest is orthogonal to a shift and to a scaling of {x}, because these do not change {y}",
+      "all means run over the normalized axes of one row; autograd saves the mean and 1/s"],
     source: "Ba et al. 2016, Layer Normalization",
     kernel: {
       value: ([x, w, b]) => zipped(zipped(normalized(x), w, (a, c) => a * c), b, (a, c) => a + c),
@@ -211,8 +211,8 @@ export const REDUCTION_RULES = [
     forward: "{w} · ({x} − mean) / √(variance + ε) + {b}",
     gradients: ["(g − mean(g) − x̂ · mean(g · x̂)) / s, g = {w} · {dy}", null, null, "Σ over the batch of {dy} · x̂",
       "Σ over the batch of {dy}"],
-    derivation: [MOMENTS, THROUGH, "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off",
-      "all means are per channel, over the batch and all positions: through them the inputs of a batch depend on each other; the running averages are no part of it"],
+    derivation: [MOMENTS, THROUGH, "the mean subtracts mean(g), the variance subtracts x̂ · mean(g · x̂)",
+      "all means run per channel over the batch and all positions, so the outputs of a batch depend on all its inputs; the running averages play no role"],
     source: "Ioffe and Szegedy 2015, Batch Normalization",
     kernel: {
       value: ([x, , , w, b]) => zipped(zipped(flipped(normalized(flipped(x))), w, (a, c) => a * c), b, (a, c) => a + c),
@@ -233,9 +233,11 @@ export const REDUCTION_RULES = [
     forward: "{w} · ({x} − {m}) / √({v} + ε) + {b}",
     gradients: ["{w} · {dy} / √({v} + ε)", null, null, "Σ over the batch of {dy} · x̂", "Σ over the batch of {dy}"],
     covers: ({ attributes, operands: { length } }) => attributes["training"] === false && length === 5,
-    derivation: ["x̂ = ({x} − {m}) / √({v} + ε), with the running averages: constants, that do not depend on {x}",
-      "so {y} is a straight line of each {x}ᵢ alone, with slope {w} / √({v} + ε)",
-      "{w} and {b} enter all elements of their channel: {dw} = Σ {dy} · x̂, {db} = Σ {dy}"],
+    derivation: [
+      "x̂ = ({x} − {m}) / √({v} + ε), with the running averages, which are constants and do not depend on {x}",
+      "so each {y}ᵢ is a linear function of {x}ᵢ, with slope {w} / √({v} + ε)",
+      "{w} and {b} act on all elements of their channel: {dw} = Σ {dy} · x̂, {db} = Σ {dy}",
+    ],
     source: "Ioffe and Szegedy 2015, Batch Normalization",
     kernel: {
       value: ([x, m, v, w, b]) => zipped(zipped(standardized(x, m, v), w, (a, c) => a * c), b, (a, c) => a + c),
@@ -261,9 +263,9 @@ export const REDUCTION_RULES = [
     symbols: (attributes, call) =>
       attributes["reduction"] === "sum" ? { mean: "Σ", n: "" }
         : { mean: "mean", n: ` / ${call === undefined ? "n" : sizeOf(call.operands[0] ?? [])}` },
-    derivation: ["{y} = {mean} of ({x}ᵢ − {t}ᵢ)²; of a mean n is the number of elements, a sum is not divided",
-      "of the square 2 · ({x}ᵢ − {t}ᵢ), of the difference 1, of the mean 1/n: multiplied along the chain",
-      "where {y} is the loss itself, ∂loss/∂loss = 1; a target that is given gets no gradient"],
+    derivation: ["{y} = {mean} of ({x}ᵢ − {t}ᵢ)²; for a mean, n is the number of elements; a sum is not divided",
+      "the slopes along the chain are 2 · ({x}ᵢ − {t}ᵢ) for the square, 1 for the difference, 1/n for the mean; multiply them",
+      "if {y} is the loss itself, {dy} = 1; a given target gets no gradient"],
     source: CHAPTER,
     kernel: {
       value: ([x, t]) => filled([], () => sum(zipped(x, t, (a, b) => (a - b) ** 2).values) / x.values.length),
@@ -282,9 +284,9 @@ export const REDUCTION_RULES = [
     gradients: ["unsqueeze(2 · (squeeze({x}, dim=−1) − {t}) / {n} · {dy}, dim=−1)",
       "−2 · (squeeze({x}, dim=−1) − {t}) / {n} · {dy}"],
     symbols: (_, call) => ({ n: call === undefined ? "n" : String(sizeOf(call.operands[0] ?? [])) }),
-    derivation: ["{y} = mean of ({x}ᵢ − {t}ᵢ)² over the n rows of {x}, whose last axis is taken away first",
-      "without that, (n, 1) − (n) would be all n · n differences",
-      "of the square 2 · ({x}ᵢ − {t}ᵢ), of the mean 1/n; the gradient gets the axis back"],
+    derivation: ["{y} = mean of ({x}ᵢ − {t}ᵢ)² over the n rows of {x}, after its last axis is removed",
+      "otherwise (n, 1) − (n) would broadcast to n · n differences",
+      "the slopes are 2 · ({x}ᵢ − {t}ᵢ) for the square and 1/n for the mean; the gradient gets the axis back"],
     source: CHAPTER,
     kernel: {
       value: ([x, t]) => filled([], () => sum(x.values.map((a, at) => (a - t.values[at]) ** 2)) / x.values.length),
@@ -305,9 +307,9 @@ export const REDUCTION_RULES = [
     symbols: reduced,
     derivation: [
       "per row −log softmax({x})ₜ = log Σₖ exp {x}ₖ − {x}ₜ, t the true class",
-      "its slope for {x}ᵢ: softmax({x})ᵢ from the logarithm, −1 where i = t from the second term",
+      "its slope for {x}ᵢ: softmax({x})ᵢ from the logarithm, and −1 from the second term if i = t",
       "a mean over the batch divides by its size, a sum does not; a class index has no gradient",
-      "the logarithm undoes the exponential: where softmax saturates, this gradient does not vanish",
+      "the logarithm cancels the exponential, so this gradient does not vanish if softmax saturates",
     ],
     source: "Bishop 2006, Pattern Recognition and Machine Learning, equation 4.109",
     kernel: {
@@ -334,8 +336,8 @@ export const REDUCTION_RULES = [
     gradients: ["−onehot({t}){batch} · {dy}", null],
     covers: isOfClasses,
     symbols: reduced,
-    derivation: ["{y} = −{mean} of {x}ₙ,ₜ: of each row one element enters, with slope −1{batch}",
-      "the others do not enter: gradient 0; a class index has none"],
+    derivation: ["{y} = −{mean} of {x}ₙ,ₜ: one element of each row enters, with slope −1{batch}",
+      "the other elements do not enter: gradient 0; a class index has no gradient"],
     source: "Bishop 2006, Pattern Recognition and Machine Learning, 4.3.4",
     kernel: {
       value: ([x, t]) => filled([], () => -sum(t.values.map((chosen, row) => rowOf(x, row)[chosen])) / t.values.length),

@@ -4,7 +4,7 @@ import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from
 import { swappedAxes } from "./settings.js";
 
 /** Every output element is a copy of an input element, which gets its gradient. */
-const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
+const BACK = "each element of {y} is one element of {x}, with slope 1: its gradient goes back to this element";
 
 /** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's */
 const picked = (x, shape, picks) => filled(shape, (at) => x.values[picks[at]]);
@@ -64,7 +64,7 @@ export const SHAPE_RULES = [
     operands: ["x"],
     forward: "{x}ᵀ",
     gradients: ["({dy})ᵀ"],
-    derivation: ["{y}ᵢⱼ = {x}ⱼᵢ, slope 1", "so {dx}ⱼᵢ = {dy}ᵢⱼ: the gradient is turned back the same way"],
+    derivation: ["{y}ᵢⱼ = {x}ⱼᵢ, slope 1", "so {dx}ⱼᵢ = {dy}ᵢⱼ: the gradient is transposed too"],
     kernel: { value: ([x]) => transposed(x), vjp: (_, dy) => [transposed(dy)], shapes: [[3, 4]] },
   },
   {
@@ -72,9 +72,9 @@ export const SHAPE_RULES = [
     title: "Axes in another order",
     operands: ["x"],
     forward: "{x}, its axes in another order",
-    gradients: ["{dy}, its axes in the order that they have in {x}"],
+    gradients: ["{dy}, its axes in the order of {x}"],
     derivation: [BACK,
-      "axis k of {y} is axis p(k) of {x}: the gradient's axes are put back by the inverse of p, which is p itself for two axes swapped, and not in general"],
+      "axis k of {y} is axis p(k) of {x}: the inverse of p puts the gradient's axes back; if p swaps two axes, it is its own inverse"],
     kernel: { value: ([x]) => turned(x), vjp: (_, dy) => [turned(turned(dy))], shapes: [[2, 3, 4]] },
   },
   {
@@ -85,7 +85,7 @@ export const SHAPE_RULES = [
     covers: isOfFirst,
     forward: "{x} in the shape of {y}",
     gradients: ["{dy} in the shape of {x}"],
-    derivation: ["the elements stay what they are, slope 1", "the gradient gets the shape back that {x} had"],
+    derivation: ["the elements do not change: slope 1", "the gradient gets the shape of {x}"],
     kernel: { value: ([x]) => reshaped(x, [2, 6]), vjp: ([x], dy) => [reshaped(dy, x.shape)], shapes: [[3, 4]] },
   },
   {
@@ -95,27 +95,28 @@ export const SHAPE_RULES = [
     covers: isOfFirst,
     forward: "{x}, repeated to the shape of {y}",
     gradients: ["Σ over the repeated axes of {dy}"],
-    derivation: ["{x}ᵢ stands in several places of {y}, each with slope 1",
-      "the chain rule sums over all of them: {dx}ᵢ = Σ of {dy} over the places where {x}ᵢ stands"],
+    derivation: ["{x}ᵢ appears in several places of {y}, each with slope 1",
+      "the chain rule sums over all of them: {dx}ᵢ = Σ of {dy} over the places of {x}ᵢ"],
     kernel: { value: ([x]) => zipped(x, filled([3, 4], () => 0), (a, b) => a + b),
       vjp: ([x], dy) => [summedTo(dy, x.shape)], shapes: [[4]] },
   },
   choosing(["getitem", "index", "select", "narrow", "index_select", "__getitem__"], "A part of a tensor",
-    "the part of {x} that was asked for", "{dy} at that part, 0 elsewhere", [BACK,
-    "what was not asked for does not enter the loss this way: gradient 0", "what was asked for twice gets the sum"], [3,
-    4], [2, 4], [4, 5, 6, 7, 0, 1, 2, 3]),
+    "the selected part of {x}", "{dy} at that part, 0 elsewhere", [BACK,
+    "elements outside the part do not enter {y}: gradient 0",
+    "an element that was selected twice gets the sum of both gradients"], [3, 4], [2, 4], [4, 5, 6, 7, 0, 1, 2, 3]),
   choosing(["split", "chunk", "unbind"], "Split into parts", "the parts of {x} along an axis",
     "the gradients of the parts, joined along that axis", [BACK,
-    "every element of {x} is in one part: together they give all of {dx}"], [3, 4], [3, 2], [2, 3, 6, 7, 10, 11]),
+    "every element of {x} is in one part, so the parts' gradients together give {dx}"], [3, 4], [3, 2], [2, 3, 6, 7, 10,
+    11]),
   {
     names: ["cat", "concat", "stack", "hstack", "vstack"],
     title: "Joining",
     operands: ["a", "b"],
     isVariadic: true,
     covers: ({ operands }) => operands.length > 0,
-    forward: "{a}, {b} and what else there is, joined along an axis",
+    forward: "{a}, {b} and any further operands, joined along an axis",
     gradients: ["the part of {dy} that came from {a}", "the part of {dy} that came from {b}"],
-    derivation: ["each element of {y} is one element of one operand, slope 1", "{dy} is cut where they were joined"],
+    derivation: ["each element of {y} is one element of one operand, with slope 1", "{dy} is split at the same places"],
     kernel: {
       value: ([a, b]) => filled([5, 2], (at) => (at < 4 ? a.values[at] : b.values[at - 4])),
       vjp: ([a, b], dy) => [filled(a.shape, (at) => dy.values[at]), filled(b.shape, (at) => dy.values[at + 4])],
@@ -128,8 +129,8 @@ export const SHAPE_RULES = [
     operands: ["x", "i"],
     forward: "{x} at the indices {i}",
     gradients: ["{dy} at the indices {i}, 0 elsewhere", null],
-    derivation: [BACK, "an element that was taken twice gets the sum",
-      "an index is no real number: it has no gradient"],
+    derivation: [BACK, "an element that was selected twice gets the sum of both gradients",
+      "an index is an integer: it has no gradient"],
     kernel: {
       value: ([x, i]) => picked(x, i.shape, gathered(i)),
       vjp: ([x, i], dy) => [scattered(x, dy, gathered(i)), null],
@@ -141,11 +142,11 @@ export const SHAPE_RULES = [
     names: ["embedding"],
     title: "Rows of a table",
     operands: ["i", "w"],
-    forward: "the rows of {w} that {i} names",
-    gradients: [null, "Σ of {dy} over the places where a row was used"],
+    forward: "the rows of {w} with the indices {i}",
+    gradients: [null, "Σ of {dy} over the places of each row"],
     derivation: ["{y}ₙ = {w}[{i}ₙ], the same as a one-hot matrix times {w}",
       "row r of {w} enters every {y}ₙ with {i}ₙ = r: {dw}ᵣ = Σ of {dy}ₙ over those n",
-      "rows that no index names get gradient 0; an index has none"],
+      "rows without an index in {i} get gradient 0; an index has no gradient"],
     source: "Mikolov et al. 2013, Efficient Estimation of Word Representations in Vector Space",
     kernel: {
       value: ([i, w]) =>

@@ -47,11 +47,11 @@ def requirements() -> tuple[Requirement, ...]:
     return (
         Requirement(
             "C++ compiler",
-            "compiles linear.cpp; CXX names another one than c++",
+            "compiles linear.cpp; set CXX to use a compiler other than c++",
             compiler and shutil.which(compiler),
             "install g++ or clang++ (Debian: apt install g++; macOS: xcode-select --install)"
             if compiler
-            else "CXX names no compiler: set it to one, or unset it",
+            else "CXX is not a compiler: set it to a compiler, or unset it",
         ),
         Requirement("ninja", "runs the compiler", _which("ninja"), "pip install 'chainrule[extension]'"),
         Requirement(
@@ -129,8 +129,8 @@ def build_extension(
             if missing:
                 raise ExtensionBuildError("\n".join(missing))
             names = ", ".join(path.name for path in sources(cuda=with_cuda))
-            say(f"{'compiling':18}{names}, without a word for half a minute or so")
-            # A folder of its own: a build that was killed leaves nothing that the next would stumble over.
+            say(f"{'compiling':18}{names}; this takes about half a minute and prints nothing")
+            # A separate folder, so a killed build leaves no files that disturb the next build.
             with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-", ignore_cleanup_errors=True) as folder:
                 _compile(Path(folder), cuda=with_cuda, verbose=verbose)
                 made = Path(folder, f"{NAME}.so")
@@ -141,7 +141,7 @@ def build_extension(
     except OSError as error:
         raise ExtensionBuildError(f"{error.filename or target}: {error.strerror or error}") from error
     say(f"{'built':18}{target} in {time.monotonic() - started:.0f} s")
-    say("A running server that had none takes it up with its next request; one that had one, once restarted.")
+    say("A running server without the extension uses it from the next request on; otherwise restart the server.")
     return target
 
 
