@@ -439,6 +439,7 @@ interface GroupNode {
   module: number; // position in the topology's modules; of a fold that of the module around it
   items: (number | GroupNode)[]; // forward ops and groups, in order of execution
   repeats: number; // of a fold how often its pattern repeats, of a rest one less; else 0
+  differences?: readonly string[]; // of a fold: what is different in some repetitions
 }
 
 type ArrowKey = "ArrowLeft" | "ArrowRight" | "ArrowUp" | "ArrowDown";

@@ -214,6 +214,7 @@ class InspectorPanel extends HTMLElement {
       ...sources(topology, ops),
       list([
         ["module", module === undefined || module.path === "" ? "the model itself" : module.path],
+        ["different", graph.differences[item.index].join("; ") || null],
         ["in the profile", layersOf(graph, item.index) || null],
         [other.half, hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index]} (${other.half})`) : null],
         ["parameters", parameters.length === 0 ? null : parametersText(inspection, parameters)],

@@ -9,6 +9,7 @@ import { DrawingRequests } from "../../static/core/layout/client.js";
 import { LayoutCache, layoutGraph, layoutSteps } from "../../static/core/layout/layout.js";
 import { ROUTE_KINDS } from "../../static/core/layout/sizes.js";
 import { LayoutQueue } from "../../static/core/layout/queue.js";
+import { GraphFacts } from "../../static/core/view/facts.js";
 import { walk } from "../../static/core/view/navigation.js";
 import { boxesOf, check, lay } from "./drawing.mjs";
 import { dumpOf, holds, isRising, made, near } from "./tools.mjs";
@@ -145,6 +146,37 @@ test("a closed fold grows with its repetitions, up to fifty", () => {
   assert.deepEqual(sizeOf(80), sizeOf(50));
   for (const side of [0, 1]) assert.ok(isRising([5, 20, 50].map((repeats) => sizeOf(repeats)[side])));
   assert.ok(sizeOf(50)[0] >= 50 * 10);
+});
+
+test("blocks that differ in little fold together, and the fold says what is different", () => {
+  const foldsOf = (blocks) => {
+    const ops = blocks.flatMap((of, at) => {
+      const path = `blocks.${at}`;
+      return of(path, [[path, "norm"], [`${path}.body`, "linear"], [`${path}.body`, "tanh"], [path, "add"]]);
+    });
+    const types = { "": "Net", blocks: "ModuleList", body: "Body", skip: "Linear", tail: "Tail" };
+    const paths = ["", "blocks", ...blocks.map((_, at) => `blocks.${at}`), ...ops.map(([path]) => path)];
+    const modules = Object.fromEntries(paths.map((path) => [path, types[path.replace(/.*\./, "")] ?? "Block"]));
+    const graph = buildGraph(chain(modules, ops));
+    const facts = new GraphFacts(graph);
+    return graph.groupLabel.flatMap((label, group) =>
+      GROUP_KINDS[graph.arrays.groupKind[group]] !== "fold" ? []
+        : [[label, graph.arrays.groupRepeats[group], graph.differences[group], facts.repetitions(group, "forward").length]]);
+  };
+  const plain = (path, ops) => ops;
+  const skip = (path, ops) => [[`${path}.skip`, "linear"], ...ops];
+  const bare = (path, ops) => ops.slice(0, -1);
+  const linear = (path, ops) => ops.filter(([, name]) => name !== "tanh");
+  const other = (path, ops) => [...ops, [`${path}.tail`, "a"], [`${path}.tail`, "b"], [`${path}.tail`, "c"]];
+  // As ever, equal blocks.
+  assert.deepEqual(foldsOf([plain, plain, plain]), [["Block", 3, [], 3]]);
+  assert.deepEqual(foldsOf([skip, plain, plain, plain]), [["Block", 4, ["blocks.0 also: skip"], 4]]);
+  assert.deepEqual(foldsOf([skip, plain]), [["Block", 2, ["blocks.0 also: skip"], 2]]);
+  assert.deepEqual(foldsOf([plain, plain, plain, bare, plain, plain]), [["Block", 6, ["blocks.3 without: add"], 6]]);
+  assert.deepEqual(foldsOf([plain, plain, linear]), [["Block", 3, ["blocks.2.body without: tanh"], 3]]);
+  // Too much is different, or in too many of them.
+  assert.deepEqual(foldsOf([other, plain, plain]), [["Block", 2, [], 2]]);
+  assert.deepEqual(foldsOf([skip, bare, plain, plain]), [["Block", 3, ["blocks.1 without: add"], 3]]);
 });
 
 test("at first sight a large graph says what the model is", () => {

@@ -19,10 +19,13 @@ const MAX_AT_SIGHT = 24;
 const MIN_AT_SIGHT = 6;
 /** So many stages of a network are not folded, though they are alike. */
 const MAX_STAGES = 4;
+/** Width of a letter of a note in letters of a name, and the most letters of a name that a note makes room for. */
+const NOTE_LETTER = 0.75;
+const MAX_NOTE = 48;
 /** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
-/** activations: of each op the name of the activation that it computes, or ""; tensorId: in addresses, the name where it is unique, else the id; groupId: of the forward half, layers.0/forward;
+/** differences: of each fold what is different in some of its repetitions; activations: of each op the name of the activation that it computes, or ""; tensorId: in addresses, the name where it is unique, else the id; groupId: of the forward half, layers.0/forward;
  * groupModule: position in the topology's modules; items: by id in addresses; opIndex, tensorIndex: by id in the dump.
  * @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out */
 export function buildGraph(topology) {
@@ -47,6 +50,7 @@ export function buildGraph(topology) {
   const measured = groups.nodes.map((node, group) =>
     node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : groupLabel[group]
   );
+  const differences = groups.nodes.map((node) => node.differences ?? []);
   // What laying out a graph needs, as numbers alone; -1 stands for none everywhere. Ops and tensors are counted as in the
   // topology, groups in the order of their first op, 0 being the whole model.
   const arrays = {
@@ -63,13 +67,18 @@ export function buildGraph(topology) {
     tensorLabelLetters: Uint8Array.from(tensorLabel, (label) => Math.min(255, label.length)),
     isResult: results(topology, wired, tensorIndex), // drawn even where nothing reads it
     ...groups.columns,
-    groupLabelLetters: Uint8Array.from(measured, longestLine),
+    groupDifferences: Uint8Array.from(differences, ({ length }) => length), // of a fold: lines that say what is different
+    groupLabelLetters: Uint8Array.from(measured,
+      (label, group) =>
+        Math.max(longestLine(label), ...differences[group].map(({ length }) =>
+          Math.min(MAX_NOTE, NOTE_LETTER * length)
+        ))),
   };
   const groupId = groupIds(groups.nodes, topology);
   const { tensorId, items } = addresses(topology, groupId, arrays);
   const groupModule = Int32Array.from(groups.nodes, ({ module }) => Math.min(module, modules.length - 1));
-  return { topology, arrays, opLabel, activations, tensorLabel, tensorId, groupId, groupLabel, groupModule, opIndex,
-    tensorIndex, items };
+  return { topology, arrays, opLabel, activations, differences, tensorLabel, tensorId, groupId, groupLabel, groupModule,
+    opIndex, tensorIndex, items };
 }
 
 /** @param {Graph} graph @param {string} id as in addresses, or that of an op or tensor in the dump */

@@ -2,6 +2,8 @@
  * Runs follow the order of execution, which is a topological order, so what is drawn of a tree never forms a cycle. No
  * recursion: models nest deep. */
 
+import { Variants } from "./variants.js";
+
 // Repeated blocks, folded: the first repetition stands for all, the others are put away together.
 
 const LONGEST_PERIOD = 8;
@@ -11,22 +13,27 @@ const REARRANGING = new Set(["contiguous", "getitem", "pad", "to"]);
 const FEWEST = { leaves: 4, blocks: 2 };
 
 /** @param {GroupNode} group @param {readonly number[]} shapes of its items; equal numbers, equal structure
- * @returns {(number | GroupNode)[]} its items, every periodic run of them replaced by one fold */
-function foldSiblings({ items, module }, shapes) {
+ * @param {Variants} variants
+ * @returns {(number | GroupNode)[]} its items, every periodic run of them and every run of blocks that differ in little
+ * replaced by one fold */
+function foldSiblings({ items, module }, shapes, variants) {
   const matches = matchLengths(shapes);
   /** @type {(number | GroupNode)[]} */
   const folded = [];
   for (let at = 0; at < items.length;) {
-    const { period, repeats } = longestRun(items, matches, at);
+    const equal = longestRun(items, matches, at);
+    const alike = variants.run(items, shapes, at, equal.period * equal.repeats);
+    const { period, repeats } = alike > 0 ? { period: 1, repeats: alike } : equal;
     if (repeats === 0) {
       folded.push(items[at]);
       at += 1;
       continue;
     }
     const end = at + period * repeats;
+    const differences = variants.differences(items.slice(at, end), shapes.slice(at, end), period);
     /** @type {GroupNode} */
     const rest = { kind: "rest", module, items: items.slice(at + period, end), repeats: repeats - 1 };
-    folded.push({ kind: "fold", module, items: [...items.slice(at, at + period), rest], repeats });
+    folded.push({ kind: "fold", module, items: [...items.slice(at, at + period), rest], repeats, differences });
     at = end;
   }
   return folded;
@@ -186,6 +193,7 @@ function groupsIn({ items }) {
 function fold(root, topology, modules) {
   const { ops } = topology;
   const plumbing = plumbingOf(topology);
+  const variants = new Variants(topology);
   const order = [root];
   for (let at = 0; at < order.length; at += 1) for (const child of groupsIn(order[at] ?? root)) order.push(child);
   /** Numbers of structures, by their content. @type {Map<string, number>} */
@@ -202,6 +210,7 @@ function fold(root, topology, modules) {
       typeof item === "number" ? numbered(`op ${ops[item].name}`) : (structures.get(item) ?? -1)
     );
     structures.set(group, numbered(`${modules[group.module].type}(${shapes.join()})`));
-    group.items = foldPlumbing(foldSiblings(group, shapes), group.module, plumbing);
+    variants.add(group, shapes);
+    group.items = foldPlumbing(foldSiblings(group, shapes, variants), group.module, plumbing);
   }
 }

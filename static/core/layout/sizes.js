@@ -67,6 +67,7 @@ export const LINE_ROOM = 4;
 export const MAX_ELASTIC = 2000;
 
 const LETTER = 7;
+const LINE = 14;
 const LABEL_MARGIN = 14;
 const TENSOR_LETTER = 6.6;
 /** Includes room for the number beside a tensor's name. */
@@ -85,11 +86,12 @@ export function labelled({ stackOutward }, [depth, height], letters) {
   return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
 }
 
-/** @param {LayoutSizes} sizes @param {number} repeats 0: the group is no fold @returns {number[]} least size of a closed
- * group that holds groups or repetitions */
-export function blockSize({ block, series }, repeats) {
+/** @param {LayoutSizes} sizes @param {number} repeats 0: the group is no fold @param {number} lines beneath its name that
+ * say what is different @returns {number[]} least size of a closed group that holds groups or repetitions */
+export function blockSize({ block, series, stackOutward }, repeats, lines) {
   const share = Math.min(1, repeats / SERIES);
-  return [Math.max(block[0], share * series[0]), Math.max(block[1], Math.sqrt(share) * series[1])];
+  const [depth, height] = [Math.max(block[0], share * series[0]), Math.max(block[1], Math.sqrt(share) * series[1])];
+  return stackOutward ? [depth, height + LINE * lines] : [depth + LINE * lines, height];
 }
 
 /** @param {LayoutSizes} sizes @param {number[]} least @param {number} letters of its name

@@ -158,8 +158,8 @@ export class Slots {
     const { sizes } = this;
     const { arrays, groupSatelliteStart, groupSatellite, backsBefore } = this.index;
     const isLeaf = arrays.groupIsLeaf[group] === 1 && arrays.groupKind[group] === 0;
-    const size = labelled(sizes, isLeaf ? sizes.op : blockSize(sizes, arrays.groupRepeats[group]),
-      arrays.groupLabelLetters[group]);
+    const least = isLeaf ? sizes.op : blockSize(sizes, arrays.groupRepeats[group], arrays.groupDifferences[group]);
+    const size = labelled(sizes, least, arrays.groupLabelLetters[group]);
     this.#put(GROUP, 0, group, 0, size);
     const hasBackward = backsBefore[arrays.groupLast[group]] > backsBefore[arrays.groupFirst[group]];
     if (hasBackward) this.#put(GROUP, 1, group, 0, size);

@@ -110,13 +110,12 @@ export function tensorText(label, w, h, isScalar, least = 0) {
   if (beside !== undefined)
     return aside([{ text: label, x: INSET, y: size + 2, size }], nameWidth(label, size) + 2 * INSET);
   const bottom = size + 5;
-  const isGrown = size > FIGURE_SIZE - 1;
-  if (!isGrown || (fits && h - header - bottom >= MIN_PLOT)) {
+  if (h - header - bottom >= MIN_PLOT && (fits || size < FIGURE_SIZE)) {
     return { ...NO_TEXT, level, name: fits ? [{ text: label, x: w / 2, y: size + 3, size }] : [],
       value: { x: w / 2, y: h - 5, anchor: "middle", size, room: w },
       plot: { x: 3, y: header, w: w - 6, h: Math.max(4, h - header - bottom) } };
   }
-  // A grown name gives way to the figure and the histogram.
+  // A name gives way to the figure and the histogram.
   const room = w - figureWidth(size) - 2 * INSET - 2;
   const part = shortened(label, `600 ${size}px`, room);
   return aside(part === "" ? [] : [{ text: part, x: INSET, y: size + 2, size }],
@@ -136,9 +135,12 @@ export function opText(labels, notes, w, h, hasPlot, least = 0) {
   const nameWidth = (/** @type {string} */ label) => textWidth(label, `600 ${size}px`);
   const inline = labels.find((label) => nameWidth(label) + 2 * INSET <= w);
   const header = size + HEADROOM + 2;
-  if (hasPlot && inline !== undefined && h >= header + MIN_PLOT) {
-    const rows = notes.map((_, at) => notes.slice(0, at + 1).join(" · "));
-    const row = rows.reverse().find((each) => nameWidth(inline) + noteWidth(each) + 4 * INSET <= w) ?? "";
+  const rows = notes.map((_, at) => notes.slice(0, at + 1).join(" · ")).reverse();
+  const row = inline === undefined ? undefined
+    : [...rows, ""].find((each) => nameWidth(inline) + noteWidth(each) + 4 * INSET <= w);
+  // The most important note has a line of its own where it needs one.
+  const isInline = row !== "" || notes.length === 0;
+  if (hasPlot && inline !== undefined && row !== undefined && isInline && h >= header + MIN_PLOT) {
     const total = nameWidth(inline) + (row === "" ? 0 : 2 * INSET + noteWidth(row));
     const y = size + 3;
     return { ...NO_TEXT, name: [{ text: inline, x: (w - total + nameWidth(inline)) / 2, y, size }],

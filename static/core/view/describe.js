@@ -33,6 +33,7 @@ function describeBox({ drawing, graph, picture, facts }, box) {
   const module = topology.modules[graph.groupModule[index]];
   const repeats = arrays.groupRepeats[index];
   const parts = [`${graph.groupLabel[index]}${repeats > 0 ? `, ${repeats} times` : ""}`];
+  parts.push(...graph.differences[index]);
   const layers = layersOf(graph, index);
   if (layers !== "") parts.push(layers);
   if (module !== undefined && module.path !== "") parts.push(module.path);

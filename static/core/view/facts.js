@@ -1,5 +1,6 @@
 /** Sums over closed groups, and the rows of tensors in a picture: computed once per graph, on demand. No DOM. */
 
+import { GROUP_KINDS } from "../graph/graph.js";
 import { gradientsOf } from "../graph/wiring.js";
 import { CAUSES_FIRST, layersText } from "../lab/diagnosis.js";
 import { isNonFinite } from "../lab/faults.js";
@@ -117,23 +118,32 @@ export class GraphFacts {
     let results = this.#repetitions.get(group);
     const { arrays } = this.graph;
     if (results === undefined) {
-      // A rest has one repetition less than its fold, and a strip for each of them too.
-      const repeats = arrays.groupRepeats[group];
-      const ops = this.opsOf(group, "forward");
-      const each = repeats > 0 ? ops.length / repeats : 0;
-      results = new Int32Array(Number.isInteger(each) ? repeats : 0).fill(-1);
-      for (let repetition = 0; repetition < results.length; repetition += 1) {
-        for (let place = (repetition + 1) * each - 1; place >= repetition * each && results[repetition] < 0;
-          place -= 1)
-        {
-          const op = ops[place];
-          const [from, to] = [arrays.outputStart[op], arrays.outputStart[op + 1]];
-          if (to > from) results[repetition] = arrays.outputs[from];
-        }
-      }
+      const parts = this.#partsOf(group);
+      results = Int32Array.from(parts, (ops) => {
+        const op = ops.findLast((each) => arrays.outputStart[each + 1] > arrays.outputStart[each]);
+        return op === undefined ? -1 : arrays.outputs[arrays.outputStart[op]];
+      });
       this.#repetitions.set(group, results);
     }
     return half === "forward" ? results : results.map((tensor) => tensor < 0 ? -1 : this.gradients[tensor]);
+  }
+
+  /** @param {number} group @returns {number[][]} the forward ops of each repetition of a fold, or of its rest */
+  #partsOf(group) {
+    const { groupRepeats, groupParent, groupKind, groups } = this.graph.arrays;
+    const repeats = groupRepeats[group];
+    const blocks = [];
+    for (let at = group + 1; at < groups && repeats > 0; at += 1) {
+      const around = groupParent[at];
+      const isIn = around === group || (groupParent[around] === group && GROUP_KINDS[groupKind[around]] === "rest");
+      if (isIn && GROUP_KINDS[groupKind[at]] === "module") blocks.push(at);
+    }
+    // Blocks that differ in little have not equally many ops.
+    if (blocks.length === repeats) return blocks.map((block) => this.opsOf(block, "forward"));
+    const ops = this.opsOf(group, "forward");
+    const each = ops.length / repeats;
+    return Array.from({ length: Number.isInteger(each) ? repeats : 0 },
+      (_, at) => ops.slice(at * each, (at + 1) * each));
   }
 
   get extents() {

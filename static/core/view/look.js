@@ -131,6 +131,7 @@ function groupWords({ graph, facts, picture }, index, half, w, medium) {
     }
   }
   labels.push(label, ...activationOf(type));
+  notes.unshift(...graph.differences[index].map((text) => shortened(text, NOTE_FONT, w - 2 * INSET)));
   const activations = activationsIn(graph, index).filter((name) => !label.toLowerCase().includes(name));
   if (activations.length > 0) notes.push(activations.join(", "));
   if (groupIsLeaf[index] === 1 && repeats === 0) return { labels, notes };
