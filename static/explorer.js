@@ -464,7 +464,7 @@ function unpinned() {
   return { a: "", ...(view.value.colour === "difference" ? { colour: "", span: "" } : {}) };
 }
 
-connectLesson({ lessons: page.lessons, column: elements.lesson, view, picture, setView, on, open(target) {
+connectLesson({ lessons: page.lessons, column: elements.lesson, view, spec, picture, setView, on, open(target) {
   address.pushes = true;
   // Enters the address with the spec: one history entry.
   view.value = parseView(fragmentIn(target));

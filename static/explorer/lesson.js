@@ -35,12 +35,15 @@ function addressOf(lesson, at) {
 }
 
 /** @param {object} page @param {Lesson[]} page.lessons @param {any} page.column @param {Signal<View>} page.view
+ * @param {Signal<Spec>} page.spec the one asked for
  * @param {Signal<Picture | null>} page.picture @param {(change: Partial<View>) => void} page.setView
  * @param {(address: string) => void} page.open a query and a fragment
  * @param {(type: string, listener: (detail: any) => void) => void} page.on */
-export function connectLesson({ lessons, column, view, picture, setView, open, on }) {
+export function connectLesson({ lessons, column, view, spec, picture, setView, open, on }) {
   /** The step whose condition has been met. */
   let met = "";
+  let isOpening = false;
+  const isCurrent = () => !isOpening && picture.value?.spec === spec.value;
 
   function show() {
     const { lesson: place, answer, mode } = view.value;
@@ -52,8 +55,8 @@ export function connectLesson({ lessons, column, view, picture, setView, open, o
     const { lesson, step, at } = found;
     const isAnswered = step.answers.length === 0 || answer !== "";
     if (met !== place) met = "";
-    if (isAnswered && step.until !== "" && picture.value !== null && holds(step.until, picture.value, view.value))
-      met = place;
+    if (isAnswered && step.until !== "" && picture.value !== null && isCurrent()
+      && holds(step.until, picture.value, view.value)) met = place;
     column.show(lesson, at, answer, met === place);
   }
 
@@ -63,7 +66,12 @@ export function connectLesson({ lessons, column, view, picture, setView, open, o
     if (lesson === undefined) return;
     const { view: target } = lesson.steps[at] ?? { view: "" };
     if (target === "") setView({ lesson: `${name}.${at + 1}`, answer: "" });
-    else open(addressOf(lesson, at));
+    else {
+      // The picture is that of the step before until its spec is asked for.
+      isOpening = true;
+      open(addressOf(lesson, at));
+      isOpening = false;
+    }
   }
 
   view.subscribe(show);

@@ -22,6 +22,8 @@ CHANGES = {
     "tanh.2": {"scale": 1.667},
     "dead-units.2": {"scale": 0.1},
     "nan.2": {"scale": 0.2},
+    "training.2": {"scale": 1},
+    "training.3": {"optimizer": "adam", "lr": 0.003},
 }
 """What solves a step that waits for another spec."""
 
