@@ -1,8 +1,8 @@
-"""The load battery's figures as the table of docs/reliability.md: the worst of every row, and what missed its goal.
+"""The load battery's figures as the table of docs/reliability.md: the worst figure of each row, and missed goals.
 
     python tests/shared/load_table.py        make bench/results/load.md from bench/results/load.json, and show it
 
-`make load` does so itself at its end. The marks in docs/reliability.md enclose a copy of that file.
+`make load` runs this at its end. The marks in docs/reliability.md enclose a copy of that file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIGURES = ROOT / "bench" / "results" / "load.json"
 
 TABLE = FIGURES.with_suffix(".md")
 
-HEAD = "| what | command | settings | worst figure |\n|---|---|---|---|\n"
+HEAD = "| test | command | settings | worst result |\n|---|---|---|---|\n"
 
 NONE = "not measured"
 
@@ -30,10 +30,10 @@ class Row(NamedTuple):
     """One row.
 
     Attributes:
-        what: what is done to the server.
-        says: parts of the last column; `{decimals:pattern}` is the worst of the figures whose whole name the pattern
-            matches.
-        settings: what differs from the defaults, as in the environment.
+        what: the test of the server.
+        says: parts of the last column; `{decimals:pattern}` is the worst of the figures whose full name matches the
+            pattern.
+        settings: the settings other than the defaults, as environment variables.
     """
 
     what: str
@@ -43,26 +43,27 @@ class Row(NamedTuple):
 
 ROWS: dict[str, Row] = {
     "fuzz": Row(
-        "what the API's description allows and what it does not, by schemathesis, all checks",
+        "requests inside and outside the API's description, by schemathesis with all checks",
         ("{0:cases} requests to {0:operations} operations, {0:failures} failures",),
     ),
     "health": Row(
-        "`/healthz`, due every 50 ms, while the device computes without pause",
-        ("median {0:p50} ms", "99th percentile {0:p99} ms", "slowest {0:slowest} ms, each since it was due"),
+        "`/healthz` every 50 ms, while the device computes without pause",
+        ("median {0:p50} ms", "99th percentile {0:p99} ms", "slowest {0:slowest} ms, from the planned time"),
     ),
     "sliders": Row(
-        "1, 4 and 30 sliders at 60 values a second on two layers; on fifty of 100, so or with one in flight",
+        "1, 4 and 30 sliders with 60 values per second: two layers; fifty layers of 100, also with one request in "
+        "flight",
         (
             "two layers: {0:1 × default, .*: slowest client}, {0:4 × default, .*: slowest client} and "
             "{1:30 × default, .*: slowest client} pictures/s for the slowest client",
             "fifty layers: {0:1 × fifty, .*: slowest client}, {1:4 × fifty, .*: slowest client} and "
             "{1:30 × fifty, .*: slowest client}, at least {2:.*: slowest client, of an even share} of an even share of "
-            "what one alone gets",
-            "each ends on its own last value, after {1:.*: last value shown after} s",
+            "the rate of a single client",
+            "each client ends with its own last value, after {1:.*: last value shown after} s",
         ),
     ),
     "aborts": Row(
-        "200 requests closed at any moment",
+        "200 requests that clients close at random moments",
         (
             "the slot is free after {1:slot is free after the last abort} s",
             "{0:descriptors more than before} descriptors and {0:threads more than before} threads are left",
@@ -70,61 +71,62 @@ ROWS: dict[str, Row] = {
         "`CHAINRULE_MAX_FLOPS=10000000000000`",
     ),
     "slow_clients": Row(
-        "50 slow senders; 20 readers that take nothing, 20 that take a little; 4 live sockets that take nothing; "
-        "1,500 connections that say nothing",
+        "50 slow senders; 20 readers that read nothing, 20 that read a little; 4 live sockets that read nothing; "
+        "1,500 connections that send nothing",
         (
             "closed after {1:50 slow .*: last closed after}, {1:20 readers that take nothing: last closed after}, "
             "{1:20 readers that take a little: last closed after} and {1:4 live .*: last closed after} s",
-            "while they hold on {0:20 readers .*: memory at most} MiB more, and "
-            "{0:20 readers .*: kernel memory at most} MiB of the kernel's",
-            "afterwards {0:.*: memory kept} MiB are kept",
-            "others wait {1:.*: slowest picture of others} s for a picture, {1:.*: slowest request of others} s for an "
-            "answer",
-            "`/healthz` among 1,500: {0:1500 silent connections: slowest health} ms, "
-            "{0:1500 silent connections: open at most} of them open at most, "
-            "{0:1500 silent connections: open once all have come} then",
+            "until then at most {0:20 readers .*: memory at most} MiB more memory, and "
+            "{0:20 readers .*: kernel memory at most} MiB in the kernel",
+            "afterwards {0:.*: memory kept} MiB more",
+            "other clients wait {1:.*: slowest picture of others} s for a picture, {1:.*: slowest request of others} s "
+            "for an answer",
+            "`/healthz` among 1,500 connections: {0:1500 silent connections: slowest health} ms, "
+            "with at most {0:1500 silent connections: open at most} open, and "
+            "{0:1500 silent connections: open once all have come} after all have connected",
         ),
     ),
     "crash": Row(
-        "`kill -9` and start; SIGTERM with requests and sockets open; two replicas restarted in turn, untold",
+        "`kill -9` and start; SIGTERM with open requests and sockets; two replicas that restart in turn without notice",
         (
-            "right picture {1:kill -9: right picture after the server is back} s after it is back",
-            "ends after {1:SIGTERM .*: ends after} s",
-            "right picture after {1:rolling restart: right picture after} s, "
+            "correct picture {1:kill -9: right picture after the server is back} s after the start",
+            "the process ends after {1:SIGTERM .*: ends after} s",
+            "correct picture after {1:rolling restart: right picture after} s, "
             "{0:rolling restart: plain requests to repeat} requests to repeat",
         ),
         "SIGTERM: `CHAINRULE_MAX_FLOPS=10000000000000`",
     ),
     "network": Row(
-        "200 ms each way, random breaks, silence, half-closed and narrow lines, one of two replicas gone",
-        ("right picture within {1:.*: last value shown after} s", "{0:work failed} pieces of work failed"),
+        "200 ms delay in each direction, random breaks, silent, half-closed and slow connections, one of two replicas "
+        "lost",
+        ("correct picture within {1:.*: last value shown after} s", "{0:work failed} computations failed"),
     ),
     "budgets": Row(
-        "specs about every limit, by hypothesis; one that would take half a minute, under the default deadline",
+        "specs near every limit, by hypothesis; a spec that takes half a minute, with the default deadline",
         (
             "answered, refused or stopped within {1:(?:nets|products): slowest answer} s",
-            "under the default deadline of 10 s within {1:default deadline: answered after} s",
-            "{2:.*: memory ÷ estimate, at most} of the estimated memory",
+            "with the default deadline of 10 s within {1:default deadline: answered after} s",
+            "memory at most {2:.*: memory ÷ estimate, at most} of the estimate",
         ),
         "`CHAINRULE_DEADLINE_SECONDS=3`; default deadline: `CHAINRULE_MAX_FLOPS=10000000000000`",
     ),
     "overload": Row(
         "100 heavy requests at once",
         (
-            "{0:answered} answered, {0:refused with Retry-After} told when to come again, the last after "
+            "{0:answered} answered, {0:refused with Retry-After} refused with Retry-After, the last after "
             "{1:slowest answer of any kind} s",
-            "who obeys has its answer after {1:who obeys .*} s",
+            "a client that waits as told gets its answer after {1:who obeys .*} s",
         ),
     ),
     "soak": Row(
-        "ten minutes of all of it",
+        "ten minutes of all of these together",
         (
             "memory between heavy passes {0:memory in minutes 3 and 4} → {0:memory in the last two minutes} MiB, "
             "at rest {0:memory at rest after two minutes} → {0:memory at rest at the end}, at most {0:most memory}",
-            "{0:descriptors gained} descriptors and {0:threads gained} threads gained",
-            "{0:answers} answers, {0:unplanned answers} unplanned, the slowest after "
+            "{0:descriptors gained} descriptors and {0:threads gained} threads more than before",
+            "{0:answers} answers, {0:unplanned answers} of them unexpected, the slowest after "
             "{1:slowest operation of any client} s",
-            "{2:pictures stopped at the deadline} % of pictures stopped at the deadline",
+            "{2:pictures stopped at the deadline} % of the pictures stopped at the deadline",
             "accepted = done + cancelled + timed out + failed",
         ),
     ),
