@@ -513,7 +513,7 @@ interface BoxText {
   isTurned?: boolean; // the name's only line runs upward
   name: TextLine[];
   notes: TextLine[]; // beneath the name, smaller
-  value: { x: number; y: number; anchor: "middle" | "end"; size: number; room: number } | null; // of the figure
+  value: { x: number; y: number; anchor: "middle" | "end"; size: number; room: number; alone?: number } | null; // of the figure; alone: its room if the name is left out
   isScalar: boolean; // the figure is all there is to show
   plot: Rectangle | null; // room for a histogram, or for several side by side
 }

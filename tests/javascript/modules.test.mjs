@@ -9,6 +9,7 @@ import { shortName, termOf } from "../../static/core/rules/terms.js";
 import { decadeLabel, decadeRange, decadeTicks, layerTicks, linearScale, sliderScale } from "../../static/core/scales.js";
 import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "../../static/core/url-state.js";
 import { numberGrid } from "../../static/core/view/box-text.js";
+import { opText, tensorText, textWidth } from "../../static/core/view/box-text.js";
 import { contrast, dumpOf, hiding, isRising, made, near, pageData, pictureOf, schemeColours } from "./tools.mjs";
 
 test("numbers have three significant digits", () => {
@@ -48,6 +49,31 @@ test("other formats", () => {
   assert.deepEqual([shape([200, 50]), shape([]), count(12345)], ["200 × 50", "scalar", "12,345"]);
   assert.deepEqual([999, 2.02e6, 1e9].map((n) => quantity(n, "FLOP")), ["999 FLOP", "2.02 MFLOP", "1.00 GFLOP"]);
   assert.deepEqual([0.1, 1e9, 0.0001, 316].map(setting), ["0.1", "1e9", "0.0001", "316"]);
+});
+
+test("a name gives way to the figure and the histogram of its box, and none is smaller than asked for", () => {
+  for (const label of ["l1", "linear", "linear.g share 2", "encoder.layers.3.weight"]) {
+    for (const [w, h] of [[104, 76], [88, 50], [58, 92], [104, 40], [200, 76]]) {
+      for (const least of [0, 9, 11.25, 13, 15.75, 18]) {
+        const { name, value, plot } = tensorText(label, w, h, false, least);
+        assert.ok(value.size >= least && name.every(({ size }) => size >= least));
+        assert.ok(plot.h >= 9 && plot.y >= 0 && plot.y + plot.h <= h, `${label} ${w} ${h} ${least}: ${plot.h}`);
+        // Beside the name a figure of three digits has room.
+        assert.ok((value.alone ?? value.room) >= Math.min(w - 2, textWidth("0.12345", `${value.size}px`)));
+        if (name.length > 0 && least > 0) assert.ok(value.room >= textWidth("0.123", `${value.size}px`));
+      }
+    }
+  }
+});
+
+test("the words of a fold stand above its histograms, the first note in any case", () => {
+  const labels = ["Block × 12"];
+  for (const [w, h] of [[120, 76], [240, 104], [600, 250]]) {
+    const { name, notes, plot } = opText(labels, ["blocks.0 also: skip", "layers 1–12", "3.2 M params"], w, h, true);
+    assert.deepEqual(name.map(({ text }) => text), labels);
+    assert.ok(notes[0].text.startsWith("blocks.0 also: skip"));
+    assert.ok(plot.h >= 0.35 * h && [...name, ...notes].every(({ y }) => y <= plot.y));
+  }
 });
 
 test("the slider's scale is monotone and invertible", () => {

@@ -192,7 +192,9 @@ function boxSvg(scene, box) {
     if (numbers.length > 0) inside += numbersSvg(look, numbers, ink);
     else if (row >= 0) inside += isStrip ? stripSvg(picture, row, at, paint) : barsSvg(picture, row, at, paint);
   }
-  inside += linesSvg(scene, look, text, ink) + figureSvg(scene, look, ink) + ailmentSvg(scene, box, look);
+  const isAlone = picture !== null && figureLook(picture, scene.statistic, look)?.isAlone === true;
+  inside += (isAlone ? "" : linesSvg(scene, look, text, ink)) + figureSvg(scene, look, ink)
+    + ailmentSvg(scene, box, look);
   return tag("g", { class: isTensor ? "tensor" : kind === GROUP ? "group" : "op" }, inside);
 }
 

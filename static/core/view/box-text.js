@@ -40,6 +40,7 @@ export const STRIP_WIDTH = 16;
 
 /** Room for any figure beside a name. */
 const WIDEST_FIGURE = "0.00000";
+const SHORT_FIGURE = "0.000";
 
 const measuring = typeof document === "undefined" ? null : document.createElement("canvas").getContext("2d");
 /** @type {Map<string, number>} */
@@ -110,16 +111,16 @@ export function tensorText(label, w, h, isScalar, least = 0) {
   if (beside !== undefined)
     return aside([{ text: label, x: INSET, y: size + 2, size }], nameWidth(label, size) + 2 * INSET);
   const bottom = size + 5;
-  if (h - header - bottom >= MIN_PLOT && (fits || size < FIGURE_SIZE)) {
+  if (h - header - bottom >= Math.max(MIN_PLOT, h / 4) && (fits || size < FIGURE_SIZE)) {
     return { ...NO_TEXT, level, name: fits ? [{ text: label, x: w / 2, y: size + 3, size }] : [],
       value: { x: w / 2, y: h - 5, anchor: "middle", size, room: w },
-      plot: { x: 3, y: header, w: w - 6, h: Math.max(4, h - header - bottom) } };
+      plot: { x: 3, y: header, w: w - 6, h: h - header - bottom } };
   }
-  // A name gives way to the figure and the histogram.
-  const room = w - figureWidth(size) - 2 * INSET - 2;
-  const part = shortened(label, `600 ${size}px`, room);
-  return aside(part === "" ? [] : [{ text: part, x: INSET, y: size + 2, size }],
-    part === "" ? 2 : nameWidth(part, size) + 2 * INSET);
+  // A name gives way to the figure and the histogram: beside a short figure it is shortened, beside a long one left out.
+  const part = shortened(label, `600 ${size}px`, w - textWidth(SHORT_FIGURE, `${size}px`) - 2 * INSET - 2);
+  const text = aside(part === "" ? [] : [{ text: part, x: INSET, y: size + 2, size }],
+    nameWidth(part, size) + 2 * INSET);
+  return { ...text, value: text.value === null ? null : { ...text.value, alone: w - 2 } };
 }
 
 /** The name of an op or a closed group, and the notes that there is room for: beneath it in the middle, or in one line

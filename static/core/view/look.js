@@ -156,18 +156,21 @@ function withCutName(text, label, w, h, y) {
 
 /** The figure in a tensor's box: its long form, its short form, or "" where neither fits. @param {Picture} picture
  * @param {Statistic} statistic @param {BoxLook} look
- * @returns {{words: string, size: number, isWarning: boolean} | null} null: the box has no place for a figure */
+ * @returns {{words: string, size: number, isWarning: boolean, isAlone: boolean} | null} isAlone: the name is left out;
+ * null: the box has no place for a figure */
 export function figureLook(picture, statistic, { tensor, text, rect }) {
   if (tensor === null || text === null || text.value === null) return null;
   const { text: long, short, isWarning } = figure(picture, tensor, statistic);
-  const { size, room } = text.value;
+  const { size, room, alone = room } = text.value;
   if (text.isScalar) {
     const sizes = [...SCALAR_SIZES.filter((candidate) => candidate > size), size];
     const found = sizes.find((candidate) => textWidth(long, `600 ${candidate}px`) + 4 <= rect.w);
-    return { words: found === undefined ? "" : long, size: found ?? size, isWarning };
+    return { words: found === undefined ? "" : long, size: found ?? size, isWarning, isAlone: false };
   }
-  const words = [long, short].find((candidate) => textWidth(candidate, `${size}px`) + 2 <= room) ?? "";
-  return { words, size, isWarning };
+  const fitting = (/** @type {number} */ most) =>
+    [long, short].find((candidate) => textWidth(candidate, `${size}px`) + 2 <= most);
+  const words = fitting(room);
+  return { words: words ?? fitting(alone) ?? "", size, isWarning, isAlone: words === undefined && alone > room };
 }
 
 /** The values of a small tensor, in place of its histogram. @param {Picture} picture @param {BoxLook} look

@@ -91,10 +91,11 @@ function isUnderMark(text, w) {
 
 /** @param {Sight} sight @param {BoxParts} parts */
 export function writeFigure({ graph, picture, statistic, step }, parts) {
-  const { value, look } = parts;
+  const { name, value, look } = parts;
   const isEmpty = look === null || (look.kind === TENSOR && !isComputed(graph, look.index, step));
   const found = isEmpty ? null : figureLook(picture, statistic, look);
   if (look?.kind === TENSOR) warn(parts, found?.isWarning ?? false);
+  name.style.visibility = found?.isAlone === true ? "hidden" : "";
   if (found !== null) {
     value.style.fontSize = `${found.size}px`;
     writeText(value, found.words);
