@@ -50,9 +50,9 @@ import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
 import { connectTraining } from "./explorer/training.js";
 
-/** From the end of a drag until its start is no longer shown. */
+/** ms from the end of a drag until the page hides its start. */
 const FORGET_BEFORE_MS = 400;
-/** Rest of the slider over dumps before theory is asked for. */
+/** ms that the slider over dumps must rest before the page requests theory. */
 const ASK_THEORY_AFTER_MS = 120;
 
 /** @param {string} selector @returns {any} */
@@ -177,7 +177,7 @@ function on(type, listener) {
 }
 
 const axes = new AxisKeeper();
-/** The picture that the drag began with. @type {Picture | null} */
+/** The picture at the start of the drag. @type {Picture | null} */
 let before = null;
 let forgetting = 0;
 
@@ -376,7 +376,7 @@ function judge() {
     const query = shown.spec === null ? null : experimentQuery(shown.spec);
     elements.experiment.show(shown, page.presets.filter((preset) => preset.query === query), told);
   }
-  // The controls need the std that weights are drawn with.
+  // The controls need the std of the distribution of the weights.
   elements.controls.theory = theory.value;
   elements.prediction.theory = theory.value;
 }

@@ -370,7 +370,7 @@ def _loaded(dump: Path) -> Trace:
 
 
 def _options(given: list[str] | None) -> dict[str, str]:
-    """The options from --with."""
+    """The options of --with, by key."""
     pairs = [pair.partition("=") for pair in given or ()]
     for key, equals, _ in pairs:
         if not equals:

@@ -39,8 +39,8 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
     Args:
         model: the nn.Module or object whose structure names the modules; None for plain functions.
         optimizer: the optimizer of this step, or a list of them. The block is then one optimization step: with its last
-            `zero_grad()` before or inside of it, and all batches whose gradients it adds up. What breaks only a
-            training, such as a parameter that no optimizer holds, is looked for if it is given.
+            `zero_grad()` before or inside of it, and all batches whose gradients it adds up. With an
+            optimizer, faults of the training are reported too, such as a parameter that no optimizer holds.
         options: see `chainrule.trace.record`.
 
     Raises:

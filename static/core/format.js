@@ -27,7 +27,7 @@ function rounded(value, digits) {
 }
 
 /** @param {Float64Array | undefined} column @param {number | undefined} row
- * @returns {number | null} the value; null where the column says there is none */
+ * @returns {number | null} the value; null for a missing one */
 export function valueAt(column, row) {
   const value = row === undefined ? undefined : column?.[row];
   return value === undefined || Number.isNaN(value) ? null : value;

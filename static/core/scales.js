@@ -1,6 +1,6 @@
 /** Scales and their ticks: the slider's, and the profile's logarithmic axis. */
 
-/** What both scales of the slider do. Positions run from −1 to 1. step: the next value by keyboard, `steps` hundredths
+/** The interface of both scales of the slider. Positions run from −1 to 1. step: the next value by keyboard, `steps` hundredths
  * away. @typedef {{value: (position: number) => number, position: (value: number) => number,
  * step: (value: number, steps: number) => number}} Scale */
 

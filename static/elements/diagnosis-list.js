@@ -18,9 +18,9 @@ class DiagnosisList extends HTMLElement {
   rules = /** @type {Rules | null} */ (null);
   #picture = /** @type {Picture | null} */ (null);
   #theory = /** @type {Theory | null} */ (null);
-  /** Of the last picture with a theory. @type {Diagnosis | string} */
+  /** The diagnosis of the last picture with a theory. @type {Diagnosis | string} */
   #judged = "";
-  /** Of the last picture that carried them. @type {readonly Fault[]} */
+  /** The faults of the last picture that had some. @type {readonly Fault[]} */
   #told = [];
   #pale = 0;
   #state = html("p", { class: "state" });
@@ -64,7 +64,7 @@ class DiagnosisList extends HTMLElement {
   #draw() {
     const [picture, theory] = [this.#picture, this.#theory];
     if (picture === null) return;
-    // Those of another graph do not fit.
+    // The faults of another graph do not fit.
     this.#list(picture, faultsOf(picture, theory) ?? (theory === null ? [] : this.#told));
     clearTimeout(this.#pale);
     const layers = picture.topology.layers.length;

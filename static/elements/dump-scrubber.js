@@ -13,7 +13,7 @@ import { iconButton, Player } from "../core/player.js";
 
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
-/** With more steps the line has no dots. */
+/** The line has no dots if there are more steps than this. */
 const MAX_DOTS = 40;
 const MARGIN = 5;
 

@@ -1,6 +1,6 @@
 /** <layer-profile>: one statistic per layer, each dot under its tensor in the graph: measured, expected by theory,
- * and of the pinned run. Std and mean have a logarithmic axis, and the gradients' own beneath. Where theory is
- * silent, the read-out gives the reason. Zero, ±Inf and NaN have their own lanes; where they begin, a line explains
+ * and of the pinned run. Std and mean have a logarithmic axis, and the gradients' own beneath. If theory has no
+ * value, the read-out gives the reason. Zero, ±Inf and NaN have their own lanes; where they begin, a line explains
  * the arithmetic.
  * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`; `isHeld` while the slider is held. Events, bubbling: `tensor-select` {tensor},
  * `statistic-change` {statistic}. */

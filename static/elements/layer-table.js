@@ -1,4 +1,4 @@
-/** <layer-table>: the profile in figures, one row per preactivation and activation. In a user's own model each layer
+/** <layer-table>: the profile in numbers, one row per preactivation and activation. Each layer of a user's own model
  * has a heading: its module's path, and its type or the reason for no theory. A long table holds only the rows near
  * the visible part.
  * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}. */

@@ -19,7 +19,7 @@ import { ValueAxis } from "../core/value-axis.js";
 
 /** Plotly's graph div. @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
 
-/** From the last change until the range is recomputed, and until Plotly takes over. */
+/** ms from the last change to the new range, and to the picture of Plotly. */
 const SETTLE_MS = 400;
 const REST_MS = 700;
 const LEGEND = { width: 240, height: 24 };
@@ -45,7 +45,7 @@ class LayersView extends HTMLElement {
   /** @type {LayersOptions} */
   #options = { form: "heatmap", of: "activation", range: "fixed", axis: "linear" };
   #selection = "";
-  /** Of the frame, px; 0 while hidden. */
+  /** The size of the frame, px; 0 while hidden. */
   #size = { width: 0, height: 0 };
   #chain = /** @type {{key: string, of: LayerTensor, columns: LayerColumn[]} | null} */ (null);
   /** The range shown; it only grows while the slider moves. @type {ValueRange | null} */

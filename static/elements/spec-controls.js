@@ -85,7 +85,7 @@ class SpecControls extends HTMLElement {
     const more = html("div", { class: "group" }, ...fields([...MORE, ...rest]));
     more.querySelector('[data-key="widths"]')?.after(this.#widthSteppers());
     this.#more.append(more);
-    // On a narrow screen the model has its own tab, with room for all.
+    // The model has its own tab on a narrow screen, with room for all controls.
     this.#more.open = matchMedia("(max-width: 899px)").matches;
     this.#training.append(html("div", { class: "group" }, ...fields(TRAINING)));
     this.replaceChildren(program, first, second, this.#training, this.#more);

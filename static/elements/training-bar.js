@@ -16,7 +16,7 @@ const PER_SECOND = 60;
 
 class TrainingBar extends HTMLElement {
   #step = 0;
-  /** The step that is asked for. @type {number | null} */
+  /** The requested step. @type {number | null} */
   #awaited = null;
 
   #stride = html("select", { "aria-label": "Steps per picture", title: "Steps per picture" },

@@ -9,7 +9,7 @@ import { isHidden, significant } from "../core/format.js";
 import { aroundZero, isDarkScheme, onSchemeChange, readPalette } from "../core/colours.js";
 import { cellsOf, MAX_VALUES, windowAt } from "../core/inspector/value-window.js";
 
-/** While a slider moves, intermediate runs are not asked for. */
+/** ms after which values are requested, so a moving slider does not request intermediate runs. */
 const SETTLE_MS = 200;
 const [LARGEST_CELL, TALLEST] = [18, 320];
 

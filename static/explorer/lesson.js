@@ -67,7 +67,7 @@ export function connectLesson({ lessons, column, view, spec, picture, setView, o
     const { view: target } = lesson.steps[at] ?? { view: "" };
     if (target === "") setView({ lesson: `${name}.${at + 1}`, answer: "" });
     else {
-      // The picture is that of the step before until its spec is asked for.
+      // Until the new spec is requested, the picture is still that of the previous step.
       isOpening = true;
       open(addressOf(lesson, at));
       isOpening = false;

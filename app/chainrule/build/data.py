@@ -75,7 +75,7 @@ def _circles(y: Tensor, generator: Generator) -> Tensor:
 
 
 def _spirals(y: Tensor, generator: Generator) -> Tensor:
-    """Two spirals of one and a half turns, the second turned by half a turn; the radius grows from 0 to 3."""
+    """Two spirals of 1.5 turns, rotated against each other by half a turn; the radius grows from 0 to 3."""
     way = torch.rand(len(y), generator=generator).sqrt()
     angle = 3 * math.pi * way + math.pi * y
     return 3 * way[:, None] * torch.stack((angle.cos(), angle.sin()), 1)

@@ -26,7 +26,7 @@ from chainrule.spec import ModelSpec
 from chainrule.spec.data import RANDOM
 
 MOMENTUM = 0.9
-"""Of the optimizers momentum and nesterov."""
+"""The momentum of the optimizers momentum and nesterov."""
 
 CHECKPOINT_BYTES = 2**27
 """The memory for checkpoints of a training that goes back and forth: 128 MiB."""

@@ -269,7 +269,7 @@ def ways_to_call(case: CustomFunction, arguments: tuple[Any, ...]) -> dict[str, 
 
 
 def _call(name: str, arguments: tuple[str, ...], first: int) -> str:
-    """`f(inp, weight, bias=bias)`: keywords from argument `first` on."""
+    """`f(inp, weight, bias=bias)`: argument `first` and all later ones are keywords."""
     return f"{name}({', '.join([*arguments[:first], *(f'{each}={each}' for each in arguments[first:])])})"
 
 

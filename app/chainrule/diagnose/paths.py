@@ -152,7 +152,7 @@ class Paths:
         if step.does != "weighs" or step.weight is None or not step.gives or step.weight not in self._size:
             return 1.0
         size, n = self._size[step.weight]
-        # In the output of a convolution the channels stand before the dimensions of space.
+        # The output of a convolution has its channels before the spatial dimensions.
         units = self.passes.tensors[step.gives[0]].shape[1 - len(self.passes.tensors[step.weight].shape) :][:1]
         return size * math.sqrt(n / units[0]) if units and units[0] else 1.0
 

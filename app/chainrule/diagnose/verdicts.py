@@ -56,7 +56,7 @@ HEALTH_OF: Mapping[FaultKind, Health] = {
     "vanishing": "vanishing",
     "gradient_drop": "vanishing",
 }
-"""The word for the layers of a fault. Of several faults of a layer, the first in the order of `layer_faults` counts."""
+"""The word for the layers of a fault; a layer with several faults has the word of the first in `layer_faults`."""
 
 
 def layer_faults(passes: Passes) -> list[Fault]:

@@ -1,6 +1,6 @@
 """The textbook: a neural net from the foundations, each file one rung above the one before.
 
-    neuron.py          one neuron, and a layer of them, as sums over zip
+    neuron.py          a neuron and a layer of neurons, as sums over zip
     arithmetic.py      operators element by element, comparisons, and reductions to one element
     matmul.py          a matrix product on five rungs, from three loops to @
     broadcasting.py    which shapes go together, and the strides of what is stretched

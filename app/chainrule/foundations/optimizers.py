@@ -33,7 +33,7 @@ class SGD:
         self.velocities: list[Tensor] = []
 
     def updates(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
-        """The update of each parameter, in its shape; the velocities move on."""
+        """The update of each parameter, in its shape; also updates the velocities."""
         directions = [g + self.weight_decay * w for w, g in zip(parameters, gradients, strict=True)]
         if self.momentum:
             if self.velocities:
@@ -71,11 +71,11 @@ class Adam:
         self.squares: list[Tensor] = []
 
     def updates(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
-        """The update of each parameter, in its shape; the moments move on."""
+        """The update of each parameter, in its shape; also updates the moments."""
         return self.adapted([g + self.weight_decay * w for w, g in zip(parameters, gradients, strict=True)])
 
     def adapted(self, directions: Sequence[Tensor]) -> list[Tensor]:
-        """−η m̂ / (√ŝ + ε) for each direction d; the moments move on."""
+        """−η m̂ / (√ŝ + ε) for each direction d; also updates the moments."""
         beta1, beta2 = self.betas
         if not self.means:
             self.means = [torch.zeros_like(d) for d in directions]
@@ -97,6 +97,6 @@ class AdamW(Adam):
     """
 
     def updates(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
-        """The update of each parameter, in its shape; the moments move on."""
+        """The update of each parameter, in its shape; also updates the moments."""
         shrink = -self.lr * self.weight_decay
         return [shrink * w + u for w, u in zip(parameters, self.adapted(gradients), strict=True)]

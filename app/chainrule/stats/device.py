@@ -237,7 +237,7 @@ class DeviceRows:
     ) -> None:
         """Finish all waiting rows into `at(row)`: moments (len(COLUMNS),) and counts (BINS,).
 
-        `keep_values(row, tensor)` is told of each small tensor.
+        Calls `keep_values(row, tensor)` for each small tensor.
 
         Raises:
             RuntimeError: a device does not give its words; then all rows of all devices keep waiting.

@@ -80,7 +80,7 @@ def _figures(net: Net, layers: Layers, mse: bool) -> dict[str, Figures]:
         "activation_std": layers.variances.expected(walk, strays),
     }
     bounded = np.array([activation_named(each).plateaus is not None for each in layers.activations], dtype=bool)
-    # Of even inputs only, since one odd input keeps a unit alive.
+    # Only for inputs of similar size, because one large input keeps a unit alive.
     rectified = ~bounded & ~layers.are("linear") & (layers.unevenness < UNEVEN / 10)
     if rectified.any():
         figures["dead_fraction"] = _dead_fraction(layers).where(rectified)

@@ -130,7 +130,7 @@ class GradientFlow:
                 if known is None:
                     known = self._adopt(node, op, module, nodes)
                 known.tensors[tensor.output_nr] = row
-        # With hooks on saved tensors they are not read: that can run the forward again.
+        # Saved tensors with hooks are not read, because that can run the forward again.
         if nodes and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
             candidates = (*results, *inputs)
             rows = (*result_rows, *input_rows)
@@ -146,7 +146,7 @@ class GradientFlow:
     def _adopt(self, top: Node, op: int, module: int, adopted: list[Node]) -> NodeRow:
         """Assign nodes to an op: from an output's new grad_fn down to nodes of other ops."""
         handles = self._handles
-        # With a plan every leaf is a step: a repetition cannot know in time which leaves are read again.
+        # Every leaf is a step of a plan, because a repetition learns too late which leaves are read again.
         watched_from = 2 if self.plan is None else 1
         top_row = self._add_node(top, op, module)
         pending = [(top, top_row)]

@@ -137,7 +137,7 @@ class Journal:
     slab: StatisticsSlab = field(default_factory=StatisticsSlab)
     on_tensor: Callable[[str, torch.Tensor], None] | None = None
     plan: Plan | None = None
-    # By id(): a live tensor, its row of `tensors`, and the version of its memory that the row is of.
+    # By id(): a live tensor, its row of `tensors`, and the version of its memory in this row.
     _references: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
     _rows: dict[int, int] = field(default_factory=dict)
     _versions: dict[int, int] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class Journal:
     ) -> int:
         """Record a new value with its statistics, copied from the row `same_values_as` where its elements are those.
 
-        Those of a small tensor are taken anew with its values, which may be in another order.
+        The statistics of a small tensor are computed again with its values, which may be in another order.
         """
         note = None
         statistics = NO_ROW

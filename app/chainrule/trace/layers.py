@@ -180,7 +180,7 @@ class _Search:
         )
 
     def _weighs(self, row: int) -> str | None:
-        """The parameter of two or more dimensions, or the base of its view, that an op weighs its input with."""
+        """The weight of an op: its parameter of two or more dimensions, or the base of such a view."""
         op = self.ops[row]
         if op["name"] not in kinds.LINEAR:
             return None

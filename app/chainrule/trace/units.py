@@ -15,7 +15,7 @@ def summarize_units(op_name: str, tensor: torch.Tensor, slab: StatisticsSlab, ro
 
     The row stays if the device has no memory left, captures its stream, or has freed the tensor's memory.
     """
-    # These errors concern the statistics alone; the recorded program may go on.
+    # These errors concern only the statistics, so the recorded program continues.
     with suppress(torch.OutOfMemoryError, StreamCapturedError, ValueError):
         if op_name in ops.RECTIFIERS:
             if tensor.dim() >= 2:

@@ -1,1 +1,1 @@
-"""What a training shows beside the pictures of its steps: curves, held-out samples, decision surfaces, confusions."""
+"""The other results of a training besides its steps: curves, held-out samples, decision surfaces, confusions."""

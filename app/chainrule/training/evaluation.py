@@ -41,7 +41,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What a net of two features says of every point of a square.
+    """The outputs of a net of two features at every point of a square.
 
     Attributes:
         extent: the square is [−extent, extent]², in standardized features.

@@ -29,7 +29,7 @@ from chainrule.training.evaluation import (
 RUN_SCHEMA = "chainrule.run/1"
 
 MAX_ROWS = 2000
-"""Rows in one message; of more updates every 2nd, 3rd, … is told, and always the last."""
+"""Rows in one message. If there are more updates, it contains every 2nd, 3rd, …, and always the last."""
 
 RECORDED = 200
 """Steps of `dump_run` whose layers have statistics, about."""
@@ -45,7 +45,7 @@ STATISTICS = ("mean", "std", "zero_fraction", "nan", "posinf", "neginf", "dead_f
 
 
 def training_message(training: Training, seq: int, told: int) -> str:
-    """What the live path tells of a training after the frame of its step: the updates from number `told` on."""
+    """The live path's message about a training after the frame of its step: update number `told` and all later ones."""
     return orjson.dumps(
         {
             "type": "training",
@@ -82,12 +82,12 @@ def numbers(values: np.ndarray[Any, Any]) -> list[Any]:
 
 
 def score_json(score: Score | None) -> dict[str, Any] | None:
-    """A score; None if there is none."""
+    """A score as JSON; None stays None."""
     return None if score is None else {"loss": json_number(score.loss), "accuracy": score.accuracy}
 
 
 def surface_json(training: Training) -> dict[str, Any] | None:
-    """The decision surface with its pixels in base64; None if there is none."""
+    """The decision surface with its pixels in base64; None for a net without a surface."""
     surface = surface_of(training)
     if surface is None:
         return None
@@ -112,8 +112,8 @@ def confusion_json(training: Training) -> dict[str, Any] | None:
 def dump_run(spec: ModelSpec) -> bytes:
     """The training of a spec from step 0 to its own step, as `chainrule.run/1`.
 
-    `rows` has every update (at most MAX_ROWS are told), `layers` the statistics of about RECORDED steps, evenly spaced,
-    the first and the last among them.
+    `rows` has every update (at most MAX_ROWS rows), `layers` the statistics of about RECORDED steps, evenly spaced,
+    including the first and the last.
     """
     every = max(1, -(-spec.step // RECORDED))
     steps = sorted({*range(0, spec.step, every), spec.step})

@@ -250,7 +250,7 @@ def _stamp(file: Path) -> Stamp:
 
 
 def is_users(file: str, folder: Path | None) -> bool:
-    """Whether a file is the user's: in the folder, or anywhere if there is none, and not installed."""
+    """Whether a file is the user's: not installed, and in the folder if one is given."""
     if folder is None:
         return not file.startswith("<frozen") and not _is_installed(file)
     if file.startswith("<"):  # "<string>": generated code, torch's for example

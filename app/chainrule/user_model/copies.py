@@ -3,7 +3,7 @@
 `chainrule.explore` shows a copy, since the model may go on training; `--device` moves a copy.
 
 Deepcopy copies no function. But a loss, a hook or a forward may be a function that holds the model: in its closure, its
-defaults, or as a name of its module. In the copy these functions are made anew, over the copied model.
+defaults, or as a name of its module. The copy gets new functions, which hold the copied model.
 """
 
 from __future__ import annotations

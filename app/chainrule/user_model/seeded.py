@@ -1,7 +1,7 @@
 """Seeds every generator of the process, and restores them.
 
-The generators of torch's CPU and CUDA devices, of numpy and of `random` belong to the process, so one thread at a time
-is let in. Another thread that draws meanwhile, such as a training loop in a notebook, still draws from them.
+The generators of torch's CPU and CUDA devices, of numpy and of `random` belong to the process, so only one thread at a
+time may enter. Another thread that draws meanwhile, such as a training loop in a notebook, still uses them.
 """
 
 from __future__ import annotations

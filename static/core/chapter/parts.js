@@ -31,7 +31,7 @@ export function counted(number, noun) {
 function maker(tag) {
   /** @param {string} classes @param {(Node | string)[]} children */
   return (classes, ...children) =>
-    // What scrolls can be reached by keyboard.
+    // The keyboard can reach and scroll it.
     html(tag, { class: classes || false, tabindex: classes === "scroll" ? "0" : false }, ...children);
 }
 

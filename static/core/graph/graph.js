@@ -17,9 +17,9 @@ export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest", "plu
 const MAX_UNFOLDED = 300;
 const MAX_AT_SIGHT = 24;
 const MIN_AT_SIGHT = 6;
-/** So many stages of a network are not folded, though they are alike. */
+/** Up to this number, equal stages of a network stay open. */
 const MAX_STAGES = 4;
-/** Width of a letter of a note in letters of a name, and the most letters of a name that a note makes room for. */
+/** Width of a note's letter relative to a name's letter, and the maximum width of a note in letters of a name. */
 const NOTE_LETTER = 0.75;
 const MAX_NOTE = 48;
 /** A fold's label names this many items of its pattern. */
@@ -51,8 +51,8 @@ export function buildGraph(topology) {
     node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : groupLabel[group]
   );
   const differences = groups.nodes.map((node) => node.differences ?? []);
-  // What laying out a graph needs, as numbers alone; -1 stands for none everywhere. Ops and tensors are counted as in the
-  // topology, groups in the order of their first op, 0 being the whole model.
+  // The data for a layout, as numbers; -1 means none. Ops and tensors have the numbers of the topology; groups are
+  // numbered in the order of their first op, and 0 is the whole model.
   const arrays = {
     ops: ops.length,
     tensors: tensors.length,
@@ -301,7 +301,7 @@ function withActivation(name, activation) {
 function activationsOf({ ops, tensors }) {
   const made = new Set(tensors.filter(({ role }) => role === "activation").map(({ id }) => id));
   return ops.map(({ name, phase, outputs, attributes }) => {
-    // What a softmax makes is called an activation too.
+    // The output of a softmax also has the role activation.
     if (phase !== "forward" || name.includes("softmax") || !outputs.some((id) => made.has(id))) return "";
     return name.startsWith("clamp_min") && attributes["min"] === 0 ? "relu" : name.replace(/_$/, "");
   });

@@ -8,7 +8,7 @@ const FEW = 1 / 3;
 const MOST_NAMED = 3;
 /** Most ends that are tried for a run: many blocks of one type may all be different. */
 const MOST_TRIES = 8;
-/** Types that say nothing of what is in them: two of them are not alike for being of one type. */
+/** Types of containers: two modules of such a type need not have the same contents. */
 const CONTAINERS = new Set(["Sequential", "ModuleList", "ModuleDict", "container"]);
 
 /** @typedef {{items: readonly (number | GroupNode)[], shapes: readonly number[]}} Raw the items of a group before anything
@@ -70,7 +70,7 @@ export class Variants {
     return this.#raw.get(group) ?? { items: group.items, shapes: [] };
   }
 
-  /** What is different in the repetitions of a fold. @param {readonly (number | GroupNode)[]} items all repetitions
+  /** The differences between the repetitions of a fold. @param {readonly (number | GroupNode)[]} items all repetitions
    * @param {readonly number[]} shapes @param {number} period items of one repetition
    * @returns {string[]} a phrase for each that differs */
   differences(items, shapes, period) {
@@ -124,7 +124,7 @@ export class Variants {
         continue;
       }
       if (this.#opsOf([...more, ...less]).length > most) return null;
-      // From the list of the blocks on.
+      // The path inside a block.
       const place = this.modules[a.module].path.slice(around);
       if (less.length === 0) return `${place} also: ${this.#names(more)}`;
       if (more.length === 0) return `${place} without: ${this.#names(less)}`;

@@ -28,7 +28,7 @@ export function figuresOf(picture, theory, tensor) {
   const figures = [];
   const names = new Set();
   for (const layer of picture.topology.layers) {
-    // In a last layer without an activation both are one tensor: list each figure once.
+    // The preactivation of a last layer without an activation is also its activation: list each value once.
     for (const quantity of [...QUANTITIES].reverse()) {
       const { part, label } = MEASURES[quantity];
       if (layer[part] !== tensor || names.has(label)) continue;

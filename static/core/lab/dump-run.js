@@ -52,7 +52,7 @@ export function runOfDump({ index, name, dump, picture }) {
 const LAYER_KEYS = /** @type {const} */ (["weight", "activation", "preactivation"]);
 
 /** Puts A's layers into the places of those of B that they are matched with: those of one name, as several layers may
- * share a weight, else those of one tensor. Where one has no partner there are no figures. @param {PinnedRun} run @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
+ * share a weight, else those of one tensor. A layer without a partner has no values. @param {PinnedRun} run @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
  * @param {Picture} picture of B @returns {PinnedRun} the same one where it is no dump */
 export function matchedRun(run, shown, picture) {
   if (run.dump === undefined) return run;

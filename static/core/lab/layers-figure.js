@@ -9,7 +9,7 @@ import { BINS } from "../value-axis.js";
 /** @typedef {{data: object[], layout: Record<string, any>}} Figure */
 
 const PLAIN_AXIS = { showgrid: false, zeroline: false, showline: false, showticklabels: false, ticks: "" };
-/** Of a subtitle, px: the width of a letter at most, the height of a line. */
+/** The maximum width of a letter and the height of a line in a subtitle, px. */
 const [LETTER, LINE] = [6, 15];
 const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
 

@@ -91,7 +91,7 @@ const THUMB = 24;
 const LABEL_GAP = 2;
 /** Labels of the axis give way to those of ticks. */
 const AXIS_RANK = 10;
-/** Of a slider in the panel, and between its labels, px. A label that finds no room gives way. */
+/** The length of a slider in the panel, and the distance between its labels, px. A label without room is left out. */
 const USUAL_LENGTH = 220;
 const LABEL_SPACING = 36;
 
@@ -116,7 +116,7 @@ export class ScaleSlider {
   /** The value, which may lie beyond the slider. */
   #value = 1;
   #ticks = /** @type {readonly SliderTick[]} */ ([]);
-  /** Of those in the shown range. @type {{ticks: readonly SliderTick[], places: number[]}} */
+  /** The ticks in the shown range. @type {{ticks: readonly SliderTick[], places: number[]}} */
   #snaps = { ticks: [], places: [] };
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */

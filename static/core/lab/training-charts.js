@@ -4,7 +4,7 @@ import { significant } from "../format.js";
 import { colourOf, rampPixels, rampStops } from "../colours.js";
 
 const FONT_PX = 11;
-/** Of the axis of values, left of a chart, and of the axis of steps, below it. */
+/** Room for the axis of values, left of a chart, and for the axis of steps, below it. */
 export const MARGIN = { left: 52, right: 10, top: 8, bottom: 20 };
 /** A value per layer that is this far from the others is drawn in the first or last colour. */
 const MOST_DECADES = 12;
@@ -271,7 +271,7 @@ export function imageOf(values, rows, columns, shades) {
   return canvas;
 }
 
-/** What a net of two features says of the square of its data, with samples on it.
+/** Draws the outputs of a net of two features over the square of its data, with samples on it.
  * @param {HTMLCanvasElement} canvas @param {TrainingSurface} surface @param {DataSample[]} samples
  * @param {Palette} palette */
 export function drawSurface(canvas, { extent, output }, samples, palette) {

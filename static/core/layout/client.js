@@ -82,7 +82,7 @@ export class DrawingRequests {
     end();
   }
 
-  /** Lays out in the page from now on. */
+  /** Switches to layouts in the page, without a worker. */
   #here() {
     if (this.#queue !== null) return;
     this.#worker?.terminate();

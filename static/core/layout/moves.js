@@ -4,7 +4,7 @@
 import { Numbers, pair } from "./scene.js";
 import { OP, TENSOR } from "./sizes.js";
 
-// For the lines of each tensor or saved value, the smallest group that holds everything they depend on. While nothing
+// For the lines of each tensor or saved value: the smallest group with all boxes that these lines need. While nothing
 // opens or closes in that group, the lines only move with it. Computed once per graph and folding.
 
 /** Groups, -1 for none: of a tensor's forward lines and its gradients' lines; of each leaf that is a satellite, of each

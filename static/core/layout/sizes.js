@@ -55,7 +55,7 @@ export const SIZES = {
   },
 };
 
-/** With fewer repetitions a closed fold is smaller, down to the size of a block. */
+/** A closed fold with fewer repetitions than this is smaller, down to the size of a block. */
 const SERIES = 50;
 
 /** A narrower op is a line, to leave the room to tensors. */

@@ -16,7 +16,7 @@ export class Slots {
     this.sizes = sizes;
     const { ops, tensors, groups } = index.arrays;
     const slots = ops + tensors + groups;
-    /** Slot → its first entry, and one past its last; -1 until it is asked for. */
+    /** Slot → its first entry, and the entry after its last; -1 before the first request. */
     this.start = new Int32Array(slots).fill(-1);
     this.end = new Int32Array(slots);
     /** Slot → depth, and in either half how far it reaches toward the axis, and away from it. */

@@ -81,10 +81,10 @@ export const TIGHT_SIZE = 9;
 const MAX_LINES = 3;
 /** A narrower box has no name, px. */
 const MIN_NAMED = 14;
-/** Of a large name that is cut. */
+/** The minimum number of letters of a large name that is cut. */
 const MIN_LETTERS = 3;
 
-/** A tensor's name and figure: side by side, one above the other, or as much of the name as the figure leaves room for.
+/** A tensor's name and figure: side by side, one above the other, or with a shortened name.
  * @param {string} label @param {number} w @param {number} h @param {boolean} isScalar @param {number} [least] size of
  * words, px of the drawing @returns {BoxText} */
 export function tensorText(label, w, h, isScalar, least = 0) {

@@ -10,7 +10,7 @@ import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
 import { memo } from "../memo.js";
 import { MIN_HEADED } from "./viewport.js";
 
-/** With more new boxes than this all elements are put in order. */
+/** If there are more new boxes than this, all elements are sorted. */
 const MANY = 200;
 const CODES_PER_KIND = 2 ** 25;
 /** Room for a frame's header, px of the drawing. */
@@ -114,7 +114,7 @@ export class BoxLayer {
     this.#placeIn(sight, parts);
     const kind = drawing.kind[box];
     const { x, y, w, h } = rectangle(drawing, box);
-    // On the screen no word is smaller than TIGHT_SIZE.
+    // No word is smaller than TIGHT_SIZE on the screen.
     const least = Math.ceil((4 * TIGHT_SIZE) / Math.min(1, scale)) / 4;
     const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : least} ${graph.groupId.length}`;
     if (shape === parts.shape) return;
@@ -142,7 +142,7 @@ export class BoxLayer {
   #head({ graph, drawing, scale, isVertical }, { box, name, value, toggle }, x, y, w, h) {
     const unit = 1 / Math.min(1, scale);
     const isBelow = drawing.half[box] === 1 && !isVertical;
-    // On a small scale the text is higher than the header, so the outermost frames have it outside.
+    // At a small scale the text is higher than the header, so the outermost frames show it outside.
     const isOutside = scale < MIN_HEADED;
     const middle = isOutside ? -OUTSIDE * unit : HEADER / 2;
     const line = y + (isBelow ? h - middle : middle) + HALF_LETTER * unit;

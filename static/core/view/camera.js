@@ -256,7 +256,7 @@ function isIn(start, size, from, room) {
 }
 
 /** @param {number} start on the screen, px @param {number} size @param {number} room @returns {number} the shortest way
- * into view; of what is larger, its start */
+ * into view; if it is larger than the room, the way to its start */
 function inward(start, size, room) {
   if (start < 0) return -start;
   return start + size > room ? Math.max(-start, room - start - size) : 0;

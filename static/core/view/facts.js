@@ -89,7 +89,7 @@ export class GraphFacts {
     return this.#verdicts.size === 0 && !this.#isNonFinite;
   }
 
-  /** What is wrong in a group, the cause before what follows from it.
+  /** The fault in a group; a cause comes before its consequences.
    * @param {Picture} picture @param {number} group @param {Phase} half @returns {Ailment | null} */
   ailment(picture, group, half) {
     let tensors = 0;

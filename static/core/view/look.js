@@ -30,7 +30,7 @@ const SCALAR_SIZES = [14, 11];
 const FRAME_ROOM = 2;
 /** A narrower closed group has no room for a badge on its border, px. */
 export const MIN_BADGED = 44;
-/** Types that say nothing of what is in them: the name of the attribute says more. */
+/** Types of containers; the name of the attribute describes them better. */
 const CONTAINERS = new Set(["Sequential", "ModuleList", "ModuleDict"]);
 /** A darker ground has white words on it: luminance, 0 to 1. */
 const DARK = 0.36;
@@ -182,7 +182,7 @@ export function numbersLook(picture, { tensor, text, least }) {
   return numberGrid(values, tensor.shape, { ...plot, x: FRAME_ROOM, w: plot.w + 2 * (plot.x - FRAME_ROOM) }, least);
 }
 
-/** What is wrong with the tensors in a closed group. @param {BoxScene} scene @param {number} box
+/** The fault of the tensors in a closed group. @param {BoxScene} scene @param {number} box
  * @returns {Ailment | null} */
 export function ailmentLook({ drawing, facts, picture }, box) {
   if (picture === null || drawing.kind[box] !== GROUP) return null;

@@ -26,7 +26,7 @@ export function makeParts() {
   const toggle = /** @type {SVGGElement | null} */ (null);
   const numbers = /** @type {SVGTextElement | null} */ (null);
   const look = /** @type {BoxLook | null} */ (null);
-  // id: in addresses; kind: as classes; shape: what it was last shaped for; ground: what words stand on.
+  // id: in addresses; kind: as classes; shape: what it was last shaped for; ground: the colour behind words.
   return { root, frame, name, value, numbers, title, toggle, badge: toggle, box: -1, id: "", kind: "", shape: "", look,
     fill: "", ground: "", isWarning: false, ailment: "" };
 }
