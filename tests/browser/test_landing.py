@@ -38,7 +38,7 @@ def test_the_task_is_solved_by_dragging(newcomer):
     expect(column).to_contain_text("✓ Done")
     expect(column).to_contain_text("Each layer multiplies the standard deviation")
     newcomer.get_by_role("button", name="Next").click()
-    expect(newcomer.get_by_role("heading", name="Which scale keeps it?")).to_be_visible()
+    expect(newcomer.get_by_role("heading", name="Which scale keeps the signal?")).to_be_visible()
     idle(newcomer)
     newcomer.go_back()
     expect(newcomer.get_by_role("heading", name=GREETING)).to_be_visible()
