@@ -78,8 +78,10 @@ export class GraphNews {
 /** @typedef {{item: Item, shareX: number, shareY: number, x: number, y: number}} Held an item, and the point of its box
  * that stays at x, y on the screen until the next drawing */
 
-/** Room between an open group and the border of the view, px of the drawing. */
-const EDGE = 8;
+/** Room between an open group and the border of the view, and at the top, where the names of the groups around it stand,
+ * px. */
+const EDGE = 6;
+const TRAIL = 38;
 /** Room around a frame that is zoomed to, px. */
 const AROUND = 48;
 /** Scale at which a box is legible when the view moves to it. */
@@ -203,13 +205,14 @@ export class GraphCamera {
   enclose({ x, y, width, height }) {
     const { viewport } = this;
     const { room, isVertical } = viewport;
-    const [across, down] = [room.width / (width + 2 * EDGE), room.height / (height + 2 * EDGE)];
+    const [across, down] = [(room.width - 2 * EDGE) / width, (room.height - TRAIL - EDGE) / height];
     const [along, aside] = isVertical ? [down, across] : [across, down];
     const scale = Math.min(viewport.scale, aside, Math.max(along, LEGIBLE));
     if (scale < viewport.scale)
       viewport.magnifyAt(scale, viewport.x + x * viewport.scale, viewport.y + y * viewport.scale);
-    viewport.moveTo(viewport.x + inward(viewport.x + x * viewport.scale, width * viewport.scale, room.width),
-      viewport.y + inward(viewport.y + y * viewport.scale, height * viewport.scale, room.height));
+    const [left, top] = [viewport.x + x * viewport.scale, viewport.y + y * viewport.scale];
+    viewport.moveTo(viewport.x + inward(left, width * viewport.scale, EDGE, room.width - EDGE),
+      viewport.y + inward(top, height * viewport.scale, TRAIL, room.height - EDGE));
   }
 
   /** Keeps a box's corner where it is on the screen. @param {Sight} sight @param {number} box */
@@ -255,9 +258,9 @@ function isIn(start, size, from, room) {
   return start >= from - 0.5 && start + size <= from + room + 0.5;
 }
 
-/** @param {number} start on the screen, px @param {number} size @param {number} room @returns {number} the shortest way
- * into view; if it is larger than the room, the way to its start */
-function inward(start, size, room) {
-  if (start < 0) return -start;
-  return start + size > room ? Math.max(-start, room - start - size) : 0;
+/** @param {number} start on the screen, px @param {number} size @param {number} from @param {number} to of the view
+ * @returns {number} the shortest way into view; if it is larger than the view, the way to its start */
+function inward(start, size, from, to) {
+  if (start < from) return from - start;
+  return start + size > to ? Math.max(from - start, to - start - size) : 0;
 }
