@@ -97,7 +97,7 @@ class DiagnosisList extends HTMLElement {
     this.#writeState(isHealthy ? "healthy" : "", text);
     const { rule, source } = this.rules?.band ?? { rule: "", source: "" };
     const title = typeof this.#judged === "string" ? ""
-      : `${this.#judged.within} of the ${this.#judged.figures} figures that theory speaks of lie in their bands: ${rule} (${source}).`;
+      : `${this.#judged.within} of ${this.#judged.figures} values lie in the bands of theory: ${rule} (${source}).`;
     write(this.#state, "title", title);
   }
 
@@ -157,7 +157,7 @@ class DiagnosisList extends HTMLElement {
     const gains = isDone ? `√n·σ(w) = ${wanted}` : `√n·σ(w) = ${gainsText(theory, spec)}; should be ${wanted}`;
     writeText(this.#remedyNote, advice.note === null ? gains : `${gains}; ${advice.note}`);
     const source =
-      `With √n·σ(w) = ${wanted} the variance of preactivations stays as it is from layer to layer (${advice.source}).`;
+      `With √n·σ(w) = ${wanted}, the preactivations keep their variance from layer to layer (${advice.source}).`;
     write(this.#remedy, "title", source);
   }
 }

@@ -180,7 +180,7 @@ class TrainingView extends HTMLElement {
       const samples = data === null || data.features !== 2 ? []
         : data.held_out_x.slice(0, SAMPLES).map(([x = 0, y = 0], at) => ({ x, y, label: data.held_out_y[at] ?? 0 }));
       drawSurface(this.#surface, surface, samples, palette);
-      tell(this.#surface, "The class that the net gives to every point, with held-out samples.");
+      tell(this.#surface, "The class that the net predicts at every point, with held-out samples.");
     }
     this.#drawUnits(surface?.units ?? [], palette);
     if (confusion !== null) this.#showConfusion(confusion, data);
@@ -210,13 +210,13 @@ class TrainingView extends HTMLElement {
       }))
     );
     const table = html("table", {},
-      html("caption", {}, "Held-out digits: the digit (rows) and the net's answer (columns)"),
+      html("caption", {}, "Held-out digits: the true digit (rows) and the predicted digit (columns)"),
       html("thead", {}, headings(["", ...counts.map((_, given) => String(given))])), html("tbody", {}, ...rows));
     const samples = html("div", { class: "samples" });
     if (data !== null && data.features === DIGIT ** 2) {
       for (const [sample, given] of wrong) {
         const digit = html("canvas", { width: `${DIGIT}`, height: `${DIGIT}`, role: "img",
-          "aria-label": `A ${data.held_out_y[sample]} that the net takes for a ${given}` });
+          "aria-label": `A ${data.held_out_y[sample]} that the net classifies as ${given}` });
         paintDigit(digit, data.held_out_x[sample] ?? []);
         samples.append(html("figure", {}, digit, html("figcaption", {}, `${data.held_out_y[sample]} → ${given}`)));
       }

@@ -128,7 +128,7 @@ def test_the_choice_of_a_data_set_fits_the_net_to_it(explorer):
 
 def test_points_get_the_class_that_the_surface_shows(explorer, server_url):
     page = explorer.open(f"/?{MOONS}&step=60&optimizer=momentum#show=training").page
-    surface = page.get_by_role("img", name="The class that the net gives")
+    surface = page.get_by_role("img", name="The class that the net predicts at")
     expect(surface).to_be_visible()
     assert page.locator("training-view .units canvas").count() == 1
     samples = get(server_url, "/api/v1/data.json?data=moons&seed=42")

@@ -106,8 +106,8 @@ NONE = {
     "bits8": lambda: torch.zeros(2, dtype=torch.uint8).view(torch.bits8),
     "4,294,967,296 elements": lambda: torch.ones(1).expand(2**32),
     "8,589,934,592 elements": lambda: torch.ones((), dtype=torch.float16).expand(2, 2**32),
-    "given back": lambda: freed().as_subclass(Plain),
-    "was given back": lambda: cut_short().as_subclass(Plain),
+    "freed": lambda: freed().as_subclass(Plain),
+    "was freed": lambda: cut_short().as_subclass(Plain),
     "fake": fake,
 }
 
@@ -124,9 +124,9 @@ def test_tensors_without_statistics_have_a_reason(word):
 
 
 @pytest.mark.parametrize("make", [freed, cut_short, lambda: torch.nn.Parameter(cut_short())])
-def test_memory_that_was_given_back_in_part_is_not_read(make):
-    assert unsupported(make()) == "no statistics: its memory was given back"
-    with pytest.raises(ValueError, match="its memory was given back"):
+def test_memory_that_was_partly_freed_is_not_read(make):
+    assert unsupported(make()) == "no statistics: its memory was freed"
+    with pytest.raises(ValueError, match="its memory was freed"):
         summary(make())
 
 
@@ -154,7 +154,7 @@ def test_a_recording_notes_the_reason_and_goes_on():
         sharded.untyped_storage().resize_(24)  # so that it can be printed
     assert two == 2
     rows = {(tensor.shape, tensor.note) for tensor in recording.trace.tensors}
-    assert ((6,), "no statistics: its memory was given back") in rows
+    assert ((6,), "no statistics: its memory was freed") in rows
     assert ((), None) in rows
 
 

@@ -61,14 +61,14 @@ def check_dump(dump: TraceDump) -> None:
         if len(values) != math.prod(shape) or len(values) > SMALL:
             _fail(
                 f"values.{name}",
-                f"{len(values)} values of a tensor of shape {shape}, not one for each element, of at most {SMALL}",
+                f"{len(values)} values for a tensor of shape {shape}; expected one per element, at most {SMALL}",
             )
 
     producers = [None if tensor.producer is None else ops[tensor.producer] for tensor in dump.tensors]
     makers = ([producers[tensors[name]] for name in op.inputs] for op in dump.ops)
-    _check_circles("ops", dump.ops, "needs what it makes itself", makers)
+    _check_circles("ops", dump.ops, "depends on its own output", makers)
     for kind, name, index, says in (
-        ("modules", "parent", modules, "stands inside itself"),
+        ("modules", "parent", modules, "is inside itself"),
         ("ops", "twin", ops, "is its own twin"),
         ("tensors", "gradient_of", tensors, "is its own gradient"),
     ):
@@ -86,7 +86,7 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
         for place, name in enumerate(op.outputs):
             where = f"ops[{row}].outputs[{place}]"
             if name in maker:
-                _fail(where, f"the tensor {shown_json(name)} is an output of ops[{maker[name]}] already")
+                _fail(where, f"the tensor {shown_json(name)} is already an output of ops[{maker[name]}]")
             maker[name] = row
             producer = dump.tensors[tensors[name]].producer
             if producer != op.id:
@@ -96,7 +96,7 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
             if op.id not in readers[tensors[name]]:
                 _fail(
                     f"ops[{row}].inputs[{place}]",
-                    f"the tensor {shown_json(name)} does not name this op as one that reads it",
+                    f"the tensor {shown_json(name)} does not have this op among its consumers",
                 )
         reads.append(set(op.inputs))
         # Code that is itself differentiated has backward ops whose twins are backward ops.
@@ -118,7 +118,7 @@ def _index(kind: str, parts: Sequence[Any]) -> dict[str, int]:
     index: dict[str, int] = {}
     for row, part in enumerate(parts):
         if part.id in index:
-            _fail(f"{kind}[{row}].id", f"the id {shown_json(part.id)} is that of {kind}[{index[part.id]}] already")
+            _fail(f"{kind}[{row}].id", f"the id {shown_json(part.id)} already belongs to {kind}[{index[part.id]}]")
         index[part.id] = row
     return index
 
@@ -163,10 +163,10 @@ def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) ->
     lengths |= {f"histogram.{name}": len(getattr(histogram, name)) for name in ("low", "high", "counts")}
     for name, length in lengths.items():
         if length != rows:
-            _fail(f"statistics.{name}", f"{length} entries, not one for each of the {rows} tensors")
+            _fail(f"statistics.{name}", f"{length} entries; expected one for each of the {rows} tensors")
     for row, counts in enumerate(histogram.counts):
         if len(counts) != BINS:
-            _fail(f"statistics.histogram.counts[{row}]", f"{len(counts)} bins, not {BINS}")
+            _fail(f"statistics.histogram.counts[{row}]", f"{len(counts)} bins; expected {BINS}")
 
 
 def shown_json(value: object) -> str:

@@ -161,13 +161,13 @@ class DeviceRows:
         """Take the statistics of `tensor`, which is not empty, for `row`.
 
         Raises:
-            ValueError: the tensor's memory was given back.
+            ValueError: the tensor's memory was freed.
             StreamCapturedError: its stream is being captured.
             RuntimeError: it cannot be read, or the device is out of memory.
         """
         self.forget(row)
         if is_freed(tensor):
-            raise ValueError("its memory was given back")
+            raise ValueError("its memory was freed")
         tensor = tensor.detach()
         # The values of a small tensor are kept, and so are their repeats.
         is_small = tensor.numel() <= SMALL

@@ -81,9 +81,9 @@ def unsupported(tensor: torch.Tensor) -> str | None:
 
 def _reason_against(tensor: torch.Tensor) -> str | None:
     if tensor.is_nested:
-        return "a nested tensor has no shape of its own"
+        return "a nested tensor has no single shape"
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
-        return "inside a function transform (vmap, grad) the values are not to be had"
+        return "the values are not available inside a function transform (vmap, grad)"
     if tensor.layout != torch.strided:
         return f"layout {str(tensor.layout).removeprefix('torch.')}"
     if tensor.is_meta:
@@ -94,13 +94,13 @@ def _reason_against(tensor: torch.Tensor) -> str | None:
     if tensor.is_complex():
         return f"complex dtype {dtype}"
     if tensor.dtype not in _READABLE:
-        return f"dtype {dtype} has no numbers to read"
+        return f"values of dtype {dtype} cannot be read"
     if tensor.numel() > MAX_ELEMENTS:
-        return f"{tensor.numel():,} elements are more than the {MAX_ELEMENTS:,} that a bin counts to"
+        return f"{tensor.numel():,} elements are more than the maximum of {MAX_ELEMENTS:,}"
     if _is_fake(tensor):
         return "a fake tensor has no values"
     if is_freed(tensor):
-        return "its memory was given back"
+        return "its memory was freed"
     return None
 
 
@@ -135,14 +135,14 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
     fraction and the saturation become NaN. The tensor is only read.
 
     Raises:
-        ValueError: the tensor's memory was given back.
+        ValueError: the tensor's memory was freed.
         RuntimeError, NotImplementedError, TypeError: torch cannot read the tensor.
     """
     kernel = native.kernel
     if kernel is not None and kernel.summarize(tensor, moments, counts):
         return
     if is_freed(tensor):
-        raise ValueError("its memory was given back")
+        raise ValueError("its memory was freed")
     tensor = tensor.detach()
     if tensor.numel() == 0:
         moments[:] = (0, NAN, NAN, NAN, NAN, NAN, 0.0, 0, 0, 0, NAN, NAN)

@@ -40,7 +40,7 @@ class Kernel(Protocol):
         """
 
     def is_readable(self, tensor: torch.Tensor, /) -> bool:
-        """Whether all values are in host memory that was not given back, and of a known dtype."""
+        """Whether all values are in host memory that was not freed, and their dtypes are known."""
 
     def summarize(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, /) -> bool:
         """Write the statistics into their rows."""

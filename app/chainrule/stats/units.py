@@ -17,12 +17,12 @@ def dead_fraction(activation: torch.Tensor) -> float:
     `activation`: floats, (batch, …) with at least one element; each place in … is a unit.
 
     Raises:
-        ValueError: its memory was given back.
+        ValueError: its memory was freed.
     """
     if native.kernel is not None and (fraction := native.kernel.dead_fraction(activation)) is not None:
         return fraction
     if is_freed(activation):
-        raise ValueError("its memory was given back")
+        raise ValueError("its memory was freed")
     dead = activation.detach().amax(0) <= 0
     return torch.count_nonzero(dead).item() / dead.numel()
 
@@ -33,13 +33,13 @@ def saturation(activation: torch.Tensor, middle: float) -> float:
     `middle` of the activation's range: 0 for (-1, 1), 0.5 for (0, 1), which is first mapped to (-1, 1).
 
     Raises:
-        ValueError: its memory was given back.
+        ValueError: its memory was freed.
     """
     limit = SATURATED * (1 - middle)
     if native.kernel is not None and (fraction := native.kernel.saturation(activation, middle, limit)) is not None:
         return fraction
     if is_freed(activation):
-        raise ValueError("its memory was given back")
+        raise ValueError("its memory was freed")
     values = activation.detach()
     distance = (values - middle).abs_() if middle else values.abs()
     return torch.count_nonzero(distance > limit).item() / values.numel()

@@ -104,13 +104,13 @@ function checkParts(dump) {
       if (!texts.includes("id")) return;
       const earlier = index.get(part["id"]);
       if (earlier !== undefined)
-        throw new DumpProblem(`the id ${shown(part["id"])} is that of ${list}[${earlier}] already`,
+        throw new DumpProblem(`the id ${shown(part["id"])} already belongs to ${list}[${earlier}]`,
           `${list}[${place}].id`);
       index.set(part["id"], place);
     });
   }
   const check = (/** @type {string} */ list, /** @type {unknown} */ id, /** @type {string} */ where) => {
-    if (!ids[list].has(id)) throw new DumpProblem(`${shown(id)} is not the id of one of the ${list}`, where);
+    if (!ids[list].has(id)) throw new DumpProblem(`${shown(id)} is not an id of the ${list}`, where);
   };
   for (const [list, fields] of Object.entries(REFERENCES)) {
     listAt(dump[list], list).forEach((part, place) => {
@@ -128,7 +128,7 @@ function checkParts(dump) {
   const failure = dump["error"] ?? null;
   if (isRecord(failure) && (failure["op"] ?? null) !== null) check("ops", failure["op"], "error.op");
   if (!isRecord(dump["statistics"]) || !isRecord(dump["statistics"]["histogram"]))
-    throw new DumpProblem("there are no statistics, or no histograms in them", "statistics");
+    throw new DumpProblem("the statistics or their histograms are missing", "statistics");
   listAt(dump["statistics"]["tensor"], "statistics.tensor").forEach((id, row) => {
     check("tensors", id, `statistics.tensor[${row}]`);
   });
@@ -143,14 +143,14 @@ function checkStatistics({ statistics }) {
   for (const name of [...COLUMNS, ...Object.keys(lists)]) {
     const column = listAt(/** @type {Record<string, unknown>} */ (lists)[name], `statistics.${name}`);
     if (column.length !== tensor.length) {
-      throw new DumpProblem(`${column.length} entries, not one for each of the ${tensor.length} tensors`,
+      throw new DumpProblem(`${column.length} entries; expected one for each of the ${tensor.length} tensors`,
         `statistics.${name}`);
     }
   }
   if (histogram.bins !== BINS)
-    throw new DumpProblem(`${histogram.bins} bins, not ${BINS}`, "statistics.histogram.bins");
+    throw new DumpProblem(`${histogram.bins} bins; expected ${BINS}`, "statistics.histogram.bins");
   counts.forEach((bins, row) => {
-    if (bins?.length !== BINS) throw new DumpProblem(`not ${BINS} bins`, `statistics.histogram.counts[${row}]`);
+    if (bins?.length !== BINS) throw new DumpProblem(`expected ${BINS} bins`, `statistics.histogram.counts[${row}]`);
   });
 }
 
@@ -160,8 +160,9 @@ function checkValues({ tensors, values = {} }) {
   for (const [id, list] of Object.entries(values)) {
     const where = `values.${id}`;
     const size = sizes.get(id);
-    if (size === undefined) throw new DumpProblem(`${shown(id)} is not the id of one of the tensors`, where);
-    if (listAt(list, where).length !== size) throw new DumpProblem(`${list.length} values of ${size} elements`, where);
+    if (size === undefined) throw new DumpProblem(`${shown(id)} is not an id of the tensors`, where);
+    if (listAt(list, where).length !== size)
+      throw new DumpProblem(`${list.length} values; expected ${size}, one per element`, where);
     list.forEach((value, at) => {
       if (typeof value !== "number" && !WORDS.includes(value))
         throw new DumpProblem(`${shown(value)} is not a number`, `${where}[${at}]`);
