@@ -20,6 +20,7 @@ PYTHON = {
     "settings": "",
     "stats": "",
     "theory": "",
+    "history": "errors",
     "memory": "errors",
     "stopping": "errors",
     "spec": "errors settings",
@@ -37,7 +38,7 @@ PYTHON = {
     "recording": "trace diagnose run export",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
         chapter export recording lessons training""",
-    "__main__": "errors settings foundations spec dump user_model gradcheck export web",
+    "__main__": "errors settings foundations history spec dump user_model gradcheck export web",
 }
 
 # The folders of `static/`, likewise. `core` is the modules directly in core/.

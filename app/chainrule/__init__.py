@@ -9,6 +9,7 @@ From Python:
     trace.report()                                       its faults as text, JSON or annotations of GitHub Actions
     chainrule.dataframe(trace)                           its statistics for pandas
     chainrule.load(Path("dump.json"))                    a graph dump, read back
+    chainrule.runs("runs")                               trainings that were kept: their steps, rows and events
     chainrule.explore(model, x, loss=loss_function)      the explorer on anybody's model
 """
 
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from chainrule.dump.wire import load as load
     from chainrule.export.table import dataframe as dataframe
+    from chainrule.history import runs as runs
     from chainrule.recording import record as record
     from chainrule.recording import save as save
     from chainrule.recording import trace_model as trace_model
@@ -34,6 +36,7 @@ _HOMES = {
     "explore": "chainrule.web.view",
     "load": "chainrule.dump.wire",
     "record": "chainrule.recording",
+    "runs": "chainrule.history",
     "save": "chainrule.recording",
     "trace_model": "chainrule.recording",
     "trace_spec": "chainrule.run",

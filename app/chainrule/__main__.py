@@ -7,6 +7,7 @@
     chainrule compare a.json b.json      the explorer with two of them, and where they differ
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
     chainrule export dump.json -o net.svg   a graph dump as a picture, a page, a table or another tool's graph
+    chainrule runs export first.run -o first.csv      a training that was kept, for other tools
     chainrule presets                    the chapter's experiments
     chainrule gradcheck f.py:MyFunction --inputs f.py:make_inputs      are the gradients of a function right?
     chainrule build-extension            compile the chapter's C++ extension
@@ -57,11 +58,20 @@ commands = typer.Typer(
 )
 
 
+run_commands = typer.Typer(help="Work with trainings that were kept in a file.", no_args_is_help=True)
+commands.add_typer(run_commands, name="runs")
+
 FormatName = StrEnum("FormatName", ["json", "dot", "svg", "html", "model-explorer", "node-data", "pytorch"])
 """The formats of `chainrule trace`."""
 
 ExportName = StrEnum("ExportName", ["json", "dot", "svg", "html", "csv", "model-explorer"])
 """The formats of `chainrule export`."""
+
+RunFormatName = StrEnum("RunFormatName", ["csv", "parquet", "tensorboard"])
+"""The formats of `chainrule runs export`."""
+
+RunTableName = StrEnum("RunTableName", ["rows", "steps", "events"])
+"""The tables of a run."""
 
 ReportName = StrEnum("ReportName", ["text", "json", "github"])
 """The formats of `chainrule check`."""
@@ -355,6 +365,24 @@ def export(
         written = chosen.write(trace, values)
     with _writing(output):
         _write(written, output)
+
+
+@run_commands.command("export")
+def export_run(
+    run: Annotated[Path, typer.Argument(help="The file of a run.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Write to this file, or for tensorboard this folder.")],
+    form: Annotated[
+        RunFormatName | None,
+        typer.Option("--format", help="The format of the output.", show_default="from the suffix of OUTPUT"),
+    ] = None,
+    table: Annotated[RunTableName, typer.Option(help="The table that csv and parquet hold.")] = RunTableName.rows,
+) -> None:
+    """Convert the file of a run to CSV, Parquet or event files of TensorBoard."""
+    from chainrule.history import Run
+    from chainrule.history.export import export
+
+    with _writing(output), _refusing(USAGE):
+        export(Run(run), output, form and form.value, table.value)
 
 
 def _loaded(dump: Path) -> Trace:

@@ -101,6 +101,10 @@ class DumpError(ChainruleError, code="invalid_dump", status=422):
     """A graph dump that does not follow the published schema; the message says what is wrong and where."""
 
 
+class RunError(ChainruleError, code="invalid_run", status=422):
+    """A run's file that cannot be read or begun; the message names the file and says why."""
+
+
 class CheckError(ChainruleError, code="invalid_check", status=422):
     """A function whose gradients cannot be checked; the message says why, and where in its file."""
 

@@ -1,0 +1,230 @@
+"""Reads runs, also while they are written."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.errors import RunError
+from chainrule.history.schema import EVENT_COLUMNS, SCHEMA, STEP_COLUMNS, from_column, run_error
+
+SUFFIX = ".run"
+"""Of the runs that `runs` finds in a folder."""
+
+Columns = Mapping[str, Sequence[Any]]
+"""A table: the values of each column."""
+
+
+class Run:
+    """A run in a file. Every question reads the file anew, and so sees what has been committed since.
+
+    Attributes:
+        name: the file's name without its suffix.
+        spec: of a net of the lab, or None.
+        model: the description of any other model, or None.
+        environment: versions, device, threads.
+        rank: of the process that wrote it.
+        world: the number of processes.
+        columns: the names of the figures in a row.
+        started: seconds since 1970.
+
+    Raises:
+        RunError: the file is not a run, is of another version, or is cut short or damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.name = self.path.stem
+        with self._connected() as connection:
+            (schema,) = connection.execute("SELECT schema FROM run").fetchone() or (None,)
+            if schema != SCHEMA:
+                raise RunError(f"{self.path}: its schema is {schema}; this version of Chainrule reads {SCHEMA}")
+            pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+            spec, self.model, environment, self.rank, self.world, columns, self.started = connection.execute(
+                "SELECT spec, model, environment, rank, world, columns, started FROM run"
+            ).fetchone()
+        if self.path.stat().st_size < pages * size and not self._has_log():
+            raise RunError(f"{self.path}: the file is cut short or damaged")
+        self.spec: Mapping[str, Any] | None = None if spec is None else json.loads(spec)
+        self.environment: Mapping[str, Any] = json.loads(environment)
+        self.columns: tuple[str, ...] = tuple(json.loads(columns))
+
+    def _has_log(self) -> bool:
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return log.exists() and log.stat().st_size > 0
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        if not self.path.is_file():
+            raise RunError(f"{self.path}: no such file")
+        try:
+            connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            try:
+                yield connection
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise run_error(self.path, error) from None
+
+    @property
+    def ended(self) -> str | None:
+        """None while the run is written and after a kill; `complete`; or the exception that ended it."""
+        with self._connected() as connection:
+            ended: str | None = connection.execute("SELECT ended FROM run").fetchone()[0]
+        return ended
+
+    def step_columns(self) -> dict[str, list[Any]]:
+        """The steps: their loss, learning rate, seconds and norm of all gradients, each None if it is not known."""
+        with self._connected() as connection:
+            found = connection.execute(f"SELECT {', '.join(STEP_COLUMNS)} FROM step ORDER BY step").fetchall()
+        steps, *figures = zip(*found, strict=True) if found else ((),) * len(STEP_COLUMNS)
+        numbers = ([from_column(value) for value in each] for each in figures)
+        return dict(zip(STEP_COLUMNS, (list(steps), *numbers), strict=True))
+
+    def event_columns(self) -> dict[str, list[Any]]:
+        """The events, in the order of their steps."""
+        with self._connected() as connection:
+            found = connection.execute(f"SELECT {', '.join(EVENT_COLUMNS)} FROM event ORDER BY step, id").fetchall()
+        columns = zip(*found, strict=True) if found else ((),) * len(EVENT_COLUMNS)
+        return {name: list(values) for name, values in zip(EVENT_COLUMNS, columns, strict=True)}
+
+    def row_columns(self, layer: str | None = None, part: str | None = None) -> dict[str, Any]:
+        """The rows of all layers and parts, or of one: step, layer, part, and a float64 array for each of `columns`."""
+        with self._connected() as connection:
+            found = connection.execute(
+                "SELECT step, layer, part, moments FROM row JOIN tensor ON tensor.id = row.tensor "
+                "WHERE (?1 IS NULL OR layer = ?1) AND (?2 IS NULL OR part = ?2) ORDER BY step, tensor",
+                (layer, part),
+            ).fetchall()
+        steps, layers, parts, blobs = zip(*found, strict=True) if found else ((), (), (), ())
+        moments = np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), len(self.columns))
+        figures = {name: moments[:, place] for place, name in enumerate(self.columns)}
+        return {"step": list(steps), "layer": list(layers), "part": list(parts), **figures}
+
+    def histograms(self, step: int) -> dict[tuple[str, str], npt.NDArray[np.uint32]]:
+        """(layer, part) → the counts of equally wide bins from the row's min to its max; empty if the step has none."""
+        with self._connected() as connection:
+            found = connection.execute(
+                "SELECT layer, part, counts FROM histogram JOIN tensor ON tensor.id = histogram.tensor "
+                "WHERE step = ? ORDER BY tensor",
+                (step,),
+            ).fetchall()
+        return {(layer, part): np.frombuffer(counts, "<u4") for layer, part, counts in found}
+
+    @property
+    def histogram_steps(self) -> list[int]:
+        """The steps that have histograms."""
+        with self._connected() as connection:
+            return [step for (step,) in connection.execute("SELECT DISTINCT step FROM histogram ORDER BY step")]
+
+    @property
+    def trace_steps(self) -> list[int]:
+        """The steps that have a whole trace."""
+        with self._connected() as connection:
+            return [step for (step,) in connection.execute("SELECT step FROM trace ORDER BY step")]
+
+    def trace(self, step: int) -> bytes:
+        """The graph dump of a step.
+
+        Raises:
+            RunError: it has none.
+        """
+        with self._connected() as connection:
+            found = connection.execute("SELECT dump FROM trace WHERE step = ?", (step,)).fetchone()
+        if found is None:
+            raise RunError(f"{self.path}: step {step} has no trace; the steps with one are {self.trace_steps}")
+        return gzip.decompress(found[0])
+
+    @property
+    def steps(self) -> Any:
+        """The steps as a DataFrame if pandas is installed, else as a list of dicts."""
+        return as_table(self.step_columns())
+
+    @property
+    def rows(self) -> Any:
+        """The statistics per step, layer and part as a DataFrame if pandas is installed, else as a list of dicts."""
+        return as_table(self.row_columns())
+
+    @property
+    def events(self) -> Any:
+        """The events as a DataFrame if pandas is installed, else as a list of dicts."""
+        return as_table(self.event_columns())
+
+
+class Runs(Sequence[Run]):
+    """Runs, in the order of their start; `steps`, `rows` and `events` are of all of them, with the column `run`."""
+
+    def __init__(self, found: Sequence[Run]) -> None:
+        self._runs = sorted(found, key=lambda run: run.started)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Run]: ...
+    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
+        return self._runs[index]
+
+    @property
+    def steps(self) -> Any:
+        """As `Run.steps`."""
+        return as_table(self._joined([run.step_columns() for run in self]))
+
+    @property
+    def rows(self) -> Any:
+        """As `Run.rows`; a figure that a run does not have is NaN."""
+        return as_table(self._joined([run.row_columns() for run in self]))
+
+    @property
+    def events(self) -> Any:
+        """As `Run.events`."""
+        return as_table(self._joined([run.event_columns() for run in self]))
+
+    def _joined(self, tables: list[dict[str, Any]]) -> Columns:
+        names = dict.fromkeys(name for table in tables for name in table)
+        sizes = [len(table["step"]) for table in tables]
+        joined: dict[str, list[Any]] = {
+            "run": [run.name for run, size in zip(self, sizes, strict=True) for _ in range(size)]
+        }
+        for name in names:
+            columns = (table.get(name, [np.nan] * size) for table, size in zip(tables, sizes, strict=True))
+            joined[name] = [value for column in columns for value in _plain(column)]
+        return joined
+
+
+def runs(path: str | os.PathLike[str]) -> Runs:
+    """The run in a file, or all runs in a folder: the files `*.run`.
+
+    Raises:
+        RunError: a file is not a run, is of another version, or is cut short or damaged.
+    """
+    path = Path(path)
+    return Runs([Run(each) for each in (sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path])])
+
+
+def as_table(columns: Columns) -> Any:
+    """A DataFrame if pandas is installed, else a list of dicts."""
+    if importlib.util.find_spec("pandas") is not None:
+        from pandas import DataFrame
+
+        return DataFrame(columns)
+    names = list(columns)
+    return [dict(zip(names, values, strict=True)) for values in zip(*map(_plain, columns.values()), strict=True)]
+
+
+def _plain(values: Any) -> Sequence[Any]:
+    """A column without numpy's types."""
+    plain: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values
+    return plain

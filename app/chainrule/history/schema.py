@@ -1,0 +1,63 @@
+"""The tables of a run's file, and SQLite's errors in words.
+
+`chainrule.run/1` is additive: a later version of Chainrule may add tables and columns, and changes none.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from pathlib import Path
+
+from chainrule.errors import RunError
+
+SCHEMA = "chainrule.run/1"
+
+TABLES = """
+CREATE TABLE run (
+    schema TEXT NOT NULL,       -- chainrule.run/1
+    spec TEXT,                  -- JSON: the spec of a net of the lab
+    model TEXT,                 -- the description of any other model
+    environment TEXT NOT NULL,  -- JSON
+    rank INTEGER NOT NULL,
+    world INTEGER NOT NULL,
+    columns TEXT NOT NULL,      -- JSON: the names of the numbers in row.moments
+    started REAL NOT NULL,      -- seconds since 1970
+    ended TEXT                  -- NULL while the run is written or after a kill; 'complete'; or the exception
+);
+CREATE TABLE step (step INTEGER PRIMARY KEY, loss, lr, seconds, gradient_norm);
+CREATE TABLE tensor (id INTEGER PRIMARY KEY, layer TEXT NOT NULL, part TEXT NOT NULL, UNIQUE (layer, part));
+CREATE TABLE row (step INTEGER, tensor INTEGER, moments BLOB NOT NULL, PRIMARY KEY (step, tensor)) WITHOUT ROWID;
+CREATE TABLE histogram (step INTEGER, tensor INTEGER, counts BLOB NOT NULL, PRIMARY KEY (step, tensor)) WITHOUT ROWID;
+CREATE TABLE trace (step INTEGER PRIMARY KEY, dump BLOB NOT NULL);  -- a gzipped graph dump
+CREATE TABLE event (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL, op TEXT);
+"""
+"""`moments` are little-endian float64, `counts` little-endian uint32: equally wide bins from the row's min to max."""
+
+STEP_COLUMNS = ("step", "loss", "lr", "seconds", "gradient_norm")
+
+EVENT_COLUMNS = ("step", "kind", "text", "op")
+
+
+def to_column(value: float | None) -> float | str | None:
+    """A number for SQLite, which would turn NaN into NULL: NaN is the text `NaN`."""
+    return "NaN" if value is not None and math.isnan(value) else value
+
+
+def from_column(value: float | str | None) -> float | None:
+    """The number that `to_column` wrote."""
+    return None if value is None else float(value)
+
+
+def run_error(path: Path, error: sqlite3.Error) -> RunError:
+    """An error of reading a run, in words."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name == "SQLITE_NOTADB" or (name == "SQLITE_ERROR" and "no such" in str(error)):
+        said = f"it is not a run of schema {SCHEMA}"
+    elif name.startswith("SQLITE_CORRUPT"):
+        said = "the file is cut short or damaged"
+    elif name.startswith("SQLITE_CANTOPEN"):
+        said = "the file cannot be opened"
+    else:
+        said = str(error)
+    return RunError(f"{path}: {said}")

@@ -1,0 +1,358 @@
+"""Writes a run: the training hands over figures and goes on; a thread commits them within a second.
+
+Not more than `limit` bytes are used, whatever the number of steps: when they are, every second old step loses its rows
+and histograms. Steps with an event keep them, and so does every row with the smallest or largest figure of its tensor.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import json
+import logging
+import math
+import os
+import sqlite3
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.errors import RunError, in_words
+from chainrule.history.schema import SCHEMA, TABLES, to_column
+
+logger = logging.getLogger(__name__)
+
+LIMIT = 180_000_000
+"""Bytes of a run's tables. The file and its log stay below 200 MB."""
+
+MAX_STEPS = 1_000_000
+"""Steps whose loss is kept."""
+
+COMMIT_SECONDS = 0.5
+"""The longest wait for a commit."""
+
+MAX_PENDING = 20_000
+"""Records that wait for a commit; at more the training waits for it."""
+
+DELETED_AT_ONCE = 500
+"""Steps whose rows one transaction deletes."""
+
+PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "journal_size_limit = 4000000")
+
+_COMPLETE = "complete"
+
+_Records = list[tuple[str, tuple[Any, ...]]]
+
+
+class RunWriter:
+    """Writes one run into a new file. Any thread may call its methods.
+
+    Use it as a context manager, or call `close`. The end of the process commits what waits; a killed process loses at
+    most the last second. If the disk is full, the writer says so once and writes no more; the training goes on.
+
+    Args:
+        path: the file, which must not exist yet; missing folders are made.
+        columns: the names of the figures in a row.
+        spec: the spec of a net of the lab.
+        model: the description of any other model.
+        environment: versions, device, threads.
+        rank: of this process.
+        world: the number of processes.
+        limit: see LIMIT.
+
+    Attributes:
+        failure: why nothing is written any more, or None.
+
+    Raises:
+        RunError: the file exists, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        columns: Sequence[str],
+        *,
+        spec: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        environment: Mapping[str, Any] | None = None,
+        rank: int = 0,
+        world: int = 1,
+        limit: int = LIMIT,
+    ) -> None:
+        self.path = Path(path)
+        self.failure: str | None = None
+        self._limit = limit
+        self._process = os.getpid()
+        self._create()
+        try:
+            # One transaction: whoever opens the file finds all tables or none.
+            self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            for pragma in PRAGMAS:
+                self._connection.execute(f"PRAGMA {pragma}")
+            self._connection.executescript(f"BEGIN; {TABLES}")
+            described = None if spec is None else json.dumps(spec)
+            about = (SCHEMA, described, model, json.dumps(environment or {}), rank, world, json.dumps(list(columns)))
+            self._connection.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", (*about, time.time()))
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise RunError(f"{self.path}: {error}") from None
+        self._width = len(columns)
+        self._tensors: dict[tuple[str, str], int] = {}
+        self._extremes = _Extremes(self._width)
+        self._losses = _Extremes(1)
+        self._details, self._steps = _Kept(), _Kept()
+        self._eventful: list[int] = []
+        self._pending: _Records = []
+        self._closed = False
+        self._turn = threading.Lock()  # of the connection
+        self._change = threading.Condition()  # of what waits
+        self._thread = threading.Thread(target=self._commit, name="chainrule run", daemon=True)
+        self._thread.start()
+        atexit.register(self.close, "the process ended")
+
+    def _create(self) -> None:
+        """Create the file, unless it exists: of two writers one is refused, whatever their order."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            raise RunError(
+                f"{self.path}: the file exists, and a run is never overwritten; choose another name, or remove the file"
+            ) from None
+        except OSError as error:
+            raise RunError(f"{self.path}: {error.strerror}") from None
+
+    def add_step(
+        self,
+        step: int,
+        loss: float | None = None,
+        lr: float | None = None,
+        seconds: float | None = None,
+        gradient_norm: float | None = None,
+    ) -> None:
+        """Write the figures of a step; a second call for the same step replaces them."""
+        figures = (to_column(loss), to_column(lr), to_column(seconds), to_column(gradient_norm))
+        with self._change:
+            self._steps.add(step)
+            if loss is not None:
+                self._losses.add(step, np.zeros(1, np.intp), np.array([[loss]]))
+        self._add([("INSERT OR REPLACE INTO step VALUES (?, ?, ?, ?, ?)", (step, *figures))])
+
+    def add_rows(
+        self,
+        step: int,
+        tensors: Sequence[tuple[str, str]],
+        moments: npt.NDArray[np.float64],
+        counts: npt.NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Write the statistics of a step: of each (layer, part) its moments (width,), and its histogram (bins,)."""
+        records: _Records = []
+        with self._change:
+            for key in tensors:
+                if key not in self._tensors:
+                    self._tensors[key] = len(self._tensors)
+                    records.append(("INSERT INTO tensor VALUES (?, ?, ?)", (self._tensors[key], *key)))
+            ids = [self._tensors[key] for key in tensors]
+            self._details.add(step)
+            self._extremes.add(step, np.array(ids, np.intp), moments)
+        for name, values in (("row", moments.astype("<f8")), ("histogram", counts)):
+            if values is not None:
+                sql = f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)"
+                records += [(sql, (step, tensor, values[place].tobytes())) for place, tensor in enumerate(ids)]
+        self._add(records)
+
+    def add_trace(self, step: int, dump: bytes) -> None:
+        """Write the whole trace of a step: a graph dump. It stays however long the run is."""
+        self._add([("INSERT OR REPLACE INTO trace VALUES (?, ?)", (step, gzip.compress(dump, mtime=0)))])
+
+    def add_event(self, step: int, kind: str, text: str, op: str | None = None) -> None:
+        """Write an event; thinning spares its step and the recorded steps around it."""
+        with self._change:
+            self._eventful.append(step)
+        self._add([("INSERT INTO event (step, kind, text, op) VALUES (?, ?, ?, ?)", (step, kind, text, op))])
+
+    def _add(self, records: _Records) -> None:
+        with self._change:
+            if self._closed:
+                raise RunError(f"{self.path}: the run is closed")
+            if self.failure is not None:
+                return
+            self._pending += records
+            self._change.notify()
+            wait = len(self._pending) <= MAX_PENDING
+        if not wait:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit all that waits."""
+        if os.getpid() != self._process:
+            return  # a fork: the connection is its parent's
+        with self._turn:
+            self._write()
+            self._thin()
+
+    def _commit(self) -> None:
+        """The thread: commits until the run is closed."""
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._pending or self._closed)
+                self._change.wait_for(lambda: self._closed, COMMIT_SECONDS)  # more may come
+                if self._closed:
+                    return
+            self.flush()
+
+    def _write(self) -> None:
+        """Commit all that waits. Needs the connection's turn."""
+        with self._change:
+            records, self._pending = self._pending, []
+        if records:
+            self._transact(records)
+
+    def _transact(self, records: _Records) -> None:
+        """Commit records, or give up with one warning; the file stays as it was."""
+        if self.failure is not None:
+            return
+        try:
+            self._connection.execute("BEGIN")
+            try:
+                for sql, values in records:
+                    self._connection.execute(sql, values)
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            self.failure = str(error)
+            logger.warning("%s: %s; the training goes on, and the rest of its run is not written", self.path, error)
+
+    def _thin(self) -> None:
+        """Delete the rows of every second old step if there are too many. Needs the connection's turn."""
+        if self.failure is not None or self._size() <= self._limit:
+            return
+        with self._change:
+            kept = self._extremes.steps()
+            doomed = self._details.halve({near for each in self._eventful for near in self._details.around(each)})
+            forgotten = self._steps.halve({*self._eventful, *self._losses.steps()}, MAX_STEPS)
+            # A row that is an extreme now may be none at the next thinning.
+            self._details.put_back([step for step in doomed if step in kept])
+        for start in range(0, len(doomed), DELETED_AT_ONCE):
+            records: _Records = []
+            for step in doomed[start : start + DELETED_AT_ONCE]:
+                spared = kept.get(step, ())
+                places = ", ".join("?" * len(spared))
+                for table in ("row", "histogram"):
+                    sql = f"DELETE FROM {table} WHERE step = ? AND tensor NOT IN ({places})"
+                    records.append((sql, (step, *spared)))
+            self._transact(records)
+            self._write()
+        self._transact([("DELETE FROM step WHERE step = ?", (step,)) for step in forgotten])
+
+    def _size(self) -> int:
+        """Bytes of the tables: the file without its free pages."""
+        asked = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked)
+        return int((pages - free) * size)
+
+    def close(self, ended: str = _COMPLETE) -> None:
+        """Commit all that waits, with the way the run ended; the file is then one file. A second call does nothing."""
+        if os.getpid() != self._process:
+            return
+        with self._change:
+            if self._closed:
+                return
+            self._closed = True
+            self._pending.append(("UPDATE run SET ended = ?", (ended,)))
+            self._change.notify_all()
+        atexit.unregister(self.close)
+        self._thread.join()
+        self.flush()
+        try:
+            if self.failure is None:
+                # Without its log the file can be copied, and read from a folder that nobody may write to.
+                self._connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError:
+            pass  # somebody reads it; its log stays beside it
+        finally:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(_COMPLETE if error is None else in_words(error))
+
+
+class _Extremes:
+    """For each tensor and column the steps with its smallest and its largest figure."""
+
+    def __init__(self, width: int) -> None:
+        self._best = np.full((2, 0, width), -math.inf)  # of the negative figures, and of the figures
+        self._at = np.full((2, 0, width), -1, np.int64)
+
+    def add(self, step: int, ids: npt.NDArray[np.intp], moments: npt.NDArray[np.float64]) -> None:
+        missing = int(ids.max(initial=-1)) + 1 - self._best.shape[1]
+        if missing > 0:
+            missing = max(missing, self._best.shape[1])
+            more = ((0, 0), (0, missing), (0, 0))
+            self._best = np.pad(self._best, more, constant_values=-math.inf)
+            self._at = np.pad(self._at, more, constant_values=-1)
+        for place, figures in enumerate((-moments, moments)):
+            best, at = self._best[place, ids], self._at[place, ids]
+            better = figures > best  # never for NaN
+            self._best[place, ids] = np.where(better, figures, best)
+            self._at[place, ids] = np.where(better, step, at)
+
+    def steps(self) -> dict[int, set[int]]:
+        """Step → the tensors with an extreme there."""
+        found: dict[int, set[int]] = {}
+        for _, tensor, column in zip(*np.nonzero(self._at >= 0), strict=True):
+            for step in self._at[:, tensor, column].tolist():
+                found.setdefault(step, set()).add(int(tensor))
+        return found
+
+
+class _Kept:
+    """The steps of a table, in order, each with its number in the order of all that ever were."""
+
+    def __init__(self) -> None:
+        self._numbered: dict[int, int] = {}
+        self._count = 0
+        self._stride = 1
+
+    def add(self, step: int) -> None:
+        if step not in self._numbered:
+            self._numbered[step] = self._count
+            self._count += 1
+
+    def put_back(self, steps: Sequence[int]) -> None:
+        """Keep steps that `halve` has removed, until its next call."""
+        for step in steps:
+            self._numbered[step] = 1  # an odd number
+
+    def around(self, step: int) -> list[int]:
+        """The nearest steps: at or before `step`, and after it."""
+        steps = sorted(self._numbered)
+        place = bisect_right(steps, step)
+        return steps[max(place - 1, 0) : place + 1]
+
+    def halve(self, spared: Collection[int], most: int = 0) -> list[int]:
+        """Remove all but every 2nd, 4th, … step until half are left, if there are more than `most`; gives these."""
+        if len(self._numbered) <= most:
+            return []
+        numbers = np.array(list(self._numbered.values()))
+        while self._stride < self._count and np.count_nonzero(numbers % self._stride == 0) > len(numbers) / 2:
+            self._stride *= 2
+        # Steps since the last call are dense, so the others may be few already.
+        removed = [step for step, number in self._numbered.items() if number % self._stride and step not in spared]
+        for step in removed:
+            del self._numbered[step]
+        return removed
