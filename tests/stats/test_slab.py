@@ -63,6 +63,7 @@ class Meanwhile:
 def meanwhile(monkeypatch):
     kernel = Meanwhile()
     monkeypatch.setattr(native, "kernel", kernel)
+    monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset())
     return kernel.others
 
 

@@ -113,8 +113,8 @@ class TensorDump(_Part):
 class SavedDump(_Part):
     """`op` keeps `tensor` for its backward.
 
-    What a custom Function saves is kept by the last op of its forward; what a layer written by hand reads again in its
-    backward, by the op that is the backward's twin.
+    For a custom Function, `op` is the last op of its forward. For a layer written by hand, `op` is the twin of the
+    backward op that reads the tensor.
     """
 
     tensor: str
@@ -155,7 +155,7 @@ class StatisticsDump(_Part):
 
 
 class LayerDump(_Part):
-    """The tensors of one layer, by id, null where there is none; `gradient` is that of the activation."""
+    """The ids of one layer's tensors, null if absent; `gradient` is the gradient of the activation."""
 
     index: int
     name: str

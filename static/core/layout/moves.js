@@ -258,7 +258,7 @@ export class Moves {
   }
 }
 
-/** Adds the lines of a sequence of items: taken over if the item's group only moved, else drawn.
+/** Adds the lines of a sequence of items. Copies the last drawing's lines if the item's group only moved, else draws them.
  * @param {RouteList} list @param {Moves} moves @param {Int32Array} groups item → its group, or -1
  * @param {Int32Array} first item → its first line, with one entry more; is filled @param {Int32Array | null} before the
  * same of the last drawing @param {(item: number) => void} draw @param {number} [from] @param {number} [to] items */
