@@ -29,7 +29,7 @@ PYTHON = {
     "diagnose": "foundations stats theory stopping spec trace build",
     "dump": "errors stats theory trace diagnose",
     "run": "errors stats spec trace build diagnose dump",
-    "training": "foundations stats spec trace build dump run",
+    "training": "errors foundations history stats spec trace build dump run",
     "user_model": "errors stats memory stopping spec trace build diagnose run",
     "page": "errors settings spec diagnose user_model",
     "gradcheck": "errors foundations stopping trace dump user_model",
@@ -38,7 +38,7 @@ PYTHON = {
     "recording": "trace diagnose run export",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
         chapter export recording lessons training""",
-    "__main__": "errors settings foundations history spec dump user_model gradcheck export web",
+    "__main__": "errors settings foundations history spec dump training user_model gradcheck export web",
 }
 
 # The folders of `static/`, likewise. `core` is the modules directly in core/.

@@ -7,6 +7,7 @@
     chainrule compare a.json b.json      the explorer with two of them, and where they differ
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
     chainrule export dump.json -o net.svg   a graph dump as a picture, a page, a table or another tool's graph
+    chainrule train 'data=moons' --steps 500 --keep first.run      the training of one spec, kept in a file
     chainrule runs export first.run -o first.csv      a training that was kept, for other tools
     chainrule presets                    the chapter's experiments
     chainrule gradcheck f.py:MyFunction --inputs f.py:make_inputs      are the gradients of a function right?
@@ -336,6 +337,35 @@ def trace(
             write_model_explorer(spec, output)
         else:
             _write(written, output)
+
+
+@commands.command()
+def train(
+    query: Annotated[str, typer.Argument(help="A spec, as in the page's address: 'data=moons&lr=0.1'.")],
+    keep: Annotated[Path, typer.Option(help="Write the run to this file, which must not exist.")],
+    steps: Annotated[
+        int | None, typer.Option(help="Training steps.", min=0, show_default="the step of the spec")
+    ] = None,
+    every: Annotated[int, typer.Option(help="Record the statistics of every so many steps.", min=1)] = 10,
+) -> None:
+    """Train the net of one spec, and keep its losses and statistics in a file."""
+    settings = _settings()
+    from chainrule.spec import ModelSpec
+    from chainrule.spec.limits import check_limits
+
+    with _refusing(USAGE):
+        spec = ModelSpec.from_query(query.removeprefix("?"))
+        if steps is not None:
+            spec = spec.replace(step=steps)
+        check_limits(spec, settings)
+
+    import torch
+
+    from chainrule.training.keep import keep_training
+
+    torch.set_num_threads(settings.threads)
+    with _refusing():
+        keep_training(spec, keep, every)
 
 
 @commands.command()

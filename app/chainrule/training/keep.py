@@ -1,0 +1,89 @@
+"""The training of a spec, written into a run."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from chainrule.build import Training
+from chainrule.errors import SpecError
+from chainrule.history import RunWriter
+from chainrule.run import Retracer, environment
+from chainrule.spec import ModelSpec
+from chainrule.stats import BINS, COLUMNS, summarize
+from chainrule.trace import Trace
+from chainrule.training.wire import PARTS
+
+HISTOGRAMS = 10
+"""Every so many recorded steps have histograms."""
+
+
+def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10) -> None:
+    """Train a spec's net to its step, and write the run into a new file.
+
+    Every step has its loss and the norm of all gradients. The last step and every `every`-th one have the statistics of
+    each layer: of PARTS, and of the weight's update by the optimizer.
+
+    Raises:
+        SpecError: the spec's program is no net, or its device is absent.
+        RunError: the file exists, or cannot be written.
+    """
+    if not spec.is_net:
+        raise SpecError(f"program: {spec.program!r} is not trained; only mlp is", field="program", limit=["mlp"])
+    retracer, training = Retracer(), Training(spec)
+    retracer.training = training
+    with RunWriter(path, COLUMNS, spec=spec.as_dict(), environment=environment(spec.device)) as run:
+        for step in range(spec.step + 1):
+            began = time.perf_counter()
+            is_last = step == spec.step
+            rows = _Rows() if step % every == 0 or is_last else None
+            if rows is not None:
+                trace = retracer.trace(spec.replace(step=step))
+                rows.add_trace(trace)
+            if is_last:
+                run.add_step(step, trace.loss, spec.lr)
+            else:
+                weights = [training.model.leaves[layer.weight] for layer in training.model.layers]
+                before = [] if rows is None else [weight.detach().clone() for weight in weights]
+                training.go_to(step + 1)
+                loss, gradient_norm = training.rows[step, :2].tolist()
+                run.add_step(step, loss, spec.lr, time.perf_counter() - began, gradient_norm)
+                if rows is not None:
+                    rows.add_updates(training, before)
+            if rows is not None:
+                has_histograms = step % (every * HISTOGRAMS) == 0 or is_last
+                counts = np.array(rows.counts) if has_histograms else None
+                run.add_rows(step, rows.tensors, np.array(rows.moments), counts)
+
+
+class _Rows:
+    """The statistics of one step."""
+
+    def __init__(self) -> None:
+        self.tensors: list[tuple[str, str]] = []
+        self.moments: list[npt.NDArray[np.float64]] = []
+        self.counts: list[npt.NDArray[np.uint32]] = []
+
+    def add_trace(self, trace: Trace) -> None:
+        table = trace.statistics
+        for layer in trace.layers:
+            for part in PARTS:
+                place = table.row_of.get(getattr(layer, part) or "")
+                if place is not None:
+                    self._add(layer.name, part, table.moments[place], table.counts[place])
+
+    def add_updates(self, training: Training, before: list[torch.Tensor]) -> None:
+        """The statistics of how each weight has changed."""
+        for layer, weight in zip(training.model.layers, before, strict=True):
+            moments, counts = np.empty(len(COLUMNS)), np.empty(BINS, np.uint32)
+            summarize(training.model.leaves[layer.weight].detach() - weight, moments, counts)
+            self._add(layer.name, "update", moments, counts)
+
+    def _add(self, layer: str, part: str, moments: npt.NDArray[np.float64], counts: npt.NDArray[np.uint32]) -> None:
+        self.tensors.append((layer, part))
+        self.moments.append(moments)
+        self.counts.append(counts)

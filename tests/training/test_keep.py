@@ -1,0 +1,83 @@
+"""The run of a spec: its rows are the statistics of the traces of its steps."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from chainrule.__main__ import commands
+from chainrule.build import Training
+from chainrule.errors import RunError, SpecError
+from chainrule.history import Run
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.stats import COLUMNS
+from chainrule.training.keep import keep_training
+from chainrule.training.wire import PARTS
+
+
+def train(*arguments):
+    return CliRunner().invoke(commands, ["train", *map(str, arguments)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("query", ["", "widths=2,9,2&data=moons&loss=cross_entropy&optimizer=adam&lr=0.05"])
+def test_a_run_holds_the_figures_of_its_traces(query, tmp_path):
+    done = train(query, "--steps", 25, "--keep", tmp_path / "first.run", "--every", 2)
+    assert (done.exit_code, done.output) == (0, "")
+    spec = ModelSpec.from_query(query).replace(step=25)
+    run = Run(tmp_path / "first.run")
+    assert (run.spec, run.columns, run.ended) == (spec.as_dict(), COLUMNS, "complete")
+    assert run.environment["device"] == "cpu"
+    steps, training = run.step_columns(), Training(spec)
+    training.go_to(25)
+    assert steps["step"] == list(range(26))
+    assert steps["loss"] == [*training.rows[:, 0].tolist(), trace_spec(spec).loss]
+    assert steps["gradient_norm"] == [*training.rows[:, 1].tolist(), None]
+    assert steps["lr"] == [spec.lr] * 26
+    assert sorted(set(run.row_columns()["step"])) == [*range(0, 25, 2), 25]
+    assert run.histogram_steps == [0, 20, 25]
+    for step in (0, 8, 25):
+        trace = trace_spec(spec.replace(step=step))
+        histograms = run.histograms(step)
+        for layer in trace.layers:
+            for part in PARTS:
+                rows = run.row_columns(layer.name, part)
+                tensor = getattr(layer, part)
+                assert (step in rows["step"]) == (tensor is not None)
+                if tensor is None:
+                    continue
+                place = trace.statistics.row_of[tensor]
+                found = [rows[name][rows["step"].index(step)] for name in COLUMNS]
+                np.testing.assert_array_equal(found, trace.statistics.moments[place])
+                if step in (0, 25):
+                    np.testing.assert_array_equal(histograms[layer.name, part], trace.statistics.counts[place])
+
+
+def test_an_update_is_how_a_weight_changes(tmp_path):
+    spec = ModelSpec.parse({"widths": "3,4,2", "step": 3, "lr": 0.1})
+    keep_training(spec, tmp_path / "first.run", every=1)
+    run, training = Run(tmp_path / "first.run"), Training(spec)
+    weights = [training.go_to(step).leaves["w1"].detach().double().numpy().copy() for step in range(4)]
+    rows = run.row_columns("layer 1", "update")
+    assert rows["step"] == [0, 1, 2]
+    np.testing.assert_allclose(rows["norm"], np.linalg.norm(np.diff(weights, axis=0), axis=(1, 2)), rtol=1e-5)
+
+
+def test_a_run_that_diverges_is_kept(tmp_path):
+    keep_training(ModelSpec.parse({"lr": 1e9, "step": 60}), tmp_path / "first.run")
+    assert not np.isfinite(Run(tmp_path / "first.run").step_columns()["loss"][-1])
+
+
+def test_mistakes(tmp_path):
+    keep = tmp_path / "first.run"
+    with pytest.raises(SpecError, match="program: 'neuron' is not trained; only mlp is"):
+        keep_training(ModelSpec.parse({"program": "neuron"}), keep)
+    assert not keep.exists()
+    assert train("step=2", "--keep", keep).exit_code == 0
+    with pytest.raises(RunError, match="the file exists"):
+        keep_training(ModelSpec(), keep)
+    again = train("step=2", "--keep", keep)
+    assert again.exit_code == 2
+    assert "the file exists, and a run is never overwritten" in again.stderr
+    wrong = train("program=neuron", "--steps", 3, "--keep", tmp_path / "other.run")
+    assert wrong.exit_code == 2
+    assert wrong.stderr.startswith("chainrule: ")
