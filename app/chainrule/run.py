@@ -123,7 +123,7 @@ class Retracer:
             try:
                 return self._again(spec, self._trace)
             except TraceError as error:
-                logger.warning("%s is recorded anew: %s", spec.query(), error)
+                logger.warning("%s is recorded again: %s", spec.query(), error)
         plan = Plan()
         self._evidence = Evidence()
         trace = trace_spec(spec, plan, self._build, self._evidence)

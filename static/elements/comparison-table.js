@@ -81,7 +81,7 @@ class ComparisonTable extends HTMLElement {
     ];
     const isSelf = shown !== null && shown.dump === pinned.dump?.dump;
     this.#tensors.replaceChildren(
-      html("table", {}, html("caption", {}, isSelf ? "B is A itself. Go to another dump." : caption),
+      html("table", {}, html("caption", {}, isSelf ? "A and B are the same dump. Go to another dump." : caption),
         ...(rows.length === 0 ? [] : [html("thead", {}, head), html("tbody", {}, ...rows)])),
       ...rest,
       ...(match === null || match.isSame ? []

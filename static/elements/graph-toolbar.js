@@ -13,7 +13,7 @@ import { emit, html, write, writeText } from "../core/dom.js";
 const SEARCH_AFTER_MS = 120;
 
 /** @type {[View["thickness"], string][]} */
-const THICKNESS = [["", "edges alike"], ["size", "edges: tensor size"], ["gradient", "edges: gradient norm"]];
+const THICKNESS = [["", "edges: same width"], ["size", "edges: tensor size"], ["gradient", "edges: gradient norm"]];
 
 class GraphToolbar extends HTMLElement {
   #search = html("input", { type: "search", placeholder: "Search", "aria-label": "Search the graph",

@@ -115,7 +115,7 @@ class SpecControls extends HTMLElement {
     if (key.kind === "choice") {
       const options = (key.choices ?? []).map((choice) => {
         const isAbsent = key.name === "device" && !devices.includes(choice);
-        return html("option", { value: choice, disabled: isAbsent }, isAbsent ? `${choice} (none here)` : choice);
+        return html("option", { value: choice, disabled: isAbsent }, isAbsent ? `${choice} (not available)` : choice);
       });
       return html("select", {}, ...options);
     }
@@ -256,8 +256,8 @@ class SpecControls extends HTMLElement {
     if (theory === null || picture === null || theory.seq !== picture.seq) return;
     const net = netOf(picture.spec ?? {});
     const scale = Number(picture.spec?.["scale"]);
-    // The same net gives the same numbers, except for rounding.
-    if (net === this.#units.net || !(scale > 0)) return;
+    // The same net gives the same numbers, except for rounding; a trained net gives none.
+    if (net === this.#units.net || !(scale > 0) || isTrained(picture)) return;
     this.#units = { net, stds: theory.layers.map(({ weight_std }) => weight_std / scale) };
     this.#measureUnit();
   }
@@ -297,7 +297,8 @@ class SpecControls extends HTMLElement {
     if (picture === null || layer === undefined || n === undefined) return;
     const told = netOf(picture.spec ?? {}) === this.#units.net ? this.#units.stds[layer.index - 1] : undefined;
     const row = layer.weight === null ? undefined : picture.rows.get(layer.weight);
-    const unit = told ?? (valueAt(picture.floats.std, row) ?? NaN) / Number(picture.spec?.["scale"]);
+    const std = isTrained(picture) ? null : valueAt(picture.floats.std, row);
+    const unit = told ?? (std ?? NaN) / Number(picture.spec?.["scale"]);
     const weight = picture.topology.tensors.find(({ id }) => id === layer.weight)?.name ?? "";
     this.#unit = { unit, n, tensor: layer.weight, weight };
     writeText(this.#where, `layer ${layer.index}, n = ${n}`);
@@ -351,6 +352,11 @@ function noteOf(name, spec) {
 /** @param {Spec} spec @returns {string} the std of the weights at scale 1 depends on these */
 function netOf(spec) {
   return `${spec["program"]} ${spec["init"]} ${spec["widths"]}`;
+}
+
+/** Whether the weights differ from their initial values. @param {Picture} picture */
+function isTrained({ spec }) {
+  return Number(spec?.["step"]) > 0;
 }
 
 customElements.define("spec-controls", SpecControls);

@@ -21,7 +21,7 @@ class TensorOverSteps extends HTMLElement {
   #told = "";
 
   #title = html("h2");
-  #log = buttonOf({ class: "toggle small", title: "A logarithmic axis to both sides of zero" },
+  #log = buttonOf({ class: "toggle small", title: "A logarithmic axis on both sides of zero" },
     () => emit(this, "layers-options-change", { axis: this.#log.ariaPressed === "true" ? "linear" : "log" }), "log");
   #canvas = html("canvas", { role: "img" });
   #note = html("p", { class: "note" });

@@ -85,7 +85,7 @@ function verdict(trap, guess) {
   const parts = [];
   if (guess.shape !== "") {
     const isRight = String(sizesOf(guess.shape)) === String(trap.difference);
-    parts.push(strong("", isRight ? "The shape is right: " : "The shape is another: "),
+    parts.push(strong("", isRight ? "The shape is right: " : "The shape is different: "),
       `${shapeText(trap.pred)} − ${shapeText(trap.targ)} is ${shapeText(trap.difference)}.${
         isRight ? "" : ` You said ${said(guess.shape)}.`
       } `);
@@ -93,7 +93,7 @@ function verdict(trap, guess) {
   if (guess.loss !== "") {
     const loss = Number(guess.loss.replace(",", ".").replace("−", "-"));
     const isRight = Math.abs(loss - trap.loss) <= 0.1 * Math.abs(trap.loss);
-    parts.push(strong("", isRight ? "The loss is right: " : "The loss is another: "),
+    parts.push(strong("", isRight ? "The loss is right: " : "The loss is different: "),
       `${significant(trap.loss)}.${isRight ? "" : ` You said ${guess.loss}.`}`);
   }
   return p("verdict", ...parts);

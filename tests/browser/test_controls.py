@@ -39,6 +39,15 @@ def drag(page, to, *, steps=12):
     page.mouse.up()
 
 
+def test_the_weights_of_a_late_step_say_no_std_of_their_distribution(explorer):
+    page = explorer.open("/?step=5").page
+    expect(page.locator("spec-controls .sigma")).to_have_text(f"σ {explorer.figure('w1')}")
+    expect(page.locator("spec-controls .drawn")).to_have_text("")
+    expect(page.locator("spec-controls .tick")).to_have_count(0)
+    page.evaluate("history.pushState(null, '', '/?step=0'); dispatchEvent(new PopStateEvent('popstate'))")
+    expect(page.locator("spec-controls .drawn")).to_have_text(f"σ(w1) {significant(math.sqrt(2 / 100))}")
+
+
 def test_the_scale_says_which_std_results(explorer):
     explorer.open()
     page = explorer.page

@@ -227,7 +227,7 @@ def test_the_trap_of_broadcasting_waits_for_a_guess(chapter):
     page.keyboard.press("Enter")
     verdict = page.locator("#trap .verdict")
     expect(verdict).to_contain_text("is (200, 200). You said (200, 1).")
-    expect(verdict).to_contain_text("The loss is another: ")
+    expect(verdict).to_contain_text("The loss is different: ")
     expect(trap).to_contain_text("always predicts the mean of the targets than")
     expect(page.locator("#trap-sources")).to_be_visible()
     # An empty prediction is not judged, and a shape may be written in more than one way.

@@ -59,7 +59,7 @@ test("the header says healthy only of a pass without faults whose checks were al
   const [wrong, note, unchecked] = ["fault", "note", "unchecked"].map((level) => fault(level));
   for (const [faults, change, isHealthy, text] of [
     [[], {}, true, "8 of 9 in band"],
-    [[], { figures: 0 }, true, "no theory for it"],
+    [[], { figures: 0 }, true, "no theory for this pass"],
     [[note], {}, true, "8 of 9 in band, 1 note"],
     [[unchecked, note, note], {}, false, "1 check not made, 8 of 9 in band, 2 notes"],
     [[unchecked, unchecked], {}, false, "2 checks not made, 8 of 9 in band"],

@@ -226,7 +226,7 @@ PAGE = Page(
         # −4 as in the chapter, which prints 12, 14, 3 for a + b; the extracted text has lost the minus sign.
         tensor("a", "10,6,-4", "The left operand.", MAX_NUMEL, dims=(0, 1, 2)),
         tensor("b", "2,8,7", "The right operand.", MAX_NUMEL, dims=(0, 1, 2)),
-        choice("op", "add", "The operator: the page reduces a ∘ b.", tuple(SIGNS), label="operator"),
+        choice("op", "add", "The operator between a and b.", tuple(SIGNS), label="operator"),
         tensor("m", "1,2,3;4,5,6;7,8,9", "A matrix, multiplied by itself.", MAX_NUMEL, dims=(0, 1, 2)),
         tensor("n", "1,2,3;4,5,6", "The second factor of m * n.", MAX_NUMEL, dims=(0, 1, 2)),
     ),

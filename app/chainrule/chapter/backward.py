@@ -210,7 +210,7 @@ PAGE = Page(
         integer("n_in", 100, "Inputs of the model.", 1, 256),
         integer("hidden", 50, "Units between the two layers.", 1, 256),
         integer("n_out", 1, "Outputs of the model.", 1, 32),
-        seed_input("Of all draws."),
+        seed_input("Seed of all random numbers."),
         choice(
             "layer", "2", "The layer whose products the page tries: out = l2 @ w2 + b2, or l1 = inp @ w1 + b1.", "12"
         ),

@@ -249,7 +249,7 @@ PAGE = Page(
         text(
             "sublists",
             "",
-            "The same with a list of numbers after each operand; it replaces the equation.",
+            "The call with a list of numbers after each operand. It replaces the equation.",
             _read_text,
             f"nothing, or at most {MAX_CHARACTERS} characters, such as As, [0, 1], Bs, [1, 2], [0, 2]",
         ),

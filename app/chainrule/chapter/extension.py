@@ -225,8 +225,8 @@ PAGE = Page(
         integer("batch", 64, "Rows of inp.", 1, MAX_BATCH),
         integer("fan_in", 100, "Columns of inp.", 1, MAX_FEATURES),
         integer("fan_out", 50, "Rows of weight.", 1, MAX_FEATURES),
-        flag("bias", True, "Whether there is one."),
-        seed_input("Of the random tensors."),
+        flag("bias", True, "Add a bias."),
+        seed_input("Seed of the random tensors."),
     ),
     answer=answer,
     listings=listings(

@@ -289,7 +289,7 @@ PAGE = Page(
     seed="001 Extending torch.autograd · 003 torch.autograd.Function · 004 Uses of a custom Function",
     lead="A torch.autograd.Function is a pair of a forward and a backward; autograd does the rest.",
     inputs=(
-        choice("function", "linear_function", "Which one is called.", tuple(FUNCTIONS), label="Function"),
+        choice("function", "linear_function", "The Function to call.", tuple(FUNCTIONS), label="Function"),
         tensor("x", "1,-2,0.5;3,0,-1", "The input; for linear_function (batch, fan_in).", MAX_NUMEL, label="inp"),
         _wanted("x", "inp"),
         tensor("weight", "0.5,-1,2;1,1,-0.5", _WEIGHT, MAX_NUMEL, dims=(2,)),

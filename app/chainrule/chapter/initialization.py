@@ -336,7 +336,7 @@ PAGE = Page(
     name="initialization",
     title="Layers and initialization",
     seed="002 Defining and Initializing a Layer",
-    lead="A layer multiplies the standard deviation of its input; fifty layers do it fifty times.",
+    lead="A layer multiplies the standard deviation of its input; fifty layers multiply it fifty times.",
     inputs=(
         choice("init", "standard_normal", "The distribution of the weights.", CHOICES, label="scheme"),
         number("scale", "1", "Multiplies every weight; the random draw stays the same.", 1e-4, 1e4),
@@ -345,7 +345,7 @@ PAGE = Page(
         integer("depth", 50, "Layers of the stack.", 1, MAX_DEPTH),
         integer("batch", 200, "Rows of x.", 1, 256),
         flag("relu", False, "Apply relu after every layer of the stack.", label="relu after every layer"),
-        seed_input("Of all draws."),
+        seed_input("Seed of all random numbers."),
     ),
     answer=answer,
     listings=listings(lin, relu, layers_of, draw),

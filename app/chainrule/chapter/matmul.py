@@ -204,7 +204,7 @@ PAGE = Page(
         integer("k", 784, "Columns of a and rows of b, the index of the sum.", 1, MAX_SIZE),
         integer("n", 10, "Columns of b and of the product.", 1, MAX_SIZE),
         seed_input("Seed of the two matrices, drawn from N(0, 1)."),
-        text("rungs", ",".join(RUNGS), "Which of the five run.", read_rungs, _RUNGS, rf"{_RUNG}(,{_RUNG})*"),
+        text("rungs", ",".join(RUNGS), "The rungs to run.", read_rungs, _RUNGS, rf"{_RUNG}(,{_RUNG})*"),
     ),
     answer=answer,
     listings=tuple(Listing(name, rung) for name, rung in RUNGS.items()),

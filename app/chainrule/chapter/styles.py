@@ -171,9 +171,9 @@ PAGE = Page(
         integer("n_in", 100, "Inputs of the model.", 1, 256),
         integer("hidden", 50, "Units between the two layers.", 1, 256),
         integer("n_out", 1, "Outputs of the model.", 1, 16),
-        choice("dtype", "float32", "The dtype of all five.", ("float32", "float64", *HALF)),
+        choice("dtype", "float32", "The dtype of all five styles.", ("float32", "float64", *HALF)),
         number("scale", "1", "Multiplies the Kaiming weights, before the cast to the dtype.", 1e-30, 1e30),
-        seed_input("Of all draws."),
+        seed_input("Seed of all random numbers."),
     ),
     answer=answer,
     listings=(

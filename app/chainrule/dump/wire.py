@@ -208,15 +208,15 @@ class TraceDump(_Part):
     saved: list[SavedDump]
     layers: list[LayerDump]
     faults: list[FaultDump] = Field(
-        default=[], description="What is wrong with the pass, the most urgent first; none where nobody has looked."
+        default=[], description="The faults of the pass, the most urgent first; empty if the pass was not checked."
     )
     sources: dict[str, list[SnippetDump]] = Field(
-        default={}, description="Of each file that an op's source names, the lines that ops come from and those around."
+        default={}, description="File → the source lines of its ops, with the lines around them."
     )
     statistics: StatisticsDump
     values: dict[str, list[Number]] = Field(
         default={},
-        description=f"Tensor → its values, the last index running fastest, of tensors with at most {SMALL} elements.",
+        description=f"Tensor → its values with the last index fastest, for tensors with at most {SMALL} elements.",
     )
     error: FailureDump | None
     timing: dict[str, Any]

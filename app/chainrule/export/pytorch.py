@@ -55,7 +55,7 @@ for i in range(batch):
 FORWARD: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "neuron": (
         "l1 = sum(x_i * w_i for x_i, w_i in zip(x, w)) + b\n"
-        "out = l1.clamp_min(0)  # at 0 its slope is 1, where torch.relu's is 0",
+        "out = l1.clamp_min(0)  # its slope at 0 is 1; torch.relu's is 0",
         ("l1", "out"),
         "(out - y) ** 2",
     ),
@@ -132,7 +132,7 @@ def _layers(spec: ModelSpec) -> str:
     body += [
         f"z = a @ w{' + b' if spec.bias else ''}  # the preactivation: (batch, fan_out)",
         f"a = {_activated(spec)}",
-        "a.retain_grad()  # unasked, autograd keeps the gradients of leaves only",
+        "a.retain_grad()  # without it, autograd keeps only the gradients of leaves",
         "layers.append((z, a))",
     ]
     loop = "for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:]), start=1):"
@@ -187,7 +187,7 @@ def _program(spec: ModelSpec) -> list[str]:
     kept = "; ".join(f"{name}.retain_grad()" for name in made)
     return [
         "\n".join(line for lines in leaves.values() for line in lines),
-        f"{code}\n{kept}  # unasked, autograd keeps the gradients of leaves only",
+        f"{code}\n{kept}  # without it, autograd keeps only the gradients of leaves",
         f"loss = {loss}\nloss.backward()",
         "tensors = {" + ", ".join(f'"{name}": {name}' for name in shown) + "}",
         PRINT_TENSORS,

@@ -22,7 +22,7 @@ class Draw(NamedTuple):
 
 
 DRAWS: Mapping[str, Draw] = {
-    "standard_normal": Draw("N(0, 1), whatever the fan_in", NORMAL, None),
+    "standard_normal": Draw("N(0, 1), for every fan_in", NORMAL, None),
     "lecun_normal": Draw("LeCun et al. (1998): N(0, 1/fan_in)", NORMAL, "1 / math.sqrt(fan_in)"),
     "xavier_normal": Draw(
         "Glorot and Bengio (2010): N(0, 2/(fan_in + fan_out))", NORMAL, "math.sqrt(2 / (fan_in + fan_out))"
@@ -36,9 +36,9 @@ DRAWS: Mapping[str, Draw] = {
     "kaiming_uniform": Draw(
         "He et al. (2015): U(-a, a) of variance a^2/3 = 2/fan_in", UNIFORM, "math.sqrt(6 / fan_in)"
     ),
-    "uniform": Draw("U(-0.1, 0.1), whatever the fan_in", UNIFORM, "0.1"),
+    "uniform": Draw("U(-0.1, 0.1), for every fan_in", UNIFORM, "0.1"),
     "orthogonal": Draw("Saxe et al. (2013): a random orthogonal matrix", ORTHOGONAL, None),
-    "zeros": Draw("all zeros: the units of a layer are all alike", ZEROS, None),
+    "zeros": Draw("all zeros: all units of a layer are equal", ZEROS, None),
     "torch_default": Draw(
         "torch.nn.Linear's own: U(-a, a) with a = 1/sqrt(fan_in), for weight and bias alike",
         UNIFORM,
@@ -65,11 +65,11 @@ def run_settings(spec: ModelSpec) -> list[str]:
     """The lines that set scale, dtype and device, unless they have their defaults."""
     lines = []
     if has_scale(spec):
-        lines.append(f"scale = {spec.scale!r}  # of the weights, and of nothing else")
+        lines.append(f"scale = {spec.scale!r}  # multiplies only the weights")
     if spec.dtype != "float32":
-        lines.append(f"dtype = torch.{spec.dtype}  # everything is drawn in float32 all the same, then cast")
+        lines.append(f"dtype = torch.{spec.dtype}  # all tensors are drawn in float32 and then cast")
     if spec.device != "cpu":
-        lines.append(f'device = "{spec.device}"  # everything is drawn on the CPU all the same, then moved')
+        lines.append(f'device = "{spec.device}"  # all tensors are drawn on the CPU and then moved')
     return lines
 
 
@@ -131,13 +131,13 @@ def cast(spec: ModelSpec) -> str:
 
 GENERATOR = '''\
 def generator(name):
-    """The random numbers of one tensor: they depend on the seed and its name, and not on what else is drawn."""
+    """The random numbers of one tensor: they depend only on the seed and the name."""
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little"))'''
 
 ORTHOGONAL_FUNCTION = '''\
 def orthogonal(fan_in, fan_out, generator):
-    """Orthonormal columns, or rows where those are fewer. The signs make every rotation as likely (Mezzadri 2006)."""
+    """Orthonormal columns, or rows if there are fewer rows. The signs make rotations equally likely (Mezzadri 2006)."""
     normal = torch.randn(fan_in, fan_out, generator=generator)
     q, r = torch.linalg.qr(normal if fan_in >= fan_out else normal.T)
     q = q * r.diagonal().sign()

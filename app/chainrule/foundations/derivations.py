@@ -102,7 +102,7 @@ def mse() -> Derivation:
                 Derivative(loss, out[p]),
                 derivative,
             ),
-            Equation("Of the sum one term is left.", Derivative(loss, out[p]), _in_range(derivative.doit())),
+            Equation("One term of the sum remains.", Derivative(loss, out[p]), _in_range(derivative.doit())),
         ),
     )
 
@@ -117,7 +117,7 @@ def relu() -> Derivation:
         "Relu",
         "inp.g += 1[inp > 0] · out.g",
         (
-            Equation("Each element by itself.", element, value),
+            Equation("Each element is independent of the others.", element, value),
             Equation(
                 "The slope is 0 on the left and 1 on the right; at the kink it is the slope on the left, 0.",
                 _d(element, x),

@@ -131,7 +131,7 @@ PROGRAMS: Mapping[str, Program] = {
         ),
         Program(
             "linear_cpp",
-            "The linear layer with forward and backward in C++, from the extension `chainrule build-extension` makes.",
+            "The linear layer with forward and backward in C++; `chainrule build-extension` builds it.",
             ("widths", *_WEIGHTS, "bias", "bias_std", "batch", *_EVERYWHERE),
             _LINEAR,
             widths=(2, 2),

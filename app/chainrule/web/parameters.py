@@ -36,7 +36,7 @@ DUMP_INDEX = Key(
     "index",
     "0",
     "text",
-    "Which one of several.",
+    "Index of the dump, from 0.",
     words="an integer from 0",
     reader=_read_index,
     error=_unreadable,
@@ -76,7 +76,7 @@ def window_keys(example: str) -> tuple[Key, ...]:
         DEFAULT_RANGE,
         "text",
         "First and last row.",
-        words=f"a range such as 0:5 (without its end) of at most {MAX_VALUES}",
+        words=f"a range such as 0:5 (the end is not included) of at most {MAX_VALUES}",
         reader=_read_range,
         error=partial(RequestError, status=422, code="invalid_range"),
         bound=MAX_VALUES,
@@ -93,7 +93,11 @@ DATA_KEYS = (
         required=True,
         error=invalid_parameter,
     ),
-    replace(KEY_BY_NAME["seed"], doc="Draws or splits it.", error=invalid_parameter),
+    replace(
+        KEY_BY_NAME["seed"],
+        doc="Seed that draws the data set, or splits it into training and held-out samples.",
+        error=invalid_parameter,
+    ),
 )
 
 MAX_VARIANCE = 1e12

@@ -35,7 +35,7 @@ export function search(graph, picture, query, most = Infinity) {
       if (ids.length < most) ids.push(idOf(graph, { kind: thing.kind, index: thing.place, half: "forward" }));
     }
     if (isTimed && performance.now() - began > MAX_MS) {
-      note = "The search took too long and stopped. A simpler expression finds more.";
+      note = "The search took too long and stopped. Use a simpler expression.";
       break;
     }
   }

@@ -95,7 +95,8 @@ export function headline(faults, found) {
   if (typeof figures !== "string") {
     if (wrong > 0)
       figures = figures.unhealthy === 0 ? "" : `${figures.unhealthy} of ${counted(figures.layers, "layer")} unhealthy`;
-    else figures = figures.figures === 0 ? "no theory for it" : `${figures.within} of ${figures.figures} in band`;
+    else figures = figures.figures === 0 ? "no theory for this pass"
+        : `${figures.within} of ${figures.figures} in band`;
   }
   const checks = counted(unchecked, "check", " not made");
   const parts = [counted(wrong, "fault"), ...(wrong > 0 ? [figures, checks] : [checks, figures]),
