@@ -38,7 +38,7 @@ class TrainingView extends HTMLElement {
   #of = html("select", { "aria-label": "Statistic of the map" });
   #scale = html("span", { class: "scale" });
   #units = html("div", { class: "units" });
-  #confusion = html("div", { class: "confusion" });
+  #confusion = html("div", { class: "confusion", tabindex: "0" });
   #hint = html("p", { class: "hint" });
   #keys = { batch: key("batch", "batch"), heldOut: key("held-out", "held out"),
     ghost: key("ghost", "before the change"), other: key("other", "run A") };
@@ -211,7 +211,7 @@ class TrainingView extends HTMLElement {
     );
     const table = html("table", {},
       html("caption", {}, "Held-out digits: the true digit (rows) and the predicted digit (columns)"),
-      html("thead", {}, headings(["", ...counts.map((_, given) => String(given))])), html("tbody", {}, ...rows));
+      html("thead", {}, headings(["digit", ...counts.map((_, given) => String(given))])), html("tbody", {}, ...rows));
     const samples = html("div", { class: "samples" });
     if (data !== null && data.features === DIGIT ** 2) {
       for (const [sample, given] of wrong) {

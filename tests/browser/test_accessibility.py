@@ -65,7 +65,7 @@ def test_targets_are_24_pixels_wide_and_high(show, view):
     assert show(view).evaluate(SMALL_TARGETS)["problems"] == []
 
 
-SLIDERS = {"steps": [(24, 24), (24, 24)], "own": [(24, 24)], "dumps": [(24, 40)]}
+SLIDERS = {"steps": [(24, 24), (24, 24)], "training": [(24, 24), (24, 24)], "own": [(24, 24)], "dumps": [(24, 40)]}
 
 
 @SIZES
