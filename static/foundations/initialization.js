@@ -41,7 +41,7 @@ function drawsTitle(draws) {
 /** @param {{weight_std: number, layer: {l1: Layer, l2: Layer, further_draws: number}}} answer */
 function showLayer({ weight_std: weightStd, layer }) {
   const { l1, l2, further_draws: draws } = layer;
-  byId("weight-std").textContent = `Every weight has standard deviation ${significant(weightStd)}.`;
+  byId("weight-std").textContent = `The standard deviation of the weights is ${significant(weightStd)}.`;
   byId("histograms").replaceChildren(tensorHistogram("l1 = lin(x, w1, b1)", l1, "forward"),
     tensorHistogram("l2 = relu(l1)", l2, "forward"));
   const rows = /** @type {[string, Layer][]} */ ([["l1", l1], ["l2", l2]]).flatMap(([name, each]) =>

@@ -87,7 +87,7 @@ PRESETS: tuple[Preset, ...] = (
         theory="std 10^l in layer l, float32 ends at 3.4e38",
         printed="nan",
         band={"first_inf_layer": (37, 39), "first_nan_layer": (38, 40)},
-        note="The first Inf appears at layer 38, the first NaN (Inf − Inf) at 39; from layer 41 on all values are NaN.",
+        note="The first Inf appears at layer 38, the first NaN (Inf − Inf) at 39; from layer 40 on all values are NaN.",
     ),
     Preset(
         name="deep-vanishing",
