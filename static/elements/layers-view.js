@@ -196,7 +196,8 @@ class LayersView extends HTMLElement {
       this.#range = null;
       this.#draw();
     }, SETTLE_MS);
-    this.#rest = setTimeout(() => void this.#atRest(), REST_MS);
+    // Plotly would hide the lines of the start.
+    if (this.#picture?.before == null) this.#rest = setTimeout(() => void this.#atRest(), REST_MS);
   }
 
   #draw() {
