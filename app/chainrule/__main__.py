@@ -125,7 +125,7 @@ def explore(
     port: FreePort = 0,
     browser: Browser = True,
 ) -> None:
-    """Explore a model of your own: its graph, the way of its gradient, and the effect of another scale.
+    """Explore a model of your own: its graph, the path of its gradient, and the effect of another scale.
 
     The command runs the file like `python FILE.py`, and one forward and backward pass on a copy of the factory's
     result. Only this machine can open the page. The inputs are a tensor, a tuple of the arguments, or a dict of the
@@ -235,7 +235,7 @@ def open_dumps(
     insecure: Insecure = None,
     browser: Browser = True,
 ) -> None:
-    """Open graph dumps in the explorer. Several dumps, such as the steps of a training, get a scrubber.
+    """Open graph dumps in the explorer. Several dumps, such as the steps of a training, get a slider.
 
     Files whose names differ only in numbers are sorted by these numbers.
     """
@@ -346,7 +346,7 @@ def train(
     steps: Annotated[
         int | None, typer.Option(help="Training steps.", min=0, show_default="the step of the spec")
     ] = None,
-    every: Annotated[int, typer.Option(help="Record the statistics of every so many steps.", min=1)] = 10,
+    every: Annotated[int, typer.Option(help="Number of steps between two records of the statistics.", min=1)] = 10,
 ) -> None:
     """Train the net of one spec, and keep its losses and statistics in a file."""
     settings = _settings()
