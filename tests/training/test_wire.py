@@ -16,7 +16,7 @@ from chainrule.training.wire import PARTS, STATISTICS, dump_data, dump_run, rows
 def test_a_run_holds_the_figures_of_its_traces(query):
     spec = ModelSpec.from_query(query)
     run = json.loads(dump_run(spec))
-    assert run["schema"] == "chainrule.run/1"
+    assert run["schema"] == "chainrule.training/1"
     assert run["spec"] == spec.as_dict()
     assert run["steps"] == list(range(8))
     assert run["rows"]["steps"] == list(range(7))

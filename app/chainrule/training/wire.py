@@ -26,7 +26,7 @@ from chainrule.training.evaluation import (
     surface_of,
 )
 
-RUN_SCHEMA = "chainrule.run/1"
+TRAINING_SCHEMA = "chainrule.training/1"
 
 MAX_ROWS = 2000
 """Rows in one message. If there are more updates, it contains every 2nd, 3rd, …, and always the last."""
@@ -110,7 +110,7 @@ def confusion_json(training: Training) -> dict[str, Any] | None:
 
 
 def dump_run(spec: ModelSpec) -> bytes:
-    """The training of a spec from step 0 to its own step, as `chainrule.run/1`.
+    """The training of a spec from step 0 to its own step, as `chainrule.training/1`.
 
     `rows` has every update (at most MAX_ROWS rows), `layers` the statistics of about RECORDED steps, evenly spaced,
     including the first and the last.
@@ -135,7 +135,7 @@ def dump_run(spec: ModelSpec) -> bytes:
     }
     return orjson.dumps(
         {
-            "schema": RUN_SCHEMA,
+            "schema": TRAINING_SCHEMA,
             "spec": spec.as_dict(),
             "environment": dict(environment(spec.device)),
             "rows": rows_json(training, 0, spec.step),

@@ -74,7 +74,7 @@ def api_router(service: Service) -> APIRouter:
         "Training up to a step",
         "Every update from step 0 to the spec's step (loss, norm of the gradients, norms of each layer's weight), the "
         "scores on the batch and on held-out samples, and statistics per layer of about 200 steps; schema "
-        "`chainrule.run/1`.",
+        "`chainrule.training/1`.",
         tag="trace",
         errors=SPEC_ERRORS,
         parameters=spec_parameters(),

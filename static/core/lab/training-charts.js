@@ -212,7 +212,7 @@ export function drawStepMap(canvas, { run, statistic, last, step, isLog, palette
   known.forEach((at, order) => {
     const column = run.column(statistic, at);
     if (column === undefined) return;
-    const end = known[order + 1] ?? Math.max(at + 1, last);
+    const end = known[order + 1] ?? at + 1;
     const [from, to] = [x(at), Math.min(x(end), width - MARGIN.right)];
     column.forEach((value, layer) => {
       if (Number.isNaN(value)) return;
