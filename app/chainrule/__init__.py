@@ -9,6 +9,7 @@ From Python:
     trace.report()                                       its faults as text, JSON or annotations of GitHub Actions
     chainrule.dataframe(trace)                           its statistics for pandas
     chainrule.load(Path("dump.json"))                    a graph dump, read back
+    with chainrule.watch(model, optimizer, keep="a.run"): …   a training, kept with its statistics and events
     chainrule.runs("runs")                               trainings that were kept: their steps, rows and events
     chainrule.explore(model, x, loss=loss_function)      the explorer on anybody's model
 """
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from chainrule.run import trace_spec as trace_spec
     from chainrule.spec import ModelSpec as ModelSpec
     from chainrule.trace import Trace as Trace
+    from chainrule.watching.watch import watch as watch
     from chainrule.web.view import explore as explore
 
 _HOMES = {
@@ -40,6 +42,7 @@ _HOMES = {
     "save": "chainrule.recording",
     "trace_model": "chainrule.recording",
     "trace_spec": "chainrule.run",
+    "watch": "chainrule.watching.watch",
 }
 
 __all__ = [*_HOMES, "__version__"]

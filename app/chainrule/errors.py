@@ -105,6 +105,10 @@ class RunError(ChainruleError, code="invalid_run", status=422):
     """A run's file that cannot be read or begun; the message names the file and says why."""
 
 
+class WatchError(ChainruleError, code="watch_stopped"):
+    """A training that `watch` has stopped; the message is the event's."""
+
+
 class CheckError(ChainruleError, code="invalid_check", status=422):
     """A function whose gradients cannot be checked; the message says why, and where in its file."""
 

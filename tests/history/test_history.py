@@ -365,7 +365,7 @@ def test_the_spec_is_json(path):
 def test_the_example_of_the_guide_runs(path):
     text = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
     names = {}
-    exec(text.split("```python\n")[1].split("```")[0], names)
+    exec(text.split("## Read a run")[1].split("```python\n")[1].split("```")[0], names)
     with RunWriter(path, COLUMNS) as run:
         for step in range(3):
             run.add_rows(step, [("0", "weight_gradient"), ("0", "weight")], figures(step, 2))

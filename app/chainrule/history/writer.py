@@ -112,7 +112,8 @@ class RunWriter:
         self._pending: _Records = []
         self._closed = False
         self._turn = threading.Lock()  # of the connection
-        self._change = threading.Condition()  # of what waits
+        self._change = threading.Lock()  # of what waits
+        self._ending = threading.Event()
         self._thread = threading.Thread(target=self._commit, name="chainrule run", daemon=True)
         self._thread.start()
         atexit.register(self.close, "the process ended")
@@ -185,7 +186,6 @@ class RunWriter:
             if self.failure is not None:
                 return
             self._pending += records
-            self._change.notify()
             wait = len(self._pending) <= MAX_PENDING
         if not wait:
             self.flush()
@@ -200,13 +200,10 @@ class RunWriter:
 
     def _commit(self) -> None:
         """The thread: commits until the run is closed."""
-        while True:
-            with self._change:
-                self._change.wait_for(lambda: self._pending or self._closed)
-                self._change.wait_for(lambda: self._closed, COMMIT_SECONDS)  # more may come
-                if self._closed:
-                    return
-            self.flush()
+        # Not woken by records: a thread that wakes at each step slows the training down.
+        while not self._ending.wait(COMMIT_SECONDS):
+            if self._pending:
+                self.flush()
 
     def _write(self) -> None:
         """Commit all that waits. Needs the connection's turn."""
@@ -269,7 +266,7 @@ class RunWriter:
                 return
             self._closed = True
             self._pending.append(("UPDATE run SET ended = ?", (ended,)))
-            self._change.notify_all()
+        self._ending.set()
         atexit.unregister(self.close)
         self._thread.join()
         self.flush()

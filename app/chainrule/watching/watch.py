@@ -1,0 +1,373 @@
+"""Watches a training loop.
+
+    with chainrule.watch(model, optimizer, every=10, keep="runs/first.run") as watch:
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = loss_function(model(x), y)
+            loss.backward()
+            watch.loss(loss)
+            optimizer.step()
+
+A step begins after the optimizer's last step and ends with its next one. Of a recorded step, hooks take statistics of
+what passes: outputs of leaf modules, their gradients, and the parameters, their gradients and their updates. No other
+step has a hook in the model. No hook changes a number, and no tensor is kept, but for a copy of the parameters during
+the optimizer's step.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from chainrule.dump.wire import dump_trace
+from chainrule.errors import WatchError, in_words
+from chainrule.history import RunWriter
+from chainrule.recording import record
+from chainrule.run import environment
+from chainrule.stats import COLUMNS, COUNT_COLUMNS, StatisticsSlab, unsupported
+from chainrule.watching.events import Detector, Event
+
+ACTIONS = ("record", "warn", "stop")
+
+HISTOGRAMS = 10
+"""Every so many recorded steps have histograms."""
+
+_RECTIFIERS = (nn.ReLU, nn.ReLU6)
+_MIDDLES: dict[type[nn.Module], float] = {nn.Tanh: 0.0, nn.Softsign: 0.0, nn.Sigmoid: 0.5}
+_FRACTIONS = ("zero_fraction", "dead_fraction", "saturation")
+_SCALED = [COLUMNS.index(name) for name in COLUMNS if name not in (*COUNT_COLUMNS, *_FRACTIONS)]
+_NONFINITE = [COLUMNS.index(name) for name in COUNT_COLUMNS if name != "n"]
+_NORM, _DEAD = COLUMNS.index("norm"), COLUMNS.index("dead_fraction")
+
+
+class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
+    """Watch a training loop: the losses and statistics go into a run, and what goes wrong is an event.
+
+    Args:
+        model: the nn.Module that is trained.
+        optimizer: its optimizer; each call of its `step` ends a step.
+        every: the statistics of every so many steps are recorded.
+        keep: the file of the run, which must not exist; of several ranks, each writes its own. None keeps no file.
+        on: what an event does besides being written: `record` records the next step too, `warn` also warns, `stop`
+            raises WatchError before the optimizer changes a parameter.
+        callback: is called with each event.
+        scaler: the torch.amp.GradScaler, if there is one: gradients of activations are divided by its scale.
+
+    Attributes:
+        events: what went wrong so far.
+
+    Raises:
+        TypeError, ValueError: an argument is something else.
+        RunError: the file exists, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        every: int = 10,
+        keep: str | os.PathLike[str] | None = None,
+        on: str = "record",
+        callback: Callable[[Event], None] | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model: {type(model).__name__} is not a torch.nn.Module")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer: {type(optimizer).__name__} is not a torch.optim.Optimizer")
+        if every < 1:
+            raise ValueError(f"every: {every} is not a whole number from 1")
+        if on not in ACTIONS:
+            raise ValueError(f"on: {on!r} is not one of {', '.join(ACTIONS)}")
+        self._model, self._optimizer, self._every, self._on = model, optimizer, every, on
+        self._keep, self._callback, self._scaler = keep, callback, scaler
+        self.events: list[Event] = []
+        self._detector = Detector()
+        self._step = 0
+        self._good: int | None = None  # the last recorded step without NaN and Inf
+        self._loss: float | None = None
+        self._records_next = False
+        self._pass: _Pass | None = None
+        self._run: RunWriter | None = None
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> Self:
+        if self._keep is not None:
+            path, rank, world = Path(self._keep), 0, 1
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+            if world > 1:
+                path = path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+            first = next(self._model.parameters(), None)
+            about = environment("cpu" if first is None else first.device.type)
+            self._run = RunWriter(path, COLUMNS, model=str(self._model), environment=about, rank=rank, world=world)
+        self._handles = [
+            self._optimizer.register_step_pre_hook(self._before_update),
+            self._optimizer.register_step_post_hook(self._after_update),
+        ]
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+        if self._pass is not None:
+            self._pass.end()
+            self._pass = None
+        if self._run is not None:
+            self._run.close("complete" if error is None else in_words(error))
+
+    def loss(self, loss: torch.Tensor | float) -> None:
+        """Tell the loss of this step, before the optimizer's step. Of several calls in a step, the last counts."""
+        self._loss = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
+
+    def step(self, closure: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """One training step, which is run again under `chainrule.record` if it is an event.
+
+        `closure` sets the gradients to zero, runs forward and backward on one batch and returns the loss; then the
+        optimizer's step follows. For the second run, the buffers and the generators of random numbers get back their
+        state before the first. The run keeps its trace.
+        """
+        buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
+        on_host = torch.get_rng_state()
+        on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        loss = closure()
+        self.loss(loss)
+        if self._judge(self._gradient_norm()):
+            with torch.no_grad():
+                for buffer, kept in buffers:
+                    buffer.copy_(kept)
+            torch.set_rng_state(on_host)
+            if on_devices:
+                torch.cuda.set_rng_state_all(on_devices)
+            with record(self._model, optimizer=self._optimizer) as recording:
+                loss = closure()
+            if self._run is not None:
+                self._run.add_trace(self._step, dump_trace(recording.trace))
+        self._optimizer.step()
+        return loss
+
+    def _gradient_norm(self) -> float:
+        gradients = [each.grad for each in self._model.parameters() if each.grad is not None]
+        return math.hypot(*(float(norm) for norm in torch._foreach_norm(gradients))) if gradients else 0.0
+
+    def _begin(self) -> None:
+        """Begin a step."""
+        self._began = time.perf_counter()
+        self._loss = None
+        self._judged: list[Event] | None = None
+        self._norm: float | None = None
+        if self._step % self._every == 0 or self._records_next:
+            self._records_next = False
+            self._pass = _Pass(self._model, 1.0 if self._scaler is None else self._scaler.get_scale())
+
+    def _judge(self, norm: float | None = None) -> list[Event]:
+        """The events of the step's forward and backward pass; a second call gives them again."""
+        if self._judged is not None:
+            return self._judged
+        self._judged, step, taken = [], self._step, self._pass
+        found, place = [], None
+        if taken is not None:
+            taken.end()
+            taken.take_parameters(self._optimizer)
+            norm = taken.gradient_norm() if norm is None else norm
+            place = taken.first_nonfinite(self._loss)
+            if place is None:
+                self._good = step
+            for layer, fraction in taken.dead_fractions():
+                found += self._detector.dead_fraction(step, layer, fraction)
+        if place is None and any(each is not None and not math.isfinite(each) for each in (self._loss, norm)):
+            what = "a gradient" if self._loss is None or math.isfinite(self._loss) else "the loss"
+            place = f"{what} is NaN or Inf; the statistics of this step are not recorded", None
+        if place is not None:
+            good = (
+                "no earlier step is recorded" if self._good is None else f"step {self._good} was recorded without any"
+            )
+            found += self._detector.nonfinite(step, f"{place[0]}; {good}", place[1])
+        if self._loss is not None:
+            found += self._detector.loss(step, self._loss)
+        if norm is not None:
+            found += self._detector.gradient_norm(step, norm)
+        self._norm = norm
+        self._judged = found
+        self._tell(found)
+        return found
+
+    def _tell(self, found: list[Event]) -> None:
+        for event in found:
+            self.events.append(event)
+            self._records_next = True
+            if self._run is not None:
+                self._run.add_event(event.step, event.kind, event.text, event.op)
+            if self._callback is not None:
+                self._callback(event)
+            if self._on == "warn":
+                warnings.warn(f"step {event.step}: {event.text}", stacklevel=2)
+
+    def _before_update(self, *_: Any) -> None:
+        found = self._judge()
+        if self._on == "stop" and found:
+            self._write()
+            raise WatchError(f"step {self._step}: {found[0].text}")
+        if self._pass is not None:
+            self._pass.copy_parameters()
+
+    def _after_update(self, *_: Any) -> None:
+        if self._pass is not None:
+            self._pass.take_updates()
+        self._write()
+        self._step += 1
+        self._begin()
+
+    def _write(self) -> None:
+        """Write the step into the run."""
+        taken, self._pass = self._pass, None
+        if self._run is None:
+            return
+        lr = float(self._optimizer.param_groups[0]["lr"])
+        self._run.add_step(self._step, self._loss, lr, time.perf_counter() - self._began, self._norm)
+        if taken is not None:
+            moments, counts = taken.statistics()
+            has_histograms = self._step % (self._every * HISTOGRAMS) == 0
+            self._run.add_rows(self._step, taken.keys, moments, counts if has_histograms else None)
+
+
+class _Pass:
+    """The statistics of one step. Its hooks are in the model until `end`.
+
+    A module that is called several times has the statistics of its first call.
+    """
+
+    def __init__(self, model: nn.Module, scale: float) -> None:
+        self._model, self._scale = model, scale
+        self._slab = StatisticsSlab()
+        self._taken: dict[
+            tuple[str, str], tuple[int, float]
+        ] = {}  # row in the slab, and what its figures are divided by
+        self._figures: np.ndarray[Any, np.dtype[np.float64]] | None = None
+        self._copies: dict[str, torch.Tensor] = {}
+        self._types = {path: type(module).__name__ for path, module in model.named_modules()}
+        self._handles = [
+            module.register_forward_hook(functools.partial(self._forward, path or self._types[""]))
+            for path, module in model.named_modules()
+            if next(module.children(), None) is None
+        ]
+
+    def end(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _forward(self, path: str, module: nn.Module, _: Any, output: Any) -> None:
+        if not isinstance(output, torch.Tensor) or not torch.is_grad_enabled():
+            return
+        row = self._take(path, "activation", output)
+        if row is None:
+            return
+        if isinstance(module, _RECTIFIERS) and output.dim() > 1 and output.numel():
+            self._slab.write_dead_fraction(row, output)
+        elif type(module) in _MIDDLES and output.numel():
+            self._slab.write_saturation(row, output, _MIDDLES[type(module)])
+        if output.requires_grad:
+            hook = functools.partial(self._backward, path)
+            self._handles.append(output.register_hook(hook))  # type: ignore[no-untyped-call]
+
+    def _backward(self, path: str, gradient: torch.Tensor) -> None:
+        self._take(path, "gradient", gradient, self._scale)
+
+    def _take(self, layer: str, part: str, tensor: torch.Tensor, scale: float = 1.0) -> int | None:
+        """The row with the statistics of a tensor; None if it has none, or the part was taken before."""
+        if (layer, part) in self._taken or not tensor.is_floating_point() or unsupported(tensor) is not None:
+            return None
+        row = self._slab.take(tensor)
+        self._taken[layer, part] = (row, scale)
+        return row
+
+    def take_parameters(self, optimizer: Optimizer) -> None:
+        """Take the parameters, and their gradients as the optimizer sees them."""
+        # A fused optimizer divides by the scale itself.
+        scale = getattr(optimizer, "grad_scale", None)
+        divisor = 1.0 if scale is None else float(scale)
+        for name, parameter in self._model.named_parameters():
+            self._take(name, "weight", parameter)
+            if parameter.grad is not None:
+                self._take(name, "weight_gradient", parameter.grad, divisor)
+
+    @torch.no_grad()
+    def copy_parameters(self) -> None:
+        self._copies = {
+            name: parameter.clone() for name, parameter in self._model.named_parameters() if parameter.grad is not None
+        }
+
+    @torch.no_grad()
+    def take_updates(self) -> None:
+        """Take how the optimizer has changed the parameters."""
+        for name, parameter in self._model.named_parameters():
+            if name in self._copies:
+                self._take(name, "update", parameter - self._copies.pop(name))
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        return list(self._taken)
+
+    def statistics(self) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.uint32]]]:
+        """The moments (rows, len(COLUMNS)) and histograms (rows, BINS) of `keys`."""
+        rows = [row for row, _ in self._taken.values()]
+        moments = self._slab.moments[rows]
+        moments[:, _SCALED] /= np.array([scale for _, scale in self._taken.values()])[:, None]
+        return moments, self._slab.counts[rows]
+
+    def _column(self, part: str, columns: list[int]) -> list[tuple[str, float]]:
+        """(layer, sum of the columns) of each row of a part, in the order of the pass."""
+        if self._figures is None or len(self._figures) < len(self._taken):
+            self._figures = self.statistics()[0]
+        figures = self._figures[:, columns].sum(1).tolist()
+        return [(layer, figures[place]) for place, (layer, own) in enumerate(self._taken) if own == part]
+
+    def gradient_norm(self) -> float:
+        """The norm of all gradients; NaN if one has NaN or Inf."""
+        if any(count for _, count in self._column("weight_gradient", _NONFINITE)):
+            return math.nan
+        return math.hypot(*(norm for _, norm in self._column("weight_gradient", [_NORM])))
+
+    def dead_fractions(self) -> list[tuple[str, float]]:
+        """(layer, dead fraction) of each rectifier."""
+        return [each for each in self._column("activation", [_DEAD]) if each[1] == each[1]]
+
+    def first_nonfinite(self, loss: float | None) -> tuple[str, str | None] | None:
+        """Where the first NaN or Inf of the step is, and the path of the module or the name of the parameter."""
+        for name, count in self._column("weight", _NONFINITE):
+            if count:
+                return f"the parameter {name} is NaN or Inf before the pass: an earlier update has made it so", name
+        for number, (path, count) in enumerate(self._column("activation", _NONFINITE), 1):
+            if count:
+                kind = self._types.get(path, path)
+                return f"forward: the output of {path} ({kind}), module {number} of the pass, is NaN or Inf", path
+        if loss is not None and not math.isfinite(loss):
+            return "forward: the loss is NaN or Inf, and the outputs of all modules are finite", None
+        for path, count in self._column("gradient", _NONFINITE):
+            if count:
+                return (
+                    f"backward: the gradient of the output of {path} ({self._types.get(path, path)}) is NaN or Inf",
+                    path,
+                )
+        for name, count in self._column("weight_gradient", _NONFINITE):
+            if count:
+                return f"backward: the gradient of the parameter {name} is NaN or Inf", name
+        return None

@@ -1,0 +1,359 @@
+"""A watched training is the same training; its figures are torch's; what goes wrong is an event at its step."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import nn
+
+import chainrule
+from chainrule.errors import WatchError
+from chainrule.history import Run
+from chainrule.stats import COLUMNS
+
+OPTIMIZERS = {
+    "sgd": lambda net: torch.optim.SGD(net.parameters(), lr=0.1),
+    "momentum": lambda net: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01),
+    "adam": lambda net: torch.optim.Adam(net.parameters(), lr=0.01),
+    "adamw": lambda net: torch.optim.AdamW(net.parameters(), lr=0.01, foreach=False),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "first.run"
+
+
+def make_net():
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3),
+        nn.BatchNorm2d(3),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(48, 8),
+        nn.Tanh(),
+        nn.Linear(8, 2),
+    )
+
+
+def make_batches(count):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(5, 1, 6, 6, generator=generator), torch.randint(2, (5,), generator=generator))
+        for _ in range(count)
+    ]
+
+
+def state_of(net, optimizer):
+    tensors = [*net.state_dict().values(), torch.get_rng_state()]
+    for state in optimizer.state.values():
+        tensors += [torch.as_tensor(value) for value in state.values() if value is not None]
+    return tensors
+
+
+def trained(optimizer, watching, count=12):
+    """The state after a training, inside of `watching(net, optimizer)` if that is given."""
+    net = make_net()
+    optimizer = OPTIMIZERS[optimizer](net)
+
+    def steps(watch):
+        for x, y in make_batches(count):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            if watch:
+                watch.loss(loss)
+            optimizer.step()
+
+    if watching is None:
+        steps(None)
+    else:
+        with watching(net, optimizer) as watch:
+            steps(watch)
+    return state_of(net, optimizer)
+
+
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_watched_is_unwatched_bit_for_bit(optimizer, every, path):
+    bare = trained(optimizer, None)
+    watched = trained(optimizer, lambda net, own: chainrule.watch(net, own, every=every, keep=path))
+    assert all(torch.equal(a, b) for a, b in zip(bare, watched, strict=True))
+    run = Run(path)
+    assert run.ended == "complete"
+    assert run.step_columns()["step"] == list(range(12))
+    assert sorted(set(run.row_columns()["step"])) == list(range(0, 12, every))
+
+
+def figure(run, layer, part, step, name="norm"):
+    rows = run.row_columns(layer, part)
+    return rows[name][rows["step"].index(step)]
+
+
+def test_the_figures_are_those_of_torch(path):
+    net = make_net()
+    optimizer = OPTIMIZERS["adam"](net)
+    seen = []
+    with chainrule.watch(net, optimizer, every=2, keep=path) as watch:
+        for x, y in make_batches(4):
+            optimizer.zero_grad()
+            hidden = net[:6](x)
+            hidden.retain_grad()
+            out = net[6:](hidden)
+            loss = F.cross_entropy(out, y)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+            watch.loss(loss)
+            before = [each.detach().clone() for each in net.parameters()]
+            gradients = [each.grad.clone() for each in net.parameters()]
+            optimizer.step()
+            updates = [each.detach() - old for each, old in zip(net.parameters(), before, strict=True)]
+            seen.append((loss.item(), hidden, hidden.grad.clone(), before, gradients, updates))
+    run = Run(path)
+    steps = run.step_columns()
+    assert steps["loss"] == [each[0] for each in seen]
+    assert steps["lr"] == [0.01] * 4
+    assert steps["gradient_norm"][::2] == pytest.approx([0.01, 0.01], rel=1e-3), "after clipping"
+    for step in (0, 2):
+        _, hidden, gradient, *of_parameters = seen[step]
+        assert figure(run, "5", "activation", step) == pytest.approx(hidden.detach().double().norm().item())
+        assert figure(run, "5", "gradient", step) == pytest.approx(gradient.double().norm().item())
+        names = [name for name, _ in net.named_parameters()]
+        for part, tensors in zip(("weight", "weight_gradient", "update"), of_parameters, strict=True):
+            for name, tensor in zip(names, tensors, strict=True):
+                assert figure(run, name, part, step) == pytest.approx(tensor.double().norm().item(), rel=1e-6)
+    assert run.columns == COLUMNS
+    histogram = run.histograms(0)["5", "activation"]
+    assert histogram.sum() == 5 * 8
+    assert run.histograms(2) == {}
+
+
+def test_gradients_are_without_the_scale_of_a_scaler(tmp_path):
+    def run_of(scale, name):
+        net = make_net()
+        optimizer = OPTIMIZERS["sgd"](net)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        with chainrule.watch(net, optimizer, every=1, keep=tmp_path / name, scaler=scaler):
+            for x, y in make_batches(3):
+                optimizer.zero_grad()
+                scaler.scale(F.cross_entropy(net(x), y)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+        return Run(tmp_path / name).row_columns()
+
+    bare, scaled = run_of(1.0, "bare.run"), run_of(1024.0, "scaled.run")
+    assert set(bare["part"]) == {"activation", "gradient", "weight", "weight_gradient", "update"}
+    for name in ("mean", "std", "min", "max", "norm"):
+        assert scaled[name].tolist() == bare[name].tolist(), name
+
+
+def hooks_of(net):
+    return sum(len(module._forward_hooks) for module in net.modules())
+
+
+def test_only_recorded_steps_have_hooks_and_none_stays(path):
+    net = make_net()
+    optimizer = OPTIMIZERS["sgd"](net)
+    counts = []
+    with chainrule.watch(net, optimizer, every=3, keep=path):
+        for x, y in make_batches(7):
+            counts.append(hooks_of(net))
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+    assert counts == [8, 0, 0, 8, 0, 0, 8]
+    assert hooks_of(net) == 0
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
+
+
+def test_a_loop_that_ends_by_an_exception(path):
+    net = make_net()
+    optimizer = OPTIMIZERS["sgd"](net)
+
+    def fail():
+        with chainrule.watch(net, optimizer, every=1, keep=path):
+            for x, y in make_batches(3):
+                F.cross_entropy(net(x), y).backward()
+                optimizer.step()
+            raise RuntimeError("no more data")
+
+    with pytest.raises(RuntimeError, match="no more data"):
+        fail()
+    assert Run(path).ended == "RuntimeError: no more data"
+    assert Run(path).step_columns()["step"] == [0, 1, 2]
+    assert hooks_of(net) == 0
+
+
+class Logarithm(nn.Module):
+    def forward(self, x):
+        return torch.log(x)
+
+
+class Root(nn.Module):
+    def forward(self, x):
+        return torch.sqrt(x)
+
+
+def watched_until(net, change, *, at=30, count=40, every=1, lr=0.01, **options):
+    """The events of a regression, of which `change(step, optimizer, x)` breaks a step."""
+    torch.manual_seed(0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr)
+    generator = torch.Generator().manual_seed(5)
+    with chainrule.watch(net, optimizer, every=every, **options) as watch:
+        for step in range(count):
+            x = torch.rand(16, 4, generator=generator) + 0.5
+            if step == at:
+                x = change(optimizer, x)
+            optimizer.zero_grad()
+            loss = (net(x).mean(1) - x.sum(1)).square().mean()
+            loss.backward()
+            watch.loss(loss)
+            optimizer.step()
+    return watch.events
+
+
+def linear_net(*middle):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), *middle, nn.Linear(8, 2))
+
+
+def test_log_of_zero_is_caught_at_its_module(path):
+    net = nn.Sequential(Logarithm(), *linear_net())
+    (event, *_) = watched_until(net, lambda _, x: torch.zeros_like(x), keep=path)
+    assert (event.step, event.kind, event.op) == (30, "nonfinite", "0")
+    assert event.text == (
+        "forward: the output of 0 (Logarithm), module 1 of the pass, is NaN or Inf; step 29 was recorded without any"
+    )
+    events = Run(path).event_columns()
+    assert (events["step"][0], events["kind"][0], events["op"][0]) == (30, "nonfinite", "0")
+
+
+def test_an_infinite_gradient_is_caught_in_the_backward_pass():
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), Root(), nn.Linear(4, 2))
+    (event, *_) = watched_until(net, lambda _, x: x, at=-1, count=3)
+    assert (event.step, event.kind, event.op) == (0, "nonfinite", "1")
+    assert event.text.startswith("backward: the gradient of the output of 1 (ReLU) is NaN or Inf")
+
+
+def test_a_step_that_is_not_recorded_says_so_and_the_next_one_names_the_parameter():
+    net = nn.Sequential(Logarithm(), *linear_net())
+    first, second = watched_until(net, lambda _, x: torch.zeros_like(x), at=33, every=10)
+    assert (first.step, first.op) == (33, None)
+    assert "the statistics of this step are not recorded; step 30 was recorded without any" in first.text
+    assert (second.step, second.op) == (34, "1.weight")
+    assert "an earlier update has made it so" in second.text
+
+
+def test_a_leap_of_the_learning_rate_is_a_spike():
+    def leap(optimizer, x):
+        optimizer.param_groups[0]["lr"] = 300.0
+        return x
+
+    events = watched_until(linear_net(), leap, count=33)
+    assert events[0].step == 31, "the first loss after the update with it"
+    assert {event.kind for event in events if event.step == 31} == {"loss_spike", "gradient_explosion"}
+
+
+def test_units_that_die_are_an_event():
+    net = linear_net(nn.ReLU())
+
+    def kill(_, x):
+        with torch.no_grad():
+            net[0].bias -= 100
+        return x
+
+    events = watched_until(net, kill)
+    (dead,) = (event for event in events if event.kind == "dead_units")
+    assert (dead.step, dead.op) == (30, "1")
+    assert dead.text.startswith("100% of the units of 1 are dead")
+
+
+def test_a_healthy_training_has_no_event():
+    assert watched_until(linear_net(nn.Tanh()), lambda _, x: x) == []
+
+
+def test_stop_raises_before_the_update(path):
+    net = nn.Sequential(Logarithm(), *linear_net())
+    with pytest.raises(WatchError, match="step 30: forward: the output of 0"):
+        watched_until(net, lambda _, x: torch.zeros_like(x), on="stop", keep=path)
+    assert all(parameter.isfinite().all() for parameter in net.parameters())
+    assert Run(path).step_columns()["step"][-1] == 30
+    assert Run(path).ended.startswith("WatchError: step 30")
+
+
+def test_warn_and_a_callback():
+    net = nn.Sequential(Logarithm(), *linear_net())
+    told = []
+    with pytest.warns(UserWarning, match="step 30: forward"):
+        events = watched_until(net, lambda _, x: torch.zeros_like(x), count=31, on="warn", callback=told.append)
+    assert told == events
+
+
+def test_a_closure_is_run_again_in_full(path):
+    def train(watching):
+        net = make_net()
+        optimizer = OPTIMIZERS["momentum"](net)
+
+        def steps(step):
+            for number, (x, y) in enumerate(make_batches(20)):
+
+                def closure(x=x * 1e4 if number == 15 else x, y=y):
+                    optimizer.zero_grad()
+                    loss = F.cross_entropy(net(x), y) * (1e6 if number == 15 else 1)  # noqa: B023
+                    loss.backward()
+                    return loss
+
+                step(closure)
+
+        if watching:
+            with chainrule.watch(net, optimizer, every=10, keep=path) as watch:
+                steps(watch.step)
+            assert next(event.step for event in watch.events) == 15
+        else:
+            steps(optimizer.step)
+        return state_of(net, optimizer)
+
+    bare, watched = train(False), train(True)
+    assert all(torch.equal(a, b) for a, b in zip(bare, watched, strict=True))
+    run = Run(path)
+    trace = chainrule.load(run.trace(15))
+    assert trace.loss == run.step_columns()["loss"][15]
+    assert {op.phase for op in trace.ops} == {"forward", "backward"}
+    assert all(norm is not None and math.isfinite(norm) for norm in run.step_columns()["gradient_norm"])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"every": 0}, ValueError, "every: 0 is not a whole number from 1"),
+        ({"on": "shout"}, ValueError, "on: 'shout' is not one of record, warn, stop"),
+        ({"model": 3}, TypeError, "model: int is not a torch.nn.Module"),
+        ({"optimizer": 3}, TypeError, "optimizer: int is not a torch.optim.Optimizer"),
+    ],
+)
+def test_mistakes(options, error, message):
+    net = linear_net()
+    given = {"model": net, "optimizer": torch.optim.SGD(net.parameters(), lr=0.1)} | options
+    with pytest.raises(error, match=message):
+        chainrule.watch(given.pop("model"), given.pop("optimizer"), **given)
+
+
+def test_the_examples_of_the_guide_run(path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+    section = text.split("## Watch your own training")[1].split("\n## ")[0]
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
+        exec(code, names)
+    monkeypatch.chdir(path.parent)
+    net = make_net()
+    optimizer = OPTIMIZERS["sgd"](net)
+    assert names["train"](net, optimizer, make_batches(12), F.cross_entropy) == []
+    assert len(chainrule.runs("runs").steps) == 12
+    with chainrule.watch(net, optimizer, keep=path) as watch:
+        names["train_with_closure"](watch, net, optimizer, make_batches(3), F.cross_entropy)
+    assert Run(path).step_columns()["step"] == [0, 1, 2]
