@@ -4,11 +4,20 @@
 // The colours of the style sheet, for canvas.
 
 const DARK = "(prefers-color-scheme: dark)";
+/** The system sets the colours. */
+const FORCED = "(forced-colors: active)";
 
 /** @returns {Palette} as the current colour scheme has them */
 export function readPalette() {
   const style = getComputedStyle(document.documentElement);
-  const token = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+  const canvas = document.createElement("canvas").getContext("2d");
+  // A canvas gives any colour as #rrggbb, those of the system too.
+  const token = (/** @type {string} */ name) => {
+    const value = style.getPropertyValue(name).trim();
+    if (canvas === null) return value;
+    canvas.fillStyle = value;
+    return canvas.fillStyle;
+  };
   const names = ["forward", "backward", "parameter", "neutral", "ink", "line", "warning", "paper"];
   const colours = Object.fromEntries(names.map((name) => [name, token(`--${name}`)]));
   return /** @type {Palette} */ ({ ...colours, muted: token("--ink-muted") });
@@ -16,7 +25,7 @@ export function readPalette() {
 
 /** Calls back when the colour scheme changes. @param {() => void} listener */
 export function onSchemeChange(listener) {
-  matchMedia(DARK).addEventListener("change", listener);
+  for (const query of [DARK, FORCED]) matchMedia(query).addEventListener("change", listener);
 }
 
 export function isDarkScheme() {
