@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
-from views import VIEWS
+from views import EVERY_VIEW
 from waiting import idle
 
 LOCAL = {"Download plot as a PNG", "Download plot as SVG", "Download plot", "Zoom", "Zoom in", "Zoom out", "Reset axes"}
@@ -44,7 +44,7 @@ def check(page, names):
     return charts
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", EVERY_VIEW)
 def test_every_button_of_every_chart_is_a_local_one(show, view):
     page = show(view)
     page.locator("main details:not([open], .menu) > summary").evaluate_all(

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import pytest
+
 CHAPTER = (
     "neuron arithmetic matmul broadcasting einsum initialization backward styles functions gradcheck extension".split()
 )
@@ -68,3 +70,7 @@ VIEWS = {
     "api-documentation": View("/docs"),
     "not-found": View("/nothing"),
 }
+
+_MAIN = "graph heatmap steps training compared landing lesson help own dumps"
+EVERY_VIEW = [name if name in _MAIN.split() else pytest.param(name, marks=pytest.mark.long) for name in VIEWS]
+"""The names of all views, to parametrize a test; most of them belong to the long tail."""
