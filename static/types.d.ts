@@ -48,7 +48,7 @@ interface Topology {
   layers: Layer[];
   statistics: { tensor: string[] };
   sources: Record<string, Snippet[]>; // file → the lines around those that ops come from
-  error?: Failure | null; // where the recording broke off
+  error?: Failure | null; // where the recording failed
   op_us: number[] | null; // how long each op took when this topology was recorded, µs; null where that is not known
 }
 
@@ -112,7 +112,7 @@ interface Picture {
   counts: Uint32Array; // rows × bins
   loss: number | null;
   computeMs: number;
-  failed: boolean; // the recording broke off; what there is of it is shown
+  failed: boolean; // the recording failed; the page shows the recorded part
   faults: Fault[] | null; // of a dump what is wrong with it, the most urgent first; null: told with the theory
   spec: Spec | null; // the spec this is the picture of; null: of no model of ours
   axes: readonly (ValueAxis | null)[] | null; // by row: the axis of its histogram; null: its own [min, max]

@@ -119,7 +119,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     form = format_of(path)
     values = {"name": f"{path.stem}.json"} if form.name == "html" else {}
-    assert form.write is not None, "no format of a trace is of a spec alone"
+    assert form.write is not None, "each suffix of save has a format that writes a trace"
     written = form.write(trace, {**form.read({}), **values})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(written)

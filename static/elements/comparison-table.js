@@ -110,7 +110,7 @@ class ComparisonTable extends HTMLElement {
     const values = (/** @type {"a" | "b"} */ run) =>
       changed.flatMap((difference) => difference[run] === "" ? [] : `${difference.key} ${difference[run]}`).join(", ");
     const open = html("a", { href: location.pathname + (query && `?${query}`), title: "Only this run" }, "open A");
-    const same = changed.length === 0 ? "the same run as A: change a setting, and the difference appears here" : "";
+    const same = changed.length === 0 ? "the same run as A; change a setting to compare" : "";
     this.#specs.replaceChildren(line("a", values("a"), " ", open), line("b", values("b") || same));
   }
 

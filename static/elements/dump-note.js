@@ -25,7 +25,7 @@ class DumpNote extends HTMLElement {
       html("p", { class: "file" }, name, ...(place === "" ? [] : [" ", html("small", {}, place)])),
       ...(error === null ? [] : [
         html("p", { class: "error", role: "alert" },
-          `The recording broke off${failed === undefined ? "" : ` at ${failed.name}`}: ${error.message}`),
+          `The recording failed${failed === undefined ? "" : ` at ${failed.name}`}: ${error.message}`),
       ]), list(figures, html("dt", {}, "loss"), this.#loss),
       ...(spec === null ? [] : [html("h3", {}, "Spec"), list(written(spec))]),
       ...(Object.keys(environment).length === 0 ? [] : [html("h3", {}, "Recorded with"), list(written(environment))]),

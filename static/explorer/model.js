@@ -18,7 +18,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
   const { controls, codeNote } = elements;
   let { groups, error, version } = model;
   let graph = /** @type {Graph | null} */ (null);
-  /** The view before the run broke off, and its graph.
+  /** The view before the run failed, and its graph.
    * @type {{graph: Graph, view: Partial<View>, failedAt: string} | null} */
   let left = null;
   /** The failure already shown. */
@@ -51,7 +51,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
         }; the picture shows the old code.`);
       writeText(text, behind.message);
     } else if (graph !== null && failure !== null) {
-      writeText(title, `The ${passOf(graph, op)} broke off.`);
+      writeText(title, `The ${passOf(graph, op)} failed.`);
       const path = graph.topology.modules.find(({ id }) => id === op?.module)?.path ?? "";
       const place = op === undefined ? "" : `${op.name}${path && ` in ${path}`}: `;
       writeText(text, place + failure.message);

@@ -409,7 +409,7 @@ def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
 def test_a_pass_that_breaks_off_is_shown_as_far_as_it_went_and_mended_it_is_as_before(watched):
     page = watched.open("/#select=blocks.2.add").page
     watched.edit(RELU, f"{RELU}[:, 1:]")
-    expect(watched.note).to_contain_text("The forward pass broke off.")
+    expect(watched.note).to_contain_text("The forward pass failed.")
     line = 1 + FILE.read_text().split(RELU)[0].count("\n")
     expect(watched.note).to_contain_text("linear in blocks.0.down: ")
     expect(watched.note).to_contain_text(
@@ -444,6 +444,6 @@ def test_a_pass_that_breaks_off_is_shown_as_far_as_it_went_and_mended_it_is_as_b
 class Block(nn.Module):"""
     code = FILE.read_text().replace("class Block(nn.Module):", broken).replace(RELU, "Broken.apply(hidden)")
     watched.file.write_text(code)
-    expect(watched.note).to_contain_text("The backward pass broke off.")
+    expect(watched.note).to_contain_text("The backward pass failed.")
     expect(watched.note).to_contain_text("cannot be multiplied (32x32 and 3x3)")
     expect(page.locator("graph-view .box.failed.selected")).to_contain_text("matmul")

@@ -238,7 +238,7 @@ def test_a_pinned_run_stands_beside(explorer, profile_of):
 
     # Only as deep as the model in the page.
     explorer.open(f"/#a=?{DEEP.replace('&', '%26')}")
-    expect(page.locator("layer-profile .key span", has_text="A, its first 2 of 50 layers")).to_be_visible()
+    expect(page.locator("layer-profile .key span", has_text="A, the first 2 of 50 layers")).to_be_visible()
     (squares,) = page.evaluate(PATHS, ".run-dots.forward.activation")
     assert squares.count("z") == 3
     # A's gradients are ten decades smaller, and the axis holds them.

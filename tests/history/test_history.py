@@ -209,7 +209,7 @@ def test_a_full_disk_is_said_once_and_the_training_goes_on(path, monkeypatch, ca
             run.add_rows(step, TENSORS, figures(step), counts(step))
             run.flush()
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: database or disk is full; the training goes on, and the rest of its run is not written"
+        f"{path}: database or disk is full; the training continues, but the rest of the run is not written"
     ]
     assert run.failure == "database or disk is full"
     read = Run(path)

@@ -149,13 +149,13 @@ def test_overflow_is_infinite_not_an_error():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: moments("softmax"), "unknown activation 'softmax'; there are: linear, relu"),
-        (lambda: moments("relu", -1.0), "q must be ≥ 0"),
-        (lambda: moments("relu", math.nan), "q must be ≥ 0"),
-        (lambda: variance_map("relu", 1, -2.0), "weight_variance must be finite and ≥ 0, not -2.0"),
-        (lambda: fixed_point("relu", 2.0, math.inf), "bias_variance must be finite and ≥ 0, not inf"),
-        (lambda: correlation_map("relu", 1.5, 1.0, 2.0), "a correlation lies in"),
-        (lambda: correlation_map("tanh", 0.5, 0.0, 2.0), "no correlation"),
+        (lambda: moments("softmax"), "unknown activation 'softmax'; expected one of linear, relu"),
+        (lambda: moments("relu", -1.0), "q = -1.0; expected q ≥ 0"),
+        (lambda: moments("relu", math.nan), "q = nan; expected q ≥ 0"),
+        (lambda: variance_map("relu", 1, -2.0), "weight_variance = -2.0; expected a finite number ≥ 0"),
+        (lambda: fixed_point("relu", 2.0, math.inf), "bias_variance = inf; expected a finite number ≥ 0"),
+        (lambda: correlation_map("relu", 1.5, 1.0, 2.0), "correlation 1.5; expected a number from −1 to 1"),
+        (lambda: correlation_map("tanh", 0.5, 0.0, 2.0), "the correlation is undefined"),
     ],
 )
 def test_bad_arguments_are_named(call, message):

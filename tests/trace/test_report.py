@@ -110,10 +110,10 @@ def test_an_optimizer_and_an_own_model_leave_no_check_out(healthy):
 
 def test_a_pass_that_broke_off_says_so():
     text = broken().report()
-    assert text.startswith("Cut: the pass broke off, 1 fault, 13 checks not made · no loss · ")
-    assert "FAULT  broke off in first (test_report.py:" in text
+    assert text.startswith("Cut: the pass failed, 1 fault, 13 checks not made · no loss · ")
+    assert "FAULT  failed in first (test_report.py:" in text
     assert "mat1 and mat2 shapes cannot be multiplied (2x5 and 3x4)" in text
-    assert "these checks need a complete backward pass, but the pass broke off." in " ".join(text.split())
+    assert "these checks need a complete backward pass, but the pass failed." in " ".join(text.split())
 
 
 def test_what_the_pass_lacks_is_said_once():
@@ -280,8 +280,8 @@ def test_an_error_outside_of_ops_is_annotated_at_the_line_in_its_message(healthy
     (tmp_path / "net.py").touch()
     found = with_findings(healthy, Fault("failed", "net.py:7: ValueError: no"), Fault("failed", "gone.py:7: no"))
     (first, second, *_) = found.report("github").splitlines()[1:]
-    assert read_as_the_runner(first)[1] == {"file": "net.py", "line": "7", "title": "Chainrule: broke off"}
-    assert read_as_the_runner(second)[1] == {"title": "Chainrule: broke off"}
+    assert read_as_the_runner(first)[1] == {"file": "net.py", "line": "7", "title": "Chainrule: failed"}
+    assert read_as_the_runner(second)[1] == {"title": "Chainrule: failed"}
 
 
 def test_another_format_is_refused(cut):

@@ -83,8 +83,8 @@ def _net(write):
     [
         ("healthy", 0, "net.py:healthy: no fault in 16 checks, 3 checks not made · loss "),
         ("cut", 1, "net.py:cut: 1 fault, 3 checks not made · loss "),
-        ("wrong_shape", 1, "net.py:wrong_shape: the pass broke off, 1 fault, 13 checks not made · no loss · "),
-        ("refuses", 1, "net.py:refuses: the pass broke off, 1 fault, 13 checks not made · no loss · "),
+        ("wrong_shape", 1, "net.py:wrong_shape: the pass failed, 1 fault, 13 checks not made · no loss · "),
+        ("refuses", 1, "net.py:refuses: the pass failed, 1 fault, 13 checks not made · no loss · "),
     ],
 )
 def test_the_exit_status_is_the_verdict(factory, status, says):
@@ -136,7 +136,7 @@ def test_annotations_have_the_line_as_seen_from_the_current_directory(folder):
     commands = check("ci/net.py:cut", "--format", "github").stdout.splitlines()
     assert commands[1].startswith(f"::error file=ci/net.py,line={PLACES['cut']},title=Chainrule%3A cut (net.py%3A")
     refused = check("ci/net.py:refuses", "--format", "github").stdout.splitlines()
-    assert refused[1].startswith(f"::error file=ci/net.py,line={PLACES['refuses']},title=Chainrule%3A broke off::")
+    assert refused[1].startswith(f"::error file=ci/net.py,line={PLACES['refuses']},title=Chainrule%3A failed::")
 
 
 def test_the_report_can_be_written_to_a_file(folder):

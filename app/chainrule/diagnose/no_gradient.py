@@ -60,7 +60,7 @@ class Why:
 def without_gradient(passes: Passes, evidence: Evidence, goes_back: bool = False) -> tuple[Fault, ...]:
     """One fault per op that cuts parameters off, and one per part of the model without a gradient for another reason.
 
-    Empty for a pass that broke off, and for a pass without a backward pass, unless it should have one: `goes_back`, or
+    Empty for a pass that failed, and for a pass without a backward pass, unless it should have one: `goes_back`, or
     a loss without a graph.
     """
     error = passes.trace.error

@@ -41,7 +41,7 @@ SOFTMAX = frozenset(("softmax", "log_softmax"))
 
 
 def training_faults(passes: Passes, evidence: Evidence) -> tuple[Fault, ...]:
-    """The faults of the table above; none for a pass that broke off or has no backward pass."""
+    """The faults of the table above; none for a pass that failed or has no backward pass."""
     if passes.trace.error is not None or not passes.has_backward:
         return ()
     return (*passes.once(_of_the_graph, evidence), *_untied(passes, evidence))

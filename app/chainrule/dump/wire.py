@@ -252,7 +252,7 @@ def dump_topology(trace: Trace) -> dict[str, Any]:
     """The part of a dump that all traces of one graph shape share: the dump without its numbers.
 
     An exception is `op_us`, the durations of this trace's ops in µs, or null: readers of frames treat them as a
-    property of the graph, like FLOPs. `error` is there only if the recording broke off.
+    property of the graph, like FLOPs. `error` is there only if the recording failed.
     """
     return {
         "schema": SCHEMA,

@@ -55,7 +55,7 @@ class RunWriter:
     """Writes one run into a new file. Any thread may call its methods.
 
     Use it as a context manager, or call `close`. The end of the process commits what waits; a killed process loses at
-    most the last second. If the disk is full, the writer says so once and writes no more; the training goes on.
+    most the last second. If the disk is full, the writer logs one warning and stops; the training continues.
 
     Args:
         path: the file, which must not exist yet; missing folders are made.
@@ -92,7 +92,7 @@ class RunWriter:
         self._process = os.getpid()
         self._create()
         try:
-            # One transaction: whoever opens the file finds all tables or none.
+            # One transaction: a reader finds all tables or none.
             self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             for pragma in PRAGMAS:
                 self._connection.execute(f"PRAGMA {pragma}")
@@ -227,7 +227,7 @@ class RunWriter:
                     self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             self.failure = str(error)
-            logger.warning("%s: %s; the training goes on, and the rest of its run is not written", self.path, error)
+            logger.warning("%s: %s; the training continues, but the rest of the run is not written", self.path, error)
 
     def _thin(self) -> None:
         """Delete the rows of every second old step if there are too many. Needs the connection's turn."""

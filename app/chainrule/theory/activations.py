@@ -111,4 +111,4 @@ def activation_named(name: str) -> Activation:
     try:
         return ACTIVATIONS[name]
     except KeyError:
-        raise ValueError(f"unknown activation {name!r}; there are: {', '.join(ACTIVATIONS)}") from None
+        raise ValueError(f"unknown activation {name!r}; expected one of {', '.join(ACTIVATIONS)}") from None

@@ -93,7 +93,7 @@ def moments(activation: str, q: float = 1.0) -> Moments:
     """
     phi = activation_named(activation)
     if not q >= 0:
-        raise ValueError(f"q must be ≥ 0, not {q}")
+        raise ValueError(f"q = {q}; expected q ≥ 0")
     nodes, weights = rule(halvings_for(math.sqrt(q)))
     with np.errstate(all="ignore"):
         value, derivative = phi.both(math.sqrt(q) * nodes)
@@ -127,11 +127,11 @@ def correlation_map(activation: str, c: float, q: float, weight_variance: float,
     """
     _check_variances(weight_variance, bias_variance)
     if not -1 <= c <= 1:
-        raise ValueError(f"a correlation lies in [−1, 1], not {c}")
+        raise ValueError(f"correlation {c}; expected a number from −1 to 1")
     series = _scaled_series(activation, q)
     next_q = weight_variance * float(series.sum()) + bias_variance
     if not next_q > 0:
-        raise ValueError("preactivations that are all zero have no correlation")
+        raise ValueError("the correlation is undefined: all preactivations are zero")
     return min(1.0, (weight_variance * series_value(series, c) + bias_variance) / next_q)
 
 
@@ -188,7 +188,7 @@ def depth_scale(chi: float) -> float | None:
 def _check_variances(weight_variance: float, bias_variance: float) -> None:
     for name, variance in (("weight_variance", weight_variance), ("bias_variance", bias_variance)):
         if not 0 <= variance < math.inf:
-            raise ValueError(f"{name} must be finite and ≥ 0, not {variance}")
+            raise ValueError(f"{name} = {variance}; expected a finite number ≥ 0")
 
 
 @lru_cache(maxsize=256)

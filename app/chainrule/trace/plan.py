@@ -266,7 +266,7 @@ class _Repetition(TorchFunctionMode):
         """Run the engine with the mode on, as the observer does."""
         call = _plain_backward(func, args, kwargs)
         if call is None:
-            raise TraceError(f"call {self.done} goes back another way than the plan's")
+            raise TraceError(f"call {self.done} runs the backward pass with other arguments than the plan")
         hooked = set[Node]()
         of_leaves: list[RemovableHandle] = []
         pending = [root.grad_fn for root in call.roots if root.grad_fn is not None]
@@ -311,7 +311,7 @@ class _Repetition(TorchFunctionMode):
         steps, done = self.plan.steps, self.done
         # A property's getter is a new object at every call, equal to the last.
         if done == len(steps) or (steps[done].function is not function and steps[done].function != function):
-            raise TraceError(f"call {done} is of {function}, which the plan does not say")
+            raise TraceError(f"call {done} is {function}, which differs from the plan")
         self.done = done + 1
         return steps[done]
 
@@ -340,7 +340,7 @@ class _Repetition(TorchFunctionMode):
                 else _at(*origin, args, kwargs, output).grad_fn
             )
             if node is None:
-                raise TraceError("there is no node where the plan reads what was saved")
+                raise TraceError("the plan reads saved tensors of a node that does not exist")
             nodes.append(node)
         kept: dict[int, list[torch.Tensor]] = {}
         for number, place, row in step.saved:
@@ -363,7 +363,7 @@ def _at(source: Source, index: Any, args: Sequence[Any], kwargs: Mapping[str, An
     except (LookupError, TypeError):
         found = None
     if not isinstance(found, torch.Tensor):
-        raise TraceError(f"there is no tensor at {source} {index}, of which the plan takes statistics")
+        raise TraceError(f"the plan takes statistics of {source} {index}, which is not a tensor")
     return found
 
 
@@ -380,7 +380,7 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
         ChainruleError: the work of this thread was asked to stop.
     """
     if not plan.complete:
-        raise TraceError("this recording has statistics that no call repeats")
+        raise TraceError("the plan is not complete: no call gives some of the statistics of this recording")
     slab = StatisticsSlab(plan.size)
     repetition = _Repetition(plan, slab, known)
     thread = threading.get_ident()
@@ -391,7 +391,7 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
     finally:
         custom_functions.unwatch(thread)
     if repetition.done != len(plan.steps):
-        raise TraceError(f"{repetition.done} calls, where the plan has {len(plan.steps)}")
+        raise TraceError(f"the program made {repetition.done} calls; the plan has {len(plan.steps)}")
     return _table(plan, slab)
 
 

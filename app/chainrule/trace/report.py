@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = "chainrule.report/1"
 
 WORDS: Mapping[FaultKind, str] = {
-    "failed": "broke off",
+    "failed": "failed",
     "in_place": "in place",
     "first_nonfinite": "not finite",
     "wrong_backward": "wrong gradient",
@@ -91,7 +91,7 @@ def checks_not_made(trace: Trace) -> list[NotMade]:
         return [NotMade(tuple(WORDS), "this trace was not checked for faults.")]
     groups = []
     if trace.error is not None:
-        groups.append(NotMade(NEED_BACKWARD, "these checks need a complete backward pass, but the pass broke off."))
+        groups.append(NotMade(NEED_BACKWARD, "these checks need a complete backward pass, but the pass failed."))
     elif not any(op.phase == "backward" for op in trace.ops):
         groups.append(NotMade(NEED_BACKWARD, "these checks need a backward pass, but there was none."))
     if trace.spec is not None:
@@ -215,7 +215,7 @@ def _file_of(fault: Fault, trace: Trace) -> dict[str, object]:
     """The properties `file` and `line` of a fault's annotation; empty if its file is unknown."""
     source, here = fault.source, Path.cwd()
     if source is None:
-        # The message of a pass that broke off may begin with the place.
+        # The message of a pass that failed may begin with the place.
         made_at = f"{trace.environment.get('factory', '')}: "
         place = re.match(r"(.+?):(\d+): ", fault.message) or re.match(r"(.+?):(\d+): ", made_at)
         return {"file": place[1], "line": int(place[2])} if place and (here / place[1]).is_file() else {}
@@ -236,7 +236,7 @@ def _summary(trace: Trace) -> str:
     counts, (parameters, elements) = _counts(trace), _parameters(trace)
     checks = f"no fault in {_counted(counts['checked'], 'check')}"
     found = [
-        "the pass broke off" if trace.error is not None else "",
+        "the pass failed" if trace.error is not None else "",
         _counted(counts["faults"], "fault") if counts["faults"] else checks,
         _counted(counts["notes"], "note") if counts["notes"] else "",
         f"{_counted(counts['not_checked'], 'check')} not made" if counts["not_checked"] else "",

@@ -184,7 +184,7 @@ class TraceApi(Generic[SpecT]):
             f"{self.base}/profile.json",
             self.profile,
             f"Profile{self.of}",
-            "Statistics per layer, with what theory expects of each; schema `chainrule.profile/1`.",
+            "Statistics per layer with the values that theory predicts; schema `chainrule.profile/1`.",
             tag=tag,
             errors=errors,
             parameters=keys,

@@ -157,13 +157,14 @@ class Guard:
         host = headers.get("host", "")
         if not host_allowed(host, self.settings):
             raise RequestError(
-                f"Host: {host[:80]!r} is not a name of this server; set CHAINRULE_ALLOWED_HOSTS to add names",
+                f"Host: {host[:80]!r} is not an allowed host name; set CHAINRULE_ALLOWED_HOSTS to add names",
                 code="host_not_allowed",
             )
         # Another site's page cannot read answers, but could make the server compute them without end.
         if embedded_elsewhere(headers) and scope["type"] == "http" and not scope["path"].startswith(PAGE_FILES):
             raise RequestError(
-                f"Sec-Fetch-Site: a page of another site requested {scope['path'][:80]!r}; it may only link to it",
+                f"Sec-Fetch-Site: a page of another site requested {scope['path'][:80]!r}; "
+                "other sites may only link to it",
                 status=403,
                 code="origin_not_allowed",
             )

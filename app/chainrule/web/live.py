@@ -259,7 +259,7 @@ class LiveSession(Generic[SpecT]):
                 self.spent = Spent()
                 await self.arrived.wait()
             wish = self.newest
-            assert wish is not None, "arrived is set with a wish and cleared with it"
+            assert wish is not None, "arrived is set and cleared together with wish"
             if isinstance(wish.spec, SpecError):
                 self._take()
                 await self._send_error(wish.seq, wish.spec)
@@ -422,4 +422,4 @@ class LiveSession(Generic[SpecT]):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.websocket.close(code)
         except (TimeoutError, RuntimeError, WebSocketDisconnect):
-            logger.debug("a live socket was gone before it was closed")
+            logger.debug("the client left before the live socket was closed")

@@ -54,20 +54,20 @@ def read_wish(text: str | None, last_seq: int, read_spec: Callable[[Mapping[str,
         RequestError: this is not `{"seq": n, "spec": {…}}` with a number larger than the last.
     """
     if text is None:
-        raise _bad_message("a message is JSON text")
+        raise _bad_message("a message must be JSON text")
     try:
         message = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise _bad_message(f"this is not JSON: {error}") from None
     if not isinstance(message, dict) or message.keys() != {"seq", "spec"}:
-        raise _bad_message('a message is {"seq": number, "spec": {…}} and nothing else')
+        raise _bad_message('a message must be {"seq": number, "spec": {…}} without other keys')
     seq, spec = message["seq"], message["spec"]
     if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
-        raise _bad_message(f"seq is an integer from 0 to {MAX_SEQ}", field="seq")
+        raise _bad_message(f"seq must be an integer from 0 to {MAX_SEQ}", field="seq")
     if seq <= last_seq:
         raise _bad_message(f"seq {seq} does not follow {last_seq}: each number must be larger than the last one", "seq")
     if not isinstance(spec, dict):
-        raise _bad_message("spec is an object", field="spec")
+        raise _bad_message("spec must be an object", field="spec")
     return Wish(seq, spec, read_spec)
 
 

@@ -177,7 +177,7 @@ class Model:
 
     def write(self, form: Format, values: Values, what_if: WhatIf) -> bytes:
         """The trace of a what-if in a format that has `write`; in the device's thread."""
-        assert form.write is not None, "others have no route"
+        assert form.write is not None, "other methods have no route"
         return form.write(self.trace_now(what_if)[0], values)
 
     def write_window(self, what_if: WhatIf, name: str, rows: Range, cols: Range) -> bytes:

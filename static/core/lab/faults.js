@@ -7,7 +7,7 @@ import { whyNoLayers } from "./profile-text.js";
 
 /** Word and icon (in a square of 16) of each kind. @type {Record<FaultKind, {word: string, shape: string}>} */
 const KINDS = {
-  failed: { word: "broke off",
+  failed: { word: "failed",
     shape: "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" },
   // A pen that overwrites.
   in_place: { word: "in place", shape: "M2.5 13.5h11M4 10.5l6.5-6.5 2 2-6.5 6.5H4z" },

@@ -83,7 +83,7 @@ export function readout(statistic, point, order, { forward, backward }) {
 export function runLabel(pinned, layers) {
   if (pinned?.dump !== undefined) return `A, ${pinned.dump.name}`;
   const theirs = pinned?.profile.layers.length ?? 0;
-  if (theirs > layers) return `A, its first ${layers} of ${theirs} layers`;
+  if (theirs > layers) return `A, the first ${layers} of ${theirs} layers`;
   return theirs < layers ? `A, ${theirs} layer${theirs === 1 ? "" : "s"}` : "A";
 }
 

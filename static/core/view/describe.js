@@ -25,7 +25,7 @@ function describeBox({ drawing, graph, picture, facts }, box) {
     if (op === undefined) return "";
     const shapes = (/** @type {readonly string[]} */ ids) =>
       ids.map((id) => shape(topology.tensors[graph.tensorIndex.get(id) ?? -1]?.shape ?? [])).join(" and ");
-    const failed = topology.error?.op === op.id ? ", where it broke off" : "";
+    const failed = topology.error?.op === op.id ? ", where the run failed" : "";
     return `${graph.opLabel[index]}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${
       shapes(op.outputs) || "nothing"
     }${failed}`;

@@ -155,7 +155,7 @@ export class GraphStage {
     if (!this.#nothing.hidden)
       writeText(this.#nothing,
         `Nothing was recorded: ${
-          sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"
+          sight.picture.failed ? "the run failed before its first op" : "the model ran no op"
         }.`);
     this.#headSides(sight);
     this.svg.classList.toggle("many-saved", savedIn(sight.drawing) > MANY_SAVED);
