@@ -38,7 +38,7 @@ def test_each_program_is_drawn_with_what_it_does_not_use_greyed(explorer):
         drawn = set(page.evaluate("[...document.querySelectorAll('graph-view .box')].map((box) => box.dataset.id)"))
         assert {name for name in ("x", "a", "b", "w", "c", "out", "loss") if name in names} <= drawn
         off = {name for name, (disabled, _, _) in states(page).items() if disabled}
-        assert off - {"bias_std"} == set(KEY_BY_NAME) - set(keys_of(program)) - {"bias_std"}
+        assert off - {"bias_std"} == set(KEY_BY_NAME) - set(keys_of(program)) - {"bias_std", "step"}
         for name, (_, hidden, title) in states(page).items():
             unused = name not in keys_of(program)
             assert hidden == (unused and name in OWN)

@@ -180,7 +180,7 @@ def test_transformers(folder):
 def test_a_table_of_the_largest_gradients(folder):
     net, batches = make_net()
     recipe("PyTorch")["train"](net, batches[:1], F.mse_loss, torch.optim.SGD(net.parameters(), lr=0.1))
-    table = recipe("A table of figures")["largest_gradients"](saved_steps(folder)["step0.json"])
+    table = recipe("A table of statistics")["largest_gradients"](saved_steps(folder)["step0.json"])
     assert list(table.columns) == ["name", "module", "norm", "std"]
     assert len(table) == 5
     assert table.norm.is_monotonic_decreasing
