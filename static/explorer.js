@@ -276,7 +276,7 @@ function specShown() {
 elements.controls.configure(page);
 const own = page.model == null ? null
   : connectModel({ model: page.model, elements: { ...elements, light: drawn.light }, view, replaceView,
-    again: () => live.request(spec.value) });
+    again: () => live.request(spec.value), isAsking: () => live.isAsking });
 elements.presets.presets = page.presets;
 // With the spec of the picture shown: the inspector shows its ops.
 if (page.model != null)

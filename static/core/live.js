@@ -375,9 +375,14 @@ export class Live {
     this.#endAnswered();
   }
 
+  /** @returns {boolean} whether an answer is to come */
+  get isAsking() {
+    return this.waiting !== null || this.asked.length > 0;
+  }
+
   /** Ends the wait unless a newer request is open. */
   #endAnswered() {
-    if (this.waiting === null && this.asked.length === 0) this.endAsking();
+    if (!this.isAsking) this.endAsking();
   }
 
   /** Numbers are answered in their order: what was asked before is overtaken, and no answer to it will come.

@@ -9,12 +9,13 @@ import { groupAt } from "../core/lab/weights.js";
 /** @typedef {object} Page @property {OwnModel} model
  * @property {Record<string, any>} elements controls, graph, codeNote @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} replaceView without a history entry
- * @property {() => void} again asks for the picture again */
+ * @property {() => void} again asks for the picture again
+ * @property {() => boolean} isAsking whether an answer to a later request is to come */
 
 /** @typedef {ReturnType<typeof connectModel>} Own */
 
 /** @param {Page} page */
-export function connectModel({ model, elements, view, replaceView, again }) {
+export function connectModel({ model, elements, view, replaceView, again, isAsking }) {
   const { controls, codeNote } = elements;
   let { groups, error, version } = model;
   let graph = /** @type {Graph | null} */ (null);
@@ -92,7 +93,8 @@ export function connectModel({ model, elements, view, replaceView, again }) {
 
     /** @param {Graph | null} next its graph */
     show(next) {
-      isBehind = false;
+      // The answer to a request from before the news is a picture of the older code.
+      isBehind &&= isAsking();
       if (next === graph) return;
       graph = next;
       controls.here = graph === null ? null : groupAt(graph, view.value.select, groups);

@@ -15,7 +15,7 @@ import pytest
 import torch
 from command import command
 from figures import significant
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, WebSocketRoute, expect
 
 FILE = Path(__file__).resolve().parents[1] / "shared" / "user_models" / "blocks.py"
 
@@ -46,6 +46,11 @@ class Explored:
             self.page.goto("about:blank")
         self._explorer.open(address)
         return self
+
+    def spend(self) -> Page:
+        """The page, which the next test does not get."""
+        page: Page = self._explorer.spend()
+        return page
 
     def edit(self, before: str, after: str) -> None:
         """Save the file with something replaced."""
@@ -403,6 +408,36 @@ def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
     expect(watched.note).to_contain_text("scalar")
     expect(page.locator("run-status .error")).to_be_empty()
     assert watched.figure("head.linear") == figure
+
+
+@pytest.mark.long
+def test_a_picture_of_the_old_code_that_comes_late_does_not_hide_why_the_new_code_cannot_be_traced(watched):
+    held: list[str | bytes] | None = None
+
+    def relay(socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            nonlocal held
+            is_news = isinstance(message, str) and json.loads(message)["type"] == "model"
+            if held is not None and not is_news:
+                held.append(message)
+                return
+            late, held = (held or [], None) if is_news else ([], held)
+            for each in (message, *late):
+                socket.send(each)
+
+        server.on_message(pass_on)
+
+    watched.spend().route_web_socket(re.compile("/live"), relay)
+    page = watched.open().page
+    held = []
+    page.locator("#what-if-scale").fill("2")
+    page.keyboard.press("Enter")
+    watched.edit("lambda out: functional.mse_loss(out, y)", "lambda out: out")
+    expect(watched.note).to_contain_text("scalar")
+    expect(watched.note).to_contain_text("the picture shows the old code")
+    assert held is None
 
 
 @pytest.mark.long
