@@ -334,6 +334,7 @@ def test_a_closure_is_run_again_in_full(path):
         ({"on": "shout"}, ValueError, "on: 'shout' is not one of record, warn, stop"),
         ({"model": 3}, TypeError, "model: int is not a torch.nn.Module"),
         ({"optimizer": 3}, TypeError, "optimizer: int is not a torch.optim.Optimizer"),
+        ({"optimizer": None}, TypeError, "optimizer: NoneType is not a torch.optim.Optimizer"),
     ],
 )
 def test_mistakes(options, error, message):
@@ -357,3 +358,58 @@ def test_the_examples_of_the_guide_run(path, monkeypatch):
     with chainrule.watch(net, optimizer, keep=path) as watch:
         names["train_with_closure"](watch, net, optimizer, make_batches(3), F.cross_entropy)
     assert Run(path).step_columns()["step"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, "lbfgs"])
+def test_a_closure_of_the_optimizer_is_watched(optimizer, path):
+    """As in Lightning, where the step of the optimizer runs forward and backward."""
+    lbfgs = {"lbfgs": lambda net: torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=3)}
+    make = (OPTIMIZERS | lbfgs)[optimizer]
+
+    def train(watching):
+        net = linear_net(nn.Tanh())
+        own = make(net)
+        seen = []
+
+        def steps():
+            for _ in range(4):
+                first = []
+
+                def closure():
+                    own.zero_grad()
+                    loss = (net(torch.ones(3, 4)) - 1).square().mean()
+                    loss.backward()
+                    first.append((loss.item(), net[0].weight.grad.norm().item()))  # noqa: B023
+                    return loss
+
+                own.step(closure)
+                seen.append(first[0])
+
+        if watching:
+            with chainrule.watch(net, own, every=1, keep=path):
+                steps()
+        else:
+            steps()
+        return list(net.parameters()), seen
+
+    bare, seen = train(False)
+    watched, _ = train(True)
+    assert all(torch.equal(a, b) for a, b in zip(bare, watched, strict=True))
+    run = Run(path)
+    assert run.step_columns()["loss"] == [loss for loss, _ in seen]
+    gradients = run.row_columns("0.weight", "weight_gradient")["norm"]
+    assert gradients.tolist() == pytest.approx([norm for _, norm in seen])
+
+
+def test_the_loss_of_a_step_is_the_mean_of_those_told(path):
+    net = linear_net()
+    optimizer = OPTIMIZERS["sgd"](net)
+    with chainrule.watch(net, optimizer, keep=path) as watch:
+        for told in ([1.0, 2.0], [math.inf, -math.inf], [], [5.0]):
+            for loss in told:
+                watch.loss(loss)
+            optimizer.step()
+    losses = Run(path).step_columns()["loss"]
+    assert losses[0::2] == [1.5, None]
+    assert math.isnan(losses[1])
+    assert losses[3] == 5.0

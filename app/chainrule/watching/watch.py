@@ -8,6 +8,8 @@
             watch.loss(loss)
             optimizer.step()
 
+With a Trainer of Lightning or transformers in the place of both, the watching begins with its training.
+
 A step begins after the optimizer's last step and ends with its next one. Of a recorded step, hooks take statistics of
 what passes: outputs of leaf modules, their gradients, and the parameters, their gradients and their updates. No other
 step has a hook in the model. No hook changes a number, and no tensor is kept, but for a copy of the parameters during
@@ -37,6 +39,7 @@ from chainrule.history import RunWriter
 from chainrule.recording import record
 from chainrule.run import environment
 from chainrule.stats import COLUMNS, COUNT_COLUMNS, StatisticsSlab, unsupported
+from chainrule.watching import trainers
 from chainrule.watching.events import Detector, Event
 
 ACTIONS = ("record", "warn", "stop")
@@ -56,8 +59,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     """Watch a training loop: the losses and statistics go into a run, and what goes wrong is an event.
 
     Args:
-        model: the nn.Module that is trained.
-        optimizer: its optimizer; each call of its `step` ends a step.
+        model: the nn.Module that is trained; or a Trainer of Lightning or transformers, before its training.
+        optimizer: its optimizer; each call of its `step` ends a step. A Trainer has its own.
         every: the statistics of every so many steps are recorded.
         keep: the file of the run, which must not exist; of several ranks, each writes its own. None keeps no file.
         on: what an event does besides being written: `record` records the next step too, `warn` also warns, `stop`
@@ -75,8 +78,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 
     def __init__(
         self,
-        model: nn.Module,
-        optimizer: Optimizer,
+        model: nn.Module | Any,
+        optimizer: Optimizer | None = None,
         *,
         every: int = 10,
         keep: str | os.PathLike[str] | None = None,
@@ -84,15 +87,19 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         callback: Callable[[Event], None] | None = None,
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"model: {type(model).__name__} is not a torch.nn.Module")
-        if not isinstance(optimizer, Optimizer):
+        has_own = trainers.is_trainer(model)
+        if not isinstance(model, nn.Module) and not has_own:
+            said = "is not a torch.nn.Module, nor a Trainer of Lightning or transformers"
+            raise TypeError(f"model: {type(model).__name__} {said}")
+        if has_own and optimizer is not None:
+            raise TypeError("optimizer: a Trainer has its own")
+        if not has_own and not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer: {type(optimizer).__name__} is not a torch.optim.Optimizer")
         if every < 1:
             raise ValueError(f"every: {every} is not a whole number from 1")
         if on not in ACTIONS:
             raise ValueError(f"on: {on!r} is not one of {', '.join(ACTIONS)}")
-        self._model, self._optimizer, self._every, self._on = model, optimizer, every, on
+        self._given, self._every, self._on = (model, optimizer), every, on
         self._keep, self._callback, self._scaler = keep, callback, scaler
         self.events: list[Event] = []
         self._detector = Detector()
@@ -103,9 +110,21 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._pass: _Pass | None = None
         self._run: RunWriter | None = None
         self._handles: list[Any] = []
+        self._detach: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        if self._keep is not None:
+        model, optimizer = self._given
+        if optimizer is None:
+            self._detach = trainers.attach(model, self)
+        else:
+            self.start(model, optimizer)
+        return self
+
+    def start(self, model: nn.Module, optimizer: Optimizer, scaler: torch.amp.GradScaler | None = None) -> None:
+        """Begin a step. A Trainer calls this; when it trains a second time, the number of the steps goes on."""
+        self._model, self._optimizer = trainers.bare_model(model), trainers.bare_optimizer(optimizer)
+        self._scaler = self._scaler or scaler or getattr(optimizer, "scaler", None)
+        if self._keep is not None and self._run is None:
             path, rank, world = Path(self._keep), 0, 1
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -114,27 +133,33 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             first = next(self._model.parameters(), None)
             about = environment("cpu" if first is None else first.device.type)
             self._run = RunWriter(path, COLUMNS, model=str(self._model), environment=about, rank=rank, world=world)
+        self._end_hooks()
         self._handles = [
             self._optimizer.register_step_pre_hook(self._before_update),
             self._optimizer.register_step_post_hook(self._after_update),
         ]
         self._begin()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def _end_hooks(self) -> None:
         for handle in self._handles:
             handle.remove()
         if self._pass is not None:
             self._pass.end()
             self._pass = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._detach()
+        self._end_hooks()
         if self._run is not None:
             self._run.close("complete" if error is None else in_words(error))
 
     def loss(self, loss: torch.Tensor | float) -> None:
-        """Tell the loss of this step, before the optimizer's step. Of several calls in a step, the last counts."""
-        self._loss = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
+        """Tell the loss of this step, before the optimizer's step. The mean counts of several calls in a step."""
+        told = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
+        self._losses.append(told)
+        self._loss = sum(self._losses) / len(self._losses)
 
     def step(self, closure: Callable[[], torch.Tensor]) -> torch.Tensor:
         """One training step, which is run again under `chainrule.record` if it is an event.
@@ -170,6 +195,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         """Begin a step."""
         self._began = time.perf_counter()
         self._loss = None
+        self._losses: list[float] = []
         self._judged: list[Event] | None = None
         self._norm: float | None = None
         if self._step % self._every == 0 or self._records_next:
@@ -219,7 +245,25 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             if self._on == "warn":
                 warnings.warn(f"step {event.step}: {event.text}", stacklevel=2)
 
-    def _before_update(self, *_: Any) -> None:
+    def _before_update(self, _: Optimizer, given: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        closure = given[1] if len(given) > 1 else options.get("closure")
+        if closure is None:
+            self._end_backward()
+            return None
+
+        @functools.wraps(closure)
+        def watched() -> Any:
+            loss = closure()
+            if self._judged is None:
+                if self._loss is None and isinstance(loss, (torch.Tensor, float)):
+                    self.loss(loss)
+                self._end_backward()
+            return loss
+
+        return given[:1], {**options, "closure": watched}
+
+    def _end_backward(self) -> None:
+        """Judge the forward and backward pass, before the optimizer changes a parameter."""
         found = self._judge()
         if self._on == "stop" and found:
             self._write()
@@ -250,7 +294,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 class _Pass:
     """The statistics of one step. Its hooks are in the model until `end`.
 
-    A module that is called several times has the statistics of its first call.
+    A module that is called several times has the statistics of its first call, so with accumulated gradients those of
+    the first batch.
     """
 
     def __init__(self, model: nn.Module, scale: float) -> None:

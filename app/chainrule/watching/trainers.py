@@ -1,0 +1,123 @@
+"""Other people's trainers: their wrappers of models and optimizers, and their callbacks.
+
+No trainer's package is imported: who passes a trainer has imported it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+
+class Watcher(Protocol):
+    """What a trainer tells."""
+
+    def start(self, model: nn.Module, optimizer: Optimizer, scaler: torch.amp.GradScaler | None = None) -> None:
+        """The training begins."""
+
+    def loss(self, loss: torch.Tensor | float) -> None:
+        """The loss of the step, before the optimizer's step."""
+
+
+def bare_model(model: nn.Module) -> nn.Module:
+    """The model inside the wrappers of data parallelism and of Fabric."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while isinstance(model, wrappers) or type(model).__name__ == "_FabricModule":
+        model = model.module  # type: ignore[assignment]
+    return model
+
+
+def bare_optimizer(optimizer: Optimizer) -> Optimizer:
+    """The optimizer inside the wrappers of accelerate, Fabric and Lightning."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inner
+    return optimizer
+
+
+def is_trainer(given: Any) -> bool:
+    """Whether `attach` knows it."""
+    return _home(given) is not None
+
+
+def attach(trainer: Any, watcher: Watcher) -> Callable[[], None]:
+    """Let a trainer tell the start of its training and its losses; returns what undoes this.
+
+    The loss of a step with accumulated gradients is the one whose gradient they are.
+    """
+    package = _home(trainer)
+    return _ATTACH[package.partition(".")[0]](trainer, watcher, package) if package else lambda: None
+
+
+def _home(trainer: Any) -> str | None:
+    """The package of the Trainer that this is, or that its class extends."""
+    modules = (each.__module__ for each in type(trainer).__mro__ if each.__name__ == "Trainer")
+    return next((each.partition(".trainer")[0] for each in modules if each.partition(".")[0] in _ATTACH), None)
+
+
+def _attach_lightning(trainer: Any, watcher: Watcher, package: str) -> Callable[[], None]:
+    losses: list[torch.Tensor] = []
+
+    def on_train_start(trainer: Any, module: nn.Module) -> None:
+        if len(trainer.optimizers) != 1:
+            raise ValueError(f"optimizer: the Trainer has {len(trainer.optimizers)} optimizers; watch takes one")
+        watcher.start(module, trainer.optimizers[0], trainer.scaler)
+
+    def on_before_backward(_trainer: Any, _module: nn.Module, loss: torch.Tensor) -> None:
+        losses.append(loss.detach())
+
+    def on_before_optimizer_step(*_: Any) -> None:
+        _tell(watcher, losses)
+
+    callback = importlib.import_module(package).Callback()
+    callback.on_train_start = on_train_start
+    callback.on_before_backward = on_before_backward
+    callback.on_before_optimizer_step = on_before_optimizer_step
+    trainer.callbacks.append(callback)
+    return functools.partial(trainer.callbacks.remove, callback)
+
+
+def _attach_transformers(trainer: Any, watcher: Watcher, package: str) -> Callable[[], None]:
+    losses: list[torch.Tensor] = []
+    training_step = trainer.training_step
+
+    def on_train_begin(*_: Any, model: nn.Module, optimizer: Optimizer, **_options: Any) -> None:
+        watcher.start(model, optimizer)
+
+    def on_pre_optimizer_step(*_: Any, **_options: Any) -> None:
+        _tell(watcher, losses)
+
+    @functools.wraps(training_step)
+    def with_loss(*args: Any, **options: Any) -> torch.Tensor:
+        loss: torch.Tensor = training_step(*args, **options)
+        losses.append(loss)
+        return loss
+
+    callback = importlib.import_module(package).TrainerCallback()
+    callback.on_train_begin = on_train_begin
+    callback.on_pre_optimizer_step = on_pre_optimizer_step
+    trainer.add_callback(callback)
+    # No callback is told a loss.
+    trainer.training_step = with_loss
+
+    def detach() -> None:
+        trainer.remove_callback(callback)
+        del trainer.training_step
+
+    return detach
+
+
+def _tell(watcher: Watcher, losses: list[torch.Tensor]) -> None:
+    """Tell the sum of the batches' losses, which the trainer has divided by their number."""
+    if losses:
+        watcher.loss(torch.stack(losses).sum())
+        losses.clear()
+
+
+_ATTACH = {"lightning": _attach_lightning, "pytorch_lightning": _attach_lightning, "transformers": _attach_transformers}
+"""By the top package of the Trainer."""
