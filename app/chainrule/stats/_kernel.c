@@ -474,9 +474,25 @@ INLINE void count(enum kind wide, enum way way, const struct view *view, const s
     if (!few) add_pairs(tables, counts);
 }
 
+/* The bins of finite values between two extremes; of the others, each counts where its stand-in does. */
+INLINE void count_any(enum kind wide, const struct view *view, const struct scan *found, bool has_specials,
+                      struct room *room, uint32_t *counts) {
+    double width = found->high - found->low, per_unit = BINS / width;
+    struct bins bins = {.low = found->low, .per_unit = per_unit, .stand_in = found->centre};
+    bins.slow = (float)(per_unit * (1 - 0x1p-21)), bins.fast = (float)(per_unit * (1 + 0x1p-21));
+    if (has_specials)
+        count(wide, WITH_SPECIALS, view, &bins, room, counts);
+    else if (wide == FLOAT32 && 0x1p-100 < width && width < 0x1p100)
+        count(wide, QUICKLY, view, &bins, room, counts);
+    else
+        count(wide, EXACTLY, view, &bins, room, counts);
+    counts[bin_of(found->centre, false, &bins)] -= (uint32_t)(found->nan + found->posinf + found->neginf);
+}
+
 /* ------------------------------------------------------------------------------------------------- one tensor's row */
 
-/* False if the values do not suit: for float32 and halves only if they must be computed as SMALL kinds. */
+/* Without counts only the moments, which take one reading. False if the values do not suit: for float32 and halves only
+ * if they must be computed as SMALL kinds. */
 INLINE bool summarize_wide(enum kind wide, const struct view *view, double *moments, uint32_t *counts) {
     struct room room;
     struct scan found = {.centre = find_centre(wide, view, &room)};
@@ -496,7 +512,7 @@ INLINE bool summarize_wide(enum kind wide, const struct view *view, double *mome
     }
     const int64_t special = found.nan + found.posinf + found.neginf;
     double low = NAN, high = NAN, mean = NAN, std = NAN, norm = NAN;
-    memset(counts, 0, BINS * sizeof *counts);
+    if (counts) memset(counts, 0, BINS * sizeof *counts);
     if (finite > 0) {
         low = found.low, high = found.high;
         double width = high - low;
@@ -504,26 +520,17 @@ INLINE bool summarize_wide(enum kind wide, const struct view *view, double *mome
         if (bits_of_double(low) == bits_of_double(high)) {
             mean = low, std = 0, norm = fabs(low) * sqrt(finite * repeats);
             if (norm == 0 && bits_of_double(low) != 0) return false; /* flushed */
-            counts[0] = (uint32_t)finite;
+            if (counts) counts[0] = (uint32_t)finite;
         } else {
             if (wide == FLOAT32 && width < 0x1p-60 && flushes_denormals()) return false;
             if (wide == FLOAT64 && !(0x1p-480 < width && width < 0x1p480)) return false;
-            double per_unit = BINS / width;
-            struct bins bins = {.low = low, .per_unit = per_unit, .stand_in = found.centre};
-            bins.slow = (float)(per_unit * (1 - 0x1p-21)), bins.fast = (float)(per_unit * (1 + 0x1p-21));
-            if (special > 0)
-                count(wide, WITH_SPECIALS, view, &bins, &room, counts);
-            else if (wide == FLOAT32 && 0x1p-100 < width && width < 0x1p100)
-                count(wide, QUICKLY, view, &bins, &room, counts);
-            else
-                count(wide, EXACTLY, view, &bins, &room, counts);
-            counts[bin_of(found.centre, false, &bins)] -= (uint32_t)special;
+            if (counts) count_any(wide, view, &found, special > 0, &room, counts);
             std = sqrt(variance > 0 ? variance : 0);
             mean = found.centre + from_centre;
             norm = sqrt(finite * repeats) * hypot(mean, std);
         }
     }
-    for (int bin = 0; bin < BINS; bin++) counts[bin] *= (uint32_t)view->repeats;
+    for (int bin = 0; counts && bin < BINS; bin++) counts[bin] *= (uint32_t)view->repeats;
     const double row[COLUMNS] = {n * repeats, mean, std, low, high, norm, (double)found.zero / n,
                                  (double)found.nan * repeats, (double)found.posinf * repeats,
                                  (double)found.neginf * repeats, NAN, NAN};
@@ -897,32 +904,32 @@ static bool lend_array(PyObject *object, const char *format, Py_ssize_t row, Py_
     return false;
 }
 
-/* Write row `row` of the arrays, or their only row where it is negative. */
+/* Write row `row` of the arrays, or their only row where it is negative. None for the counts: only the moments. */
 static PyObject *write_row(PyObject *const *arguments, Py_ssize_t row) {
     struct view view;
     Py_buffer moments, counts;
     const Py_ssize_t moments_size = COLUMNS * sizeof(double), counts_size = BINS * sizeof(uint32_t);
+    const bool has_counts = arguments[2] != Py_None;
     if (!view_of(arguments[0], &view)) Py_RETURN_FALSE;
     if (!lend_array(arguments[1], "d", moments_size, &moments)) return NULL;
-    if (!lend_array(arguments[2], "I", counts_size, &counts)) {
+    if (has_counts && !lend_array(arguments[2], "I", counts_size, &counts)) {
         PyBuffer_Release(&moments);
         return NULL;
     }
     PyObject *answer = NULL;
-    Py_ssize_t rows = moments.len / moments_size;
-    if (rows != counts.len / counts_size || row >= rows || (row < 0 && rows != 1))
-        PyErr_Format(PyExc_IndexError, "row %zd of %zd rows of moments and %zd of counts", row, rows,
-                     counts.len / counts_size);
+    Py_ssize_t rows = moments.len / moments_size, count_rows = has_counts ? counts.len / counts_size : rows;
+    if (rows != count_rows || row >= rows || (row < 0 && rows != 1))
+        PyErr_Format(PyExc_IndexError, "row %zd of %zd rows of moments and %zd of counts", row, rows, count_rows);
     else {
         if (row < 0) row = 0;
         PyThreadState *thread = view.n > BRIEF ? PyEval_SaveThread() : NULL;
         double *moments_row = (double *)moments.buf + COLUMNS * row;
-        bool done = chosen->summarize(&view, moments_row, (uint32_t *)counts.buf + BINS * row);
+        bool done = chosen->summarize(&view, moments_row, has_counts ? (uint32_t *)counts.buf + BINS * row : NULL);
         if (thread) PyEval_RestoreThread(thread);
         answer = PyBool_FromLong(done);
     }
     PyBuffer_Release(&moments);
-    PyBuffer_Release(&counts);
+    if (has_counts) PyBuffer_Release(&counts);
     return answer;
 }
 

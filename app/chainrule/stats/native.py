@@ -42,10 +42,10 @@ class Kernel(Protocol):
     def is_readable(self, tensor: torch.Tensor, /) -> bool:
         """Whether all values are in host memory that was not freed, and their dtypes are known."""
 
-    def summarize(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, /) -> bool:
-        """Write the statistics into their rows."""
+    def summarize(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray | None, /) -> bool:
+        """Write the statistics into their rows; without `counts` only the moments, which takes one reading."""
 
-    def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, row: int, /) -> bool:
+    def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray | None, row: int, /) -> bool:
         """`summarize` into one row of arrays (rows, 12) and (rows, 64)."""
 
     def dead_fraction(self, tensor: torch.Tensor, /) -> float | None:

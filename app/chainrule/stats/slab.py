@@ -51,8 +51,12 @@ class StatisticsSlab:
     ON_DEVICE: ClassVar[frozenset[str]] = frozenset({"cuda"})
     """Types of device that take statistics themselves; tensors on others are copied to the host."""
 
-    def __init__(self, capacity: int = 256) -> None:
-        """Make room for `capacity` rows; whenever they are used up, for as many more."""
+    def __init__(self, capacity: int = 256, *, only_moments: bool = False) -> None:
+        """Make room for `capacity` rows; whenever they are used up, for as many more.
+
+        With `only_moments`, the compiled kernel reads each tensor once, and its row has neither histogram nor values.
+        """
+        self._only_moments = only_moments
         self._values: dict[int, FloatArray] = {}
         self._size = max(capacity, 1)
         self._blocks = [self._new_block()]
@@ -113,7 +117,10 @@ class StatisticsSlab:
             return -1
         place = next(self._room, None) or self._reserve()
         row, index, moments, counts = place
-        if kernel.summarize_row(tensor, moments, counts, index):
+        if self._only_moments:
+            if kernel.summarize_row(tensor, moments, None, index):
+                return row
+        elif kernel.summarize_row(tensor, moments, counts, index):
             if tensor.numel() <= SMALL:
                 self._keep_values(row, tensor)
             return row
@@ -125,7 +132,8 @@ class StatisticsSlab:
         kernel = native.kernel
         block, index = divmod(row, self._size)
         moments, counts = self._blocks[block]
-        if kernel is not None and kernel.summarize_row(tensor, moments, counts, index):
+        wanted = None if self._only_moments else counts
+        if kernel is not None and kernel.summarize_row(tensor, moments, wanted, index):
             if self._waiting is not None:
                 self._waiting.forget(row)
         elif tensor.device.type in self.ON_DEVICE and tensor.numel():
@@ -135,7 +143,7 @@ class StatisticsSlab:
             if self._waiting is not None:
                 self._waiting.forget(row)
             summarize(tensor, moments[index], counts[index])
-        if tensor.numel() <= SMALL:
+        if tensor.numel() <= SMALL and not self._only_moments:
             self._keep_values(row, tensor)
 
     def _keep_values(self, row: int, tensor: torch.Tensor) -> None:
