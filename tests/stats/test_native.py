@@ -416,6 +416,16 @@ def test_rows_of_another_form_are_refused(compiled, arguments, error):
         compiled.summarize(*arguments)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int16])
+@pytest.mark.parametrize("change", [lambda x: x, lambda x: x[::2, 1:], lambda x: x * 0, lambda x: x / (x - x[0, 0])])
+def test_without_counts_the_moments_are_the_same(compiled, dtype, change):
+    tensor = change(torch.randn(70, 50) * 9).to(dtype)
+    expected, alone = rows(), rows()
+    assert compiled.summarize(tensor, *expected) == compiled.summarize(tensor, alone[0], None)
+    assert alone[0].tobytes() == expected[0].tobytes()
+    assert (alone[1] == rows()[1]).all()
+
+
 def test_a_row_of_arrays_is_written_and_no_other(compiled):
     tensor, expected = torch.randn(3000), rows()
     compiled.summarize(tensor, *expected)

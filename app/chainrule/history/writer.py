@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gzip
+import itertools
 import json
 import logging
 import math
@@ -17,6 +18,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -106,7 +108,8 @@ class RunWriter:
         self._width = len(columns)
         self._tensors: dict[tuple[str, str], int] = {}
         self._extremes = _Extremes(self._width)
-        self._losses = _Extremes(1)
+        self._lowest = math.inf, 0  # loss and step
+        self._highest = -math.inf, 0
         self._details, self._steps = _Kept(), _Kept()
         self._eventful: list[int] = []
         self._pending: _Records = []
@@ -142,8 +145,9 @@ class RunWriter:
         figures = (to_column(loss), to_column(lr), to_column(seconds), to_column(gradient_norm))
         with self._change:
             self._steps.add(step)
-            if loss is not None:
-                self._losses.add(step, np.zeros(1, np.intp), np.array([[loss]]))
+            if loss is not None and not math.isnan(loss):
+                self._lowest = min(self._lowest, (loss, step))
+                self._highest = max(self._highest, (loss, step))
         self._add([("INSERT OR REPLACE INTO step VALUES (?, ?, ?, ?, ?)", (step, *figures))])
 
     def add_rows(
@@ -164,9 +168,15 @@ class RunWriter:
             self._details.add(step)
             self._extremes.add(step, np.array(ids, np.intp), moments)
         for name, values in (("row", moments.astype("<f8")), ("histogram", counts)):
-            if values is not None:
+            if values is not None and ids:
                 sql = f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)"
-                records += [(sql, (step, tensor, values[place].tobytes())) for place, tensor in enumerate(ids)]
+                # Slices of bytes take a fifth of the time of slices of an array.
+                data = values.tobytes()
+                size = len(data) // len(ids)
+                records += [
+                    (sql, (step, tensor, data[at : at + size]))
+                    for at, tensor in zip(range(0, len(data), size), ids, strict=True)
+                ]
         self._add(records)
 
     def add_trace(self, step: int, dump: bytes) -> None:
@@ -219,8 +229,8 @@ class RunWriter:
         try:
             self._connection.execute("BEGIN")
             try:
-                for sql, values in records:
-                    self._connection.execute(sql, values)
+                for sql, group in itertools.groupby(records, itemgetter(0)):
+                    self._connection.executemany(sql, map(itemgetter(1), group))
                 self._connection.execute("COMMIT")
             finally:
                 if self._connection.in_transaction:
@@ -236,7 +246,7 @@ class RunWriter:
         with self._change:
             kept = self._extremes.steps()
             doomed = self._details.halve({near for each in self._eventful for near in self._details.around(each)})
-            forgotten = self._steps.halve({*self._eventful, *self._losses.steps()}, MAX_STEPS)
+            forgotten = self._steps.halve({*self._eventful, self._lowest[1], self._highest[1]}, MAX_STEPS)
             # A row that is an extreme now may be none at the next thinning.
             self._details.put_back([step for step in doomed if step in kept])
         for start in range(0, len(doomed), DELETED_AT_ONCE):

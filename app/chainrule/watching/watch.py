@@ -28,7 +28,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -38,21 +37,15 @@ from chainrule.errors import WatchError, in_words
 from chainrule.history import RunWriter
 from chainrule.recording import record
 from chainrule.run import environment
-from chainrule.stats import COLUMNS, COUNT_COLUMNS, StatisticsSlab, unsupported
+from chainrule.stats import COLUMNS
 from chainrule.watching import trainers
 from chainrule.watching.events import Detector, Event
+from chainrule.watching.statistics import Members, StepStatistics
 
 ACTIONS = ("record", "warn", "stop")
 
 HISTOGRAMS = 10
 """Every so many recorded steps have histograms."""
-
-_RECTIFIERS = (nn.ReLU, nn.ReLU6)
-_MIDDLES: dict[type[nn.Module], float] = {nn.Tanh: 0.0, nn.Softsign: 0.0, nn.Sigmoid: 0.5}
-_FRACTIONS = ("zero_fraction", "dead_fraction", "saturation")
-_SCALED = [COLUMNS.index(name) for name in COLUMNS if name not in (*COUNT_COLUMNS, *_FRACTIONS)]
-_NONFINITE = [COLUMNS.index(name) for name in COUNT_COLUMNS if name != "n"]
-_NORM, _DEAD = COLUMNS.index("norm"), COLUMNS.index("dead_fraction")
 
 
 class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
@@ -107,7 +100,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._good: int | None = None  # the last recorded step without NaN and Inf
         self._loss: float | None = None
         self._records_next = False
-        self._pass: _Pass | None = None
+        self._pass: StepStatistics | None = None
         self._run: RunWriter | None = None
         self._handles: list[Any] = []
         self._detach: Callable[[], None] = lambda: None
@@ -123,6 +116,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     def start(self, model: nn.Module, optimizer: Optimizer, scaler: torch.amp.GradScaler | None = None) -> None:
         """Begin a step. A Trainer calls this; when it trains a second time, the number of the steps goes on."""
         self._model, self._optimizer = trainers.bare_model(model), trainers.bare_optimizer(optimizer)
+        self._members = Members(self._model)
         self._scaler = self._scaler or scaler or getattr(optimizer, "scaler", None)
         if self._keep is not None and self._run is None:
             path, rank, world = Path(self._keep), 0, 1
@@ -200,7 +194,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._norm: float | None = None
         if self._step % self._every == 0 or self._records_next:
             self._records_next = False
-            self._pass = _Pass(self._model, 1.0 if self._scaler is None else self._scaler.get_scale())
+            self._members.look()
+            scale = 1.0 if self._scaler is None else self._scaler.get_scale()
+            has_histograms = self._step % (self._every * HISTOGRAMS) == 0
+            self._pass = StepStatistics(self._members, scale, has_histograms=has_histograms)
 
     def _judge(self, norm: float | None = None) -> list[Event]:
         """The events of the step's forward and backward pass; a second call gives them again."""
@@ -211,7 +208,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         if taken is not None:
             taken.end()
             taken.take_parameters(self._optimizer)
-            norm = taken.gradient_norm() if norm is None else norm
+            norm = math.hypot(*taken.norms("weight_gradient").values()) if norm is None else norm
             place = taken.first_nonfinite(self._loss)
             if place is None:
                 self._good = step
@@ -286,133 +283,4 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         lr = float(self._optimizer.param_groups[0]["lr"])
         self._run.add_step(self._step, self._loss, lr, time.perf_counter() - self._began, self._norm)
         if taken is not None:
-            moments, counts = taken.statistics()
-            has_histograms = self._step % (self._every * HISTOGRAMS) == 0
-            self._run.add_rows(self._step, taken.keys, moments, counts if has_histograms else None)
-
-
-class _Pass:
-    """The statistics of one step. Its hooks are in the model until `end`.
-
-    A module that is called several times has the statistics of its first call, so with accumulated gradients those of
-    the first batch.
-    """
-
-    def __init__(self, model: nn.Module, scale: float) -> None:
-        self._model, self._scale = model, scale
-        self._slab = StatisticsSlab()
-        self._taken: dict[
-            tuple[str, str], tuple[int, float]
-        ] = {}  # row in the slab, and what its figures are divided by
-        self._figures: np.ndarray[Any, np.dtype[np.float64]] | None = None
-        self._copies: dict[str, torch.Tensor] = {}
-        self._types = {path: type(module).__name__ for path, module in model.named_modules()}
-        self._handles = [
-            module.register_forward_hook(functools.partial(self._forward, path or self._types[""]))
-            for path, module in model.named_modules()
-            if next(module.children(), None) is None
-        ]
-
-    def end(self) -> None:
-        """Remove the hooks."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-
-    def _forward(self, path: str, module: nn.Module, _: Any, output: Any) -> None:
-        if not isinstance(output, torch.Tensor) or not torch.is_grad_enabled():
-            return
-        row = self._take(path, "activation", output)
-        if row is None:
-            return
-        if isinstance(module, _RECTIFIERS) and output.dim() > 1 and output.numel():
-            self._slab.write_dead_fraction(row, output)
-        elif type(module) in _MIDDLES and output.numel():
-            self._slab.write_saturation(row, output, _MIDDLES[type(module)])
-        if output.requires_grad:
-            hook = functools.partial(self._backward, path)
-            self._handles.append(output.register_hook(hook))  # type: ignore[no-untyped-call]
-
-    def _backward(self, path: str, gradient: torch.Tensor) -> None:
-        self._take(path, "gradient", gradient, self._scale)
-
-    def _take(self, layer: str, part: str, tensor: torch.Tensor, scale: float = 1.0) -> int | None:
-        """The row with the statistics of a tensor; None if it has none, or the part was taken before."""
-        if (layer, part) in self._taken or not tensor.is_floating_point() or unsupported(tensor) is not None:
-            return None
-        row = self._slab.take(tensor)
-        self._taken[layer, part] = (row, scale)
-        return row
-
-    def take_parameters(self, optimizer: Optimizer) -> None:
-        """Take the parameters, and their gradients as the optimizer sees them."""
-        # A fused optimizer divides by the scale itself.
-        scale = getattr(optimizer, "grad_scale", None)
-        divisor = 1.0 if scale is None else float(scale)
-        for name, parameter in self._model.named_parameters():
-            self._take(name, "weight", parameter)
-            if parameter.grad is not None:
-                self._take(name, "weight_gradient", parameter.grad, divisor)
-
-    @torch.no_grad()
-    def copy_parameters(self) -> None:
-        self._copies = {
-            name: parameter.clone() for name, parameter in self._model.named_parameters() if parameter.grad is not None
-        }
-
-    @torch.no_grad()
-    def take_updates(self) -> None:
-        """Take how the optimizer has changed the parameters."""
-        for name, parameter in self._model.named_parameters():
-            if name in self._copies:
-                self._take(name, "update", parameter - self._copies.pop(name))
-
-    @property
-    def keys(self) -> list[tuple[str, str]]:
-        return list(self._taken)
-
-    def statistics(self) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.uint32]]]:
-        """The moments (rows, len(COLUMNS)) and histograms (rows, BINS) of `keys`."""
-        rows = [row for row, _ in self._taken.values()]
-        moments = self._slab.moments[rows]
-        moments[:, _SCALED] /= np.array([scale for _, scale in self._taken.values()])[:, None]
-        return moments, self._slab.counts[rows]
-
-    def _column(self, part: str, columns: list[int]) -> list[tuple[str, float]]:
-        """(layer, sum of the columns) of each row of a part, in the order of the pass."""
-        if self._figures is None or len(self._figures) < len(self._taken):
-            self._figures = self.statistics()[0]
-        figures = self._figures[:, columns].sum(1).tolist()
-        return [(layer, figures[place]) for place, (layer, own) in enumerate(self._taken) if own == part]
-
-    def gradient_norm(self) -> float:
-        """The norm of all gradients; NaN if one has NaN or Inf."""
-        if any(count for _, count in self._column("weight_gradient", _NONFINITE)):
-            return math.nan
-        return math.hypot(*(norm for _, norm in self._column("weight_gradient", [_NORM])))
-
-    def dead_fractions(self) -> list[tuple[str, float]]:
-        """(layer, dead fraction) of each rectifier."""
-        return [each for each in self._column("activation", [_DEAD]) if each[1] == each[1]]
-
-    def first_nonfinite(self, loss: float | None) -> tuple[str, str | None] | None:
-        """Where the first NaN or Inf of the step is, and the path of the module or the name of the parameter."""
-        for name, count in self._column("weight", _NONFINITE):
-            if count:
-                return f"the parameter {name} is NaN or Inf before the pass: an earlier update has made it so", name
-        for number, (path, count) in enumerate(self._column("activation", _NONFINITE), 1):
-            if count:
-                kind = self._types.get(path, path)
-                return f"forward: the output of {path} ({kind}), module {number} of the pass, is NaN or Inf", path
-        if loss is not None and not math.isfinite(loss):
-            return "forward: the loss is NaN or Inf, and the outputs of all modules are finite", None
-        for path, count in self._column("gradient", _NONFINITE):
-            if count:
-                return (
-                    f"backward: the gradient of the output of {path} ({self._types.get(path, path)}) is NaN or Inf",
-                    path,
-                )
-        for name, count in self._column("weight_gradient", _NONFINITE):
-            if count:
-                return f"backward: the gradient of the parameter {name} is NaN or Inf", name
-        return None
+            self._run.add_rows(self._step, taken.keys, taken.moments, taken.histograms)

@@ -1,0 +1,231 @@
+"""The statistics of one step: hooks in the leaf modules, and readings of the parameters around the update."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim import Optimizer
+
+from chainrule.stats import COLUMNS, COUNT_COLUMNS, StatisticsSlab, unsupported
+
+FloatArray = npt.NDArray[np.float64]
+
+SAMPLE = 2**16
+"""Elements of a larger parameter from which its update is taken."""
+
+RUN = 64
+"""Neighbouring elements in each of the sample's evenly spaced runs."""
+
+_RECTIFIERS = (nn.ReLU, nn.ReLU6)
+_MIDDLES: dict[type[nn.Module], float] = {nn.Tanh: 0.0, nn.Softsign: 0.0, nn.Sigmoid: 0.5}
+_FRACTIONS = ("zero_fraction", "dead_fraction", "saturation")
+_SCALED = [COLUMNS.index(name) for name in COLUMNS if name not in (*COUNT_COLUMNS, *_FRACTIONS)]
+_COUNTS = [COLUMNS.index(name) for name in COUNT_COLUMNS]
+_NONFINITE = [COLUMNS.index(name) for name in COUNT_COLUMNS if name != "n"]
+_NORM, _DEAD = COLUMNS.index("norm"), COLUMNS.index("dead_fraction")
+
+
+class Members:
+    """The leaf modules and the parameters of a model, by name.
+
+    Attributes:
+        leaves: module without children → its path; the model itself has the name of its class.
+        parameters: (name, parameter).
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._ids: list[int] = []
+        self.leaves: dict[nn.Module, str] = {}
+        self.parameters: list[tuple[str, nn.Parameter]] = []
+        self.look()
+
+    def look(self) -> None:
+        """Look again: the model may have changed since. Costs about 1 µs a module where it has not."""
+        modules = [self._model]
+        for module in modules:  # grows
+            modules += [child for child in module._modules.values() if child is not None]
+        ids = [id(each) for each in modules]
+        ids += [id(each) for module in modules for each in module._parameters.values()]
+        if ids != self._ids:
+            self._ids = ids
+            named = self._model.named_modules()
+            self.leaves = {each: path or type(each).__name__ for path, each in named if not each._modules}
+            self.parameters = list(self._model.named_parameters())
+
+
+class StepStatistics:
+    """The statistics of one step. Its hook is there until `end`.
+
+    A module that is called several times has the statistics of its first call: where gradients accumulate, of the first
+    batch.
+
+    Args:
+        members: of the model, as it is now.
+        scale: the gradients of outputs are divided by it.
+        has_histograms: whether the rows have histograms.
+    """
+
+    def __init__(self, members: Members, scale: float, *, has_histograms: bool) -> None:
+        self._members, self._scale, self._has_histograms = members, scale, has_histograms
+        expected = 2 * len(members.leaves) + 3 * len(members.parameters)
+        self._slab = StatisticsSlab(max(expected, 1), only_moments=not has_histograms)
+        self._rows: dict[tuple[str, str], int] = {}
+        self._dividers: dict[int, float] = {}  # row → what its figures are divided by
+        self._repeats: dict[int, float] = {}  # row → elements of the tensor ÷ elements of its sample
+        self._rectifiers: list[tuple[str, int]] = []
+        self._figures: FloatArray | None = None
+        self._before: list[tuple[str, torch.Tensor, torch.Tensor, float]] = []
+        self._is_over = False
+        self._handle = register_module_forward_hook(self._forward)
+
+    def end(self) -> None:
+        """Remove the hook; gradients that come later are not taken."""
+        self._is_over = True
+        self._handle.remove()
+
+    def _forward(self, module: nn.Module, _: Any, output: Any) -> None:
+        path = self._members.leaves.get(module)
+        if path is None or not isinstance(output, torch.Tensor) or not torch.is_grad_enabled():
+            return
+        row = self._take(path, "activation", output)
+        if row < 0:
+            return
+        if isinstance(module, _RECTIFIERS) and output.dim() > 1 and output.numel():
+            self._slab.write_dead_fraction(row, output)
+            self._rectifiers.append((path, row))
+        elif type(module) in _MIDDLES and output.numel():
+            self._slab.write_saturation(row, output, _MIDDLES[type(module)])
+        if output.requires_grad:
+            output.register_hook(functools.partial(self._backward, path))  # type: ignore[no-untyped-call]
+
+    def _backward(self, path: str, gradient: torch.Tensor) -> None:
+        if not self._is_over:
+            row = self._take(path, "gradient", gradient)
+            if self._scale != 1 and row >= 0:
+                self._dividers[row] = self._scale
+
+    def _take(self, layer: str, part: str, tensor: torch.Tensor) -> int:
+        """The row with the statistics of a tensor; -1 if it has none, or the part was taken before."""
+        key = layer, part
+        if key in self._rows or not tensor.is_floating_point():
+            return -1
+        row = self._slab.take_at_once(tensor)
+        if row < 0:
+            if unsupported(tensor) is not None:
+                return -1
+            row = self._slab.take(tensor)
+        self._rows[key] = row
+        return row
+
+    def take_parameters(self, optimizer: Optimizer) -> None:
+        """Take the parameters, and their gradients as the optimizer sees them."""
+        # A fused optimizer divides by the scale itself.
+        scale = getattr(optimizer, "grad_scale", None)
+        divider = 1.0 if scale is None else float(scale)
+        for name, parameter in self._members.parameters:
+            self._take(name, "weight", parameter)
+            if parameter.grad is not None:
+                row = self._take(name, "weight_gradient", parameter.grad)
+                if divider != 1 and row >= 0:
+                    self._dividers[row] = divider
+
+    @torch.no_grad()
+    def copy_parameters(self) -> None:
+        """Copy what the update is compared with: whole parameters, or samples of SAMPLE elements."""
+        for name, parameter in self._members.parameters:
+            if parameter.grad is not None:
+                sample = _sample(parameter)
+                self._before.append((name, sample, sample.clone(), parameter.numel() / max(sample.numel(), 1)))
+
+    @torch.no_grad()
+    def take_updates(self) -> None:
+        """Take how the optimizer has changed the parameters, and let the copies go."""
+        for name, now, before, repeats in self._before:
+            row = self._take(name, "update", torch.sub(now, before, out=before))
+            if repeats != 1 and row >= 0:
+                self._repeats[row] = repeats
+        self._before.clear()
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """(layer, part) of each row."""
+        return list(self._rows)
+
+    @property
+    def moments(self) -> FloatArray:
+        """(rows, len(COLUMNS)), in the order of `keys`."""
+        if self._figures is None or len(self._figures) < len(self._rows):
+            rows = list(self._rows.values())
+            moments = self._slab.moments
+            for row, divider in self._dividers.items():
+                moments[row, _SCALED] /= divider
+            for row, repeats in self._repeats.items():
+                moments[row, _COUNTS] *= repeats
+                moments[row, _NORM] *= math.sqrt(repeats)
+            self._dividers, self._repeats = {}, {}
+            self._figures = moments[rows]
+        return self._figures
+
+    @property
+    def histograms(self) -> npt.NDArray[np.uint32] | None:
+        """(rows, BINS), in the order of `keys`, or None."""
+        return self._slab.counts[list(self._rows.values())] if self._has_histograms else None
+
+    @property
+    def _is_bad(self) -> npt.NDArray[np.bool_]:
+        """Whether a row has NaN or Inf."""
+        found: npt.NDArray[np.bool_] = self.moments[:, _NONFINITE].sum(1) > 0
+        return found
+
+    def norms(self, part: str) -> dict[str, float]:
+        """Layer → L2 norm of its part; NaN where it has NaN or Inf."""
+        norms = self.moments[:, _NORM].tolist()
+        bad = self._is_bad.tolist()
+        return {
+            layer: math.nan if bad[place] else norms[place]
+            for place, (layer, own) in enumerate(self._rows)
+            if own == part
+        }
+
+    def dead_fractions(self) -> list[tuple[str, float]]:
+        """(layer, dead fraction) of each rectifier."""
+        moments = self._slab.moments
+        return [(path, float(moments[row, _DEAD])) for path, row in self._rectifiers]
+
+    def first_nonfinite(self, loss: float | None) -> tuple[str, str | None] | None:
+        """Where the first NaN or Inf of the step is, and the path of the module or the name of the parameter."""
+        bad = self._is_bad
+        if not bad.any() and (loss is None or math.isfinite(loss)):
+            return None
+        found = [key for key, is_bad in zip(self._rows, bad.tolist(), strict=True) if is_bad]
+        first = {part: layer for layer, part in reversed(found)}
+        kinds = {path: type(module).__name__ for module, path in self._members.leaves.items()}
+        if name := first.get("weight"):
+            return f"the parameter {name} is NaN or Inf before the pass: an earlier update has made it so", name
+        if path := first.get("activation"):
+            number = [layer for layer, part in self._rows if part == "activation"].index(path) + 1
+            return f"forward: the output of {path} ({kinds[path]}), module {number} of the pass, is NaN or Inf", path
+        if loss is not None and not math.isfinite(loss):
+            return "forward: the loss is NaN or Inf, and the outputs of all modules are finite", None
+        if path := first.get("gradient"):
+            return f"backward: the gradient of the output of {path} ({kinds[path]}) is NaN or Inf", path
+        if name := first.get("weight_gradient"):
+            return f"backward: the gradient of the parameter {name} is NaN or Inf", name
+        return None
+
+
+def _sample(parameter: torch.Tensor) -> torch.Tensor:
+    """A view of SAMPLE elements in evenly spaced runs; the parameter itself if it is small or has gaps."""
+    size = parameter.numel()
+    if size <= SAMPLE or not parameter.is_contiguous():
+        return parameter
+    runs = SAMPLE // RUN
+    return parameter.view(-1)[: size // runs * runs].view(runs, -1)[:, :RUN]
