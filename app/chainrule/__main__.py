@@ -8,6 +8,7 @@
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
     chainrule export dump.json -o net.svg   a graph dump as a picture, a page, a table or another tool's graph
     chainrule train 'data=moons' --steps 500 --keep first.run      the training of one spec, kept in a file
+    chainrule runs follow runs           the runs of a folder in the terminal, while they are written
     chainrule runs export first.run -o first.csv      a training that was kept, for other tools
     chainrule presets                    the chapter's experiments
     chainrule gradcheck f.py:MyFunction --inputs f.py:make_inputs      are the gradients of a function right?
@@ -413,6 +414,27 @@ def export_run(
 
     with _writing(output), _refusing(USAGE):
         export(Run(run), output, form and form.value, table.value)
+
+
+@run_commands.command("follow")
+def follow_runs(
+    path: Annotated[Path, typer.Argument(help="The file of a run, or a folder with runs, the files *.run.")],
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.", show_default=False)] = False,
+) -> None:
+    """Show runs in the terminal while they are written, until all have ended, or until Ctrl-C.
+
+    The table has the last step, loss with its curve, learning rate, steps per second, norm of all gradients, the layers
+    with the smallest and largest update beside their weight, and the last events. A pipe gets lines of text.
+    """
+    from rich.console import Console
+
+    from chainrule.history.follow import follow
+
+    try:
+        with _refusing(USAGE), _writing(None):
+            follow(path, Console(), once=once)
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + signal.SIGINT) from None
 
 
 def _loaded(dump: Path) -> Trace:

@@ -4,6 +4,8 @@ schema.py   the tables, and the errors of SQLite in words
 writer.py   `RunWriter`: commits at least once a second, and thins out old steps
 reader.py   `Run`, `Runs` and `runs`: steps, rows and events as tables
 export.py   CSV, Parquet, TensorBoard
+summary.py  what a terminal and a notebook show
+follow.py   the terminal
 """
 
 from chainrule.history.reader import Run, Runs, runs

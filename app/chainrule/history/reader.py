@@ -83,10 +83,12 @@ class Run:
             ended: str | None = connection.execute("SELECT ended FROM run").fetchone()[0]
         return ended
 
-    def step_columns(self) -> dict[str, list[Any]]:
-        """The steps: their loss, learning rate, seconds and norm of all gradients, each None if it is not known."""
+    def step_columns(self, after: int = -1) -> dict[str, list[Any]]:
+        """The steps after a step: their loss, learning rate, seconds and norm of all gradients; None: not known."""
         with self._connected() as connection:
-            found = connection.execute(f"SELECT {', '.join(STEP_COLUMNS)} FROM step ORDER BY step").fetchall()
+            found = connection.execute(
+                f"SELECT {', '.join(STEP_COLUMNS)} FROM step WHERE step > ? ORDER BY step", (after,)
+            ).fetchall()
         steps, *figures = zip(*found, strict=True) if found else ((),) * len(STEP_COLUMNS)
         numbers = ([from_column(value) for value in each] for each in figures)
         return dict(zip(STEP_COLUMNS, (list(steps), *numbers), strict=True))
@@ -98,13 +100,16 @@ class Run:
         columns = zip(*found, strict=True) if found else ((),) * len(EVENT_COLUMNS)
         return {name: list(values) for name, values in zip(EVENT_COLUMNS, columns, strict=True)}
 
-    def row_columns(self, layer: str | None = None, part: str | None = None) -> dict[str, Any]:
-        """The rows of all layers and parts, or of one: step, layer, part, and a float64 array for each of `columns`."""
+    def row_columns(self, layer: str | None = None, part: str | None = None, after: int = -1) -> dict[str, Any]:
+        """The rows of the steps after a step, of all layers and parts, or of one.
+
+        step, layer, part, and a float64 array for each of `columns`.
+        """
         with self._connected() as connection:
             found = connection.execute(
                 "SELECT step, layer, part, moments FROM row JOIN tensor ON tensor.id = row.tensor "
-                "WHERE (?1 IS NULL OR layer = ?1) AND (?2 IS NULL OR part = ?2) ORDER BY step, tensor",
-                (layer, part),
+                "WHERE (?1 IS NULL OR layer = ?1) AND (?2 IS NULL OR part = ?2) AND step > ?3 ORDER BY step, tensor",
+                (layer, part, after),
             ).fetchall()
         steps, layers, parts, blobs = zip(*found, strict=True) if found else ((), (), (), ())
         moments = np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), len(self.columns))
@@ -126,6 +131,13 @@ class Run:
         """The steps that have histograms."""
         with self._connected() as connection:
             return [step for (step,) in connection.execute("SELECT DISTINCT step FROM histogram ORDER BY step")]
+
+    @property
+    def last_recorded(self) -> int | None:
+        """The last step that has rows."""
+        with self._connected() as connection:
+            last: int | None = connection.execute("SELECT max(step) FROM row").fetchone()[0]
+        return last
 
     @property
     def trace_steps(self) -> list[int]:

@@ -1,0 +1,194 @@
+"""What a terminal and a notebook show of a run, in the same space however long it is."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from chainrule.history.reader import Run
+
+CELLS = 120
+"""Points of a curve, at most."""
+
+RECENT = 50
+"""Steps whose duration is the pace."""
+
+EXTREMES = 3
+"""Layers with the smallest and the largest update, of each."""
+
+LOGARITHMIC = 30
+"""A curve whose values differ by this factor has a logarithmic axis."""
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_BROKEN = "×"
+
+
+class Curve:
+    """A figure over the steps: the means of cells of equally many steps."""
+
+    def __init__(self, cells: int = CELLS) -> None:
+        self._steps_per_cell = 1
+        self._sums, self._counts = [0.0] * cells, [0] * cells
+
+    def add(self, step: int, value: float | None) -> None:
+        """Add the value of a step; None is not known. NaN and Inf make the mean of their cell so."""
+        if value is None:
+            return
+        cells = len(self._sums)
+        while step >= self._steps_per_cell * cells:
+            for cell in range(cells):
+                pair = slice(2 * cell, 2 * cell + 2)
+                self._sums[cell], self._counts[cell] = sum(self._sums[pair]), sum(self._counts[pair])
+            self._steps_per_cell *= 2
+        self._sums[step // self._steps_per_cell] += value
+        self._counts[step // self._steps_per_cell] += 1
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """The middle step and the mean of each cell that has a value."""
+        middle = (self._steps_per_cell - 1) / 2
+        return [
+            (cell * self._steps_per_cell + middle, total / count)
+            for cell, (total, count) in enumerate(zip(self._sums, self._counts, strict=True))
+            if count
+        ]
+
+    @property
+    def sparkline(self) -> str:
+        """The curve as a character per cell that has a value; × for NaN and Inf."""
+        heights = scaled([value for _, value in self.points])[0]
+        return "".join(_BROKEN if height is None else _BLOCKS[round(height * (len(_BLOCKS) - 1))] for height in heights)
+
+
+def scaled(values: Sequence[float]) -> tuple[list[float | None], float, float]:
+    """Values on an axis from 0 to 1, None for NaN and Inf, and the ends of the axis.
+
+    The axis is logarithmic if all values are positive and the largest is LOGARITHMIC times the smallest.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    place = math.log if low > 0 and high >= LOGARITHMIC * low else float
+    start, length = place(low), place(high) - place(low)
+    heights = [
+        ((place(value) - start) / length if 0 < length < math.inf else 0.5) if math.isfinite(value) else None
+        for value in values
+    ]
+    return heights, low, high
+
+
+def update_ratios(tensors: Iterable[tuple[str, str]], norms: Iterable[float]) -> dict[str, float]:
+    """Layer → the norm of the update of its parameters ÷ their norm, from the rows of one step.
+
+    The parameters `0.weight` and `0.bias` are of the layer `0`. A layer of zeros has no ratio.
+    """
+    norm_of = dict(zip(tensors, norms, strict=True))
+    squares: dict[str, list[float]] = {}
+    for (name, part), norm in norm_of.items():
+        if part == "update" and (name, "weight") in norm_of:
+            sums = squares.setdefault(name.rpartition(".")[0] or name, [0.0, 0.0])
+            sums[0] += norm**2
+            sums[1] += norm_of[name, "weight"] ** 2
+    return {layer: math.sqrt(update / weight) for layer, (update, weight) in squares.items() if weight}
+
+
+class Summary:
+    """How far a run is.
+
+    Attributes:
+        step: the last step, or -1.
+        loss: the last that is known.
+        lr: the last that is known.
+        gradient_norm: the last that is known.
+        losses: their curve.
+        gradient_norms: their curve.
+        ratios: of each layer the ratio of update to weight at the last step that has rows.
+        ratio_curves: the smallest, the median and the largest of these ratios.
+        events: (step, kind, text) of each.
+        ended: see `Run`.
+    """
+
+    def __init__(self, cells: int = CELLS) -> None:
+        self.step = -1
+        self.loss: float | None = None
+        self.lr: float | None = None
+        self.gradient_norm: float | None = None
+        self.losses, self.gradient_norms = Curve(cells), Curve(cells)
+        self.ratios: dict[str, float] = {}
+        self.ratio_curves = (Curve(cells), Curve(cells), Curve(cells))
+        self.events: list[tuple[int, str, str]] = []
+        self.ended: str | None = None
+        self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._recorded = -1
+
+    def add_step(
+        self, step: int, loss: float | None, lr: float | None, seconds: float | None, gradient_norm: float | None
+    ) -> None:
+        """Add the figures of a step; None is not known."""
+        self.step = step
+        self.losses.add(step, loss)
+        self.gradient_norms.add(step, gradient_norm)
+        self.loss = self.loss if loss is None else loss
+        self.lr = self.lr if lr is None else lr
+        self.gradient_norm = self.gradient_norm if gradient_norm is None else gradient_norm
+        if seconds is not None:
+            self._seconds.append(seconds)
+
+    def add_rows(self, step: int, tensors: Sequence[tuple[str, str]], norms: Sequence[float]) -> None:
+        """Add the statistics of a step: of each (layer, part) its norm."""
+        self._recorded = step
+        ratios = update_ratios(tensors, norms)
+        if ratios:
+            self.ratios = ratios
+            ordered = sorted(ratios.values())
+            for curve, value in zip(
+                self.ratio_curves, (ordered[0], ordered[len(ordered) // 2], ordered[-1]), strict=True
+            ):
+                curve.add(step, value)
+
+    def read(self, run: Run, *, all_rows: bool = False) -> None:
+        """Add what has been written since the last call. Without `all_rows`, rows of the last step are enough."""
+        # First: what is written before the end is read, too.
+        self.ended = run.ended
+        steps = run.step_columns(after=self.step)
+        for figures in zip(*steps.values(), strict=True):
+            self.add_step(*figures)
+        last = run.last_recorded
+        if last is not None and last > self._recorded:
+            rows = run.row_columns(after=self._recorded if all_rows else last - 1)
+            for step, (tensors, norms) in _by_step(rows).items():
+                self.add_rows(step, tensors, norms)
+        events = run.event_columns()
+        self.events = list(zip(events["step"], events["kind"], events["text"], strict=True))
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The pace of the last RECENT steps."""
+        seconds = sum(self._seconds)
+        return len(self._seconds) / seconds if seconds > 0 else None
+
+    @property
+    def smallest(self) -> list[tuple[str, float]]:
+        """The layers with the smallest updates, beside their weights."""
+        return sorted(self.ratios.items(), key=lambda each: each[1])[:EXTREMES]
+
+    @property
+    def largest(self) -> list[tuple[str, float]]:
+        """The layers with the largest updates, beside their weights; none of the smallest."""
+        rest = sorted(self.ratios.items(), key=lambda each: each[1])[EXTREMES:]
+        return rest[: -EXTREMES - 1 : -1]
+
+
+def _by_step(rows: Mapping[str, Any]) -> dict[int, tuple[list[tuple[str, str]], list[float]]]:
+    found: dict[int, tuple[list[tuple[str, str]], list[float]]] = {}
+    for step, layer, part, norm in zip(rows["step"], rows["layer"], rows["part"], rows["norm"], strict=True):
+        tensors, norms = found.setdefault(step, ([], []))
+        tensors.append((layer, part))
+        norms.append(float(norm))
+    return found
+
+
+def figure(value: float | None) -> str:
+    """A number in at most four digits; empty if it is not known."""
+    return "" if value is None else f"{value:.4g}"
