@@ -53,7 +53,7 @@ def test_what_is_written_is_read(path):
         run.add_step(3, loss=math.nan, gradient_norm=math.inf)
         run.add_rows(0, TENSORS, figures(0), counts(0))
         run.add_rows(3, TENSORS[:1], figures(3, 1))
-        run.add_event(3, "nonfinite", "the loss is NaN", "log")
+        run.add_event(3, "nonfinite", "the loss is NaN", "0", node="log", batch=7, rng={"cpu": b"\0state"})
         run.add_trace(3, b'{"a": 1}')
     read = Run(path)
     assert (read.name, read.spec, read.model, read.environment) == ("first", {"seed": 7}, None, {"torch": "2"})
@@ -77,7 +77,10 @@ def test_what_is_written_is_read(path):
     assert list(histograms) == TENSORS
     np.testing.assert_array_equal(histograms[TENSORS[2]], counts(0)[2])
     assert (read.histogram_steps, read.histograms(3)) == ([0], {})
-    assert read.event_columns() == {"step": [3], "kind": ["nonfinite"], "text": ["the loss is NaN"], "op": ["log"]}
+    (event,) = zip(*read.event_columns().values(), strict=True)
+    assert event == (3, "nonfinite", "the loss is NaN", "0", "log", 7)
+    assert read.rng_states(3) == {"cpu": b"\0state"}
+    assert read.rng_states(2) == {}
     assert (read.trace_steps, read.trace(3)) == ([3], b'{"a": 1}')
     with pytest.raises(RunError, match=r"step 1 has no trace; the steps with one are \[3\]"):
         read.trace(1)

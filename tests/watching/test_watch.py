@@ -201,10 +201,12 @@ def test_only_recorded_steps_have_a_hook_and_none_stays(path):
     with chainrule.watch(net, optimizer, every=3, keep=path):
         for x, y in make_batches(7):
             counts.append(hooks_of(net))
+            optimizer.zero_grad()
             F.cross_entropy(net(x), y).backward()
             optimizer.step()
     assert counts == [1, 0, 0, 1, 0, 0, 1]
     assert hooks_of(net) == 0
+    assert not any(each._post_accumulate_grad_hooks for each in net.parameters())
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
 
@@ -287,14 +289,91 @@ def test_a_step_that_is_not_recorded_says_so_and_the_next_one_names_the_paramete
     assert "an earlier update has made it so" in second.text
 
 
-def test_a_leap_of_the_learning_rate_is_a_spike():
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_leap_of_the_learning_rate_is_caught_at_its_step_and_its_loss_at_the_next(every):
     def leap(optimizer, x):
         optimizer.param_groups[0]["lr"] = 300.0
         return x
 
-    events = watched_until(linear_net(), leap, count=33)
-    assert events[0].step == 31, "the first loss after the update with it"
-    assert {event.kind for event in events if event.step == 31} == {"loss_spike", "gradient_explosion"}
+    first, *others = watched_until(linear_net(), leap, count=33, every=every)
+    assert (first.step, first.kind) == (30, "update_spike")
+    assert first.text.startswith("the learning rate rose from 0.01 to 300 in one step; the update of ")
+    assert first.op in {"0.weight", "0.bias", "1.weight", "1.bias"}
+    after = {event.kind for event in others if event.step == 31}
+    assert after == ({"loss_spike", "gradient_explosion", "update_spike"} if every == 1 else {"loss_spike"})
+
+
+def test_an_update_far_above_the_last_ones_names_its_parameter():
+    def enlarge(optimizer, x):
+        def multiply(*_):
+            net[1].weight.grad.mul_(1e4)
+
+        optimizer.register_step_pre_hook(multiply)
+        return x
+
+    net = linear_net()
+    (event, *_) = (each for each in watched_until(net, enlarge, lr=1e-4) if each.kind == "update_spike")
+    assert (event.step, event.op) == (30, "1.weight")
+    assert re.fullmatch(
+        r"the updates are [\d.e+]+ times as large as in the last recorded steps; the update of 1.weight is [\d.e+-]+ "
+        r"times its weight \(L2 norms\), in the recorded step before [\d.e-]+ times",
+        event.text,
+    )
+
+
+def train_steps(net, forget=None, set_to_none=True, every=10, accumulate=1):
+    """The events of a training that does not set its gradients to zero before step `forget`."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+    generator = torch.Generator().manual_seed(5)
+    with chainrule.watch(net, optimizer, every=every) as watch:
+        for step in range(30):
+            if step != forget:
+                optimizer.zero_grad(set_to_none=set_to_none)
+            for _ in range(accumulate):
+                (net(torch.rand(16, 4, generator=generator)).square().mean() / accumulate).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            optimizer.step()
+    return watch.events
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_gradients_that_were_not_set_to_zero_are_caught_at_their_step(set_to_none, accumulate):
+    options = {"set_to_none": set_to_none, "accumulate": accumulate}
+    assert train_steps(linear_net(), **options) == []
+    (event,) = train_steps(linear_net(), forget=23, **options)
+    assert (event.step, event.kind, event.op) == (23, "stale_gradients", "0.weight")
+    assert "this backward pass has added to those of the step before" in event.text
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_an_overflow_in_float16_is_caught_at_its_step(every, path):
+    net = linear_net(nn.Tanh())
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=128.0, growth_interval=1000)
+    generator = torch.Generator().manual_seed(5)
+    before = scaler.update
+    with chainrule.watch(net, optimizer, every=every, keep=path, scaler=scaler, on="stop") as watch:
+        for step in range(20):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss = net(torch.rand(16, 4, generator=generator)).float().square().mean()
+            if step == 13:
+                scaler.update(2.0**40)
+            scaler.scale(loss).backward()
+            watch.loss(loss)
+            scaler.step(optimizer)
+            scaler.update()
+    assert scaler.update == before
+    (event, *_) = watch.events
+    assert (event.step, event.kind) == (13, "overflow")
+    if every == 1:
+        assert event.op == "2"
+        assert event.text.startswith("backward: the gradient of the output of 2 (Linear) is NaN or Inf. The GradScaler")
+    else:
+        assert event.text.startswith("a gradient is NaN or Inf; the statistics of this step are not recorded. The Grad")
+    assert event.text.endswith("The GradScaler skips this step and lowers its scale to 5.49756e+11")
+    assert Run(path).step_columns()["step"] == list(range(20))
 
 
 def test_units_that_die_are_an_event():
@@ -363,6 +442,46 @@ def test_a_closure_is_run_again_in_full(path):
     assert trace.loss == run.step_columns()["loss"][15]
     assert {op.phase for op in trace.ops} == {"forward", "backward"}
     assert all(norm is not None and math.isfinite(norm) for norm in run.step_columns()["gradient_norm"])
+
+
+def test_a_closure_leads_to_the_op_that_broke_and_keeps_a_step_before_it(path):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.ReLU(), Logarithm())
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    torch.manual_seed(0)
+    nn.init.uniform_(net[0].weight, 0.1, 1)
+    nn.init.ones_(net[0].bias)
+    masks = []
+    net[1].register_forward_hook(lambda *given: masks.append(given[2] == 0))
+    batches = [torch.rand(3, 4) for _ in range(23)]
+    batches[21] = -9 * torch.ones(3, 4)
+    net[1].p = 0.0
+    with chainrule.watch(net, optimizer, every=1, keep=path) as watch:
+        for number, x in enumerate(batches):
+            if number == 21:
+                net[1].p = 0.5
+
+            def closure(x=x):
+                optimizer.zero_grad()
+                loss = net(x).square().mean()
+                loss.backward()
+                return loss
+
+            watch.step(closure, batch=100 + number)
+    event = watch.events[0]
+    assert (event.step, event.kind, event.op, event.batch, event.good_step) == (21, "nonfinite", "3", 121, 20)
+    run = Run(path)
+    assert run.trace_steps[:2] == [20, 21], "of the healthy steps the last one that has histograms"
+    trace = chainrule.load(run.trace(21))
+    (op,) = (each for each in trace.ops if each.id == event.node)
+    assert op.name == "log"
+    columns = run.event_columns()
+    assert (columns["node"][0], columns["batch"][0]) == (event.node, 121)
+    # The same draw again, from the state that the run keeps.
+    torch.set_rng_state(torch.frombuffer(bytearray(run.rng_states(21)["cpu"]), dtype=torch.uint8))
+    net[1](torch.ones(3, 8))
+    at = 21 + 3  # the healthy steps 0, 10 and 20 ran twice
+    assert torch.equal(masks[at], masks[at + 1]), "the second run has the same mask"
+    assert torch.equal(masks[at], masks[-1])
 
 
 @pytest.mark.parametrize(

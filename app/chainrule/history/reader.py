@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import importlib.util
 import json
@@ -156,6 +157,12 @@ class Run:
         if found is None:
             raise RunError(f"{self.path}: step {step} has no trace; the steps with one are {self.trace_steps}")
         return gzip.decompress(found[0])
+
+    def rng_states(self, step: int) -> dict[str, bytes]:
+        """Device → the state of torch's generator before the step of an event; empty for other steps."""
+        with self._connected() as connection:
+            found = connection.execute("SELECT rng FROM event WHERE step = ?", (step,)).fetchone()
+        return {device: base64.b64decode(state) for device, state in json.loads(found[0]).items()} if found else {}
 
     @property
     def steps(self) -> Any:

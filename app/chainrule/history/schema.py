@@ -30,13 +30,22 @@ CREATE TABLE tensor (id INTEGER PRIMARY KEY, layer TEXT NOT NULL, part TEXT NOT 
 CREATE TABLE row (step INTEGER, tensor INTEGER, moments BLOB NOT NULL, PRIMARY KEY (step, tensor)) WITHOUT ROWID;
 CREATE TABLE histogram (step INTEGER, tensor INTEGER, counts BLOB NOT NULL, PRIMARY KEY (step, tensor)) WITHOUT ROWID;
 CREATE TABLE trace (step INTEGER PRIMARY KEY, dump BLOB NOT NULL);  -- a gzipped graph dump
-CREATE TABLE event (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL, op TEXT);
+CREATE TABLE event (
+    id INTEGER PRIMARY KEY,
+    step INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL,
+    op TEXT,       -- the path of a module or the name of a parameter
+    node TEXT,     -- the id of an op in the trace of the step
+    batch INTEGER, -- the index of the batch
+    rng TEXT       -- JSON: device → the state of its generator before the step, in base64
+);
 """
 """`moments` are little-endian float64, `counts` little-endian uint32: equally wide bins from the row's min to max."""
 
 STEP_COLUMNS = ("step", "loss", "lr", "seconds", "gradient_norm")
 
-EVENT_COLUMNS = ("step", "kind", "text", "op")
+EVENT_COLUMNS = ("step", "kind", "text", "op", "node", "batch")
 
 
 def to_column(value: float | None) -> float | str | None:

@@ -7,6 +7,7 @@ and histograms. Steps with an event keep them, and so does every row with the sm
 from __future__ import annotations
 
 import atexit
+import base64
 import gzip
 import itertools
 import json
@@ -183,11 +184,30 @@ class RunWriter:
         """Write the whole trace of a step: a graph dump. It stays however long the run is."""
         self._add([("INSERT OR REPLACE INTO trace VALUES (?, ?)", (step, gzip.compress(dump, mtime=0)))])
 
-    def add_event(self, step: int, kind: str, text: str, op: str | None = None) -> None:
-        """Write an event; thinning spares its step and the recorded steps around it."""
+    def remove_trace(self, step: int) -> None:
+        """Remove the whole trace of a step, if it has one."""
+        self._add([("DELETE FROM trace WHERE step = ?", (step,))])
+
+    def add_event(
+        self,
+        step: int,
+        kind: str,
+        text: str,
+        op: str | None = None,
+        *,
+        node: str | None = None,
+        batch: int | None = None,
+        rng: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Write an event; thinning spares its step and the recorded steps around it.
+
+        `node`: the op in the graph of the step's trace. `rng`: device → the state of its generator before the step.
+        """
+        states = {device: base64.b64encode(state).decode() for device, state in (rng or {}).items()}
         with self._change:
             self._eventful.append(step)
-        self._add([("INSERT INTO event (step, kind, text, op) VALUES (?, ?, ?, ?)", (step, kind, text, op))])
+        sql = "INSERT INTO event (step, kind, text, op, node, batch, rng) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self._add([(sql, (step, kind, text, op, node, batch, json.dumps(states)))])
 
     def _add(self, records: _Records) -> None:
         with self._change:

@@ -1,11 +1,14 @@
-"""Events: the first NaN or Inf, a spike of the loss, an explosion of the gradients, units that died."""
+"""Events: which figures of a step say that it went wrong."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
 
 WINDOW = 50
 """Steps that the loss and the gradient norm of a step are compared with."""
@@ -17,7 +20,10 @@ SPIKE = 8
 """A loss above the median by so many median absolute deviations is a spike."""
 
 EXPLOSION = 100
-"""A gradient norm of so many medians is an explosion."""
+"""A gradient norm, or a ratio of update to weight, of so many medians is an explosion."""
+
+LEAP = 10
+"""A learning rate that grows so many times in one step is a mistake."""
 
 DEAD = 0.5
 """The dead fraction of a layer beyond which its units have died."""
@@ -28,16 +34,39 @@ class Event:
     """What went wrong at a step.
 
     Attributes:
-        step: counts the optimizer's steps from 0.
-        kind: nonfinite, loss_spike, gradient_explosion or dead_units.
+        step: counts the steps of the training from 0.
+        kind: one of the keys of KINDS.
         text: one sentence.
         op: the path of the module or the name of the parameter; None if it is not known.
+        node: the id of the op in the graph of the step's trace, if the step was run again.
+        batch: the index of the batch, as `loss` was told; else the step.
+        good_step: the last step before it that was recorded without NaN and Inf.
+        rng_states: device → the state of torch's generator at the beginning of the step.
     """
 
     step: int
     kind: str
     text: str
     op: str | None = None
+    node: str | None = None
+    batch: int | None = None
+    good_step: int | None = None
+    rng_states: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+
+KINDS = {
+    "nonfinite": "the first NaN or Inf",
+    "overflow": "a step that the GradScaler skips",
+    "stale_gradients": "gradients that were not set to zero",
+    "loss_spike": "a loss far above the last ones",
+    "gradient_explosion": "gradients far above the last ones",
+    "update_spike": "an update, or a learning rate, far above the last ones",
+    "dead_units": "units that have died",
+}
+"""The kinds of events."""
+
+HARMLESS = frozenset({"overflow"})
+"""Kinds that neither stop a training nor warn: a GradScaler tries such steps on purpose."""
 
 
 class Detector:
@@ -48,6 +77,9 @@ class Detector:
         self._norms: deque[float] = deque(maxlen=WINDOW)
         self._alive: set[str] = set()
         self._nonfinite: list[Event] = []
+        self._ratios: deque[float] = deque(maxlen=WINDOW)
+        self._ratio_of: Mapping[str, float] = {}
+        self._lr: float | None = None
 
     def nonfinite(self, step: int, text: str, op: str | None = None) -> list[Event]:
         """The first NaN or Inf of the run, and the first that has a place; all others follow from it."""
@@ -88,6 +120,33 @@ class Detector:
                 found.append(Event(step, "gradient_explosion", text))
         self._norms.append(norm)
         return found
+
+    def update(
+        self, step: int, lr: float, updates: Mapping[str, float] | None, weights: Mapping[str, float]
+    ) -> list[Event]:
+        """A leap of the learning rate or of the update.
+
+        `updates`, `weights`: parameter → L2 norm; no updates of a step that is not recorded.
+        """
+        said, op = "", None
+        if self._lr is not None and lr > LEAP * self._lr > 0:
+            said = f"the learning rate rose from {self._lr:.4g} to {lr:.4g} in one step"
+        self._lr = lr
+        ratio_of = {name: norm / weights[name] for name, norm in (updates or {}).items() if weights.get(name, 0) > 0}
+        if ratio_of:
+            ratio = math.hypot(*(updates or {}).values()) / math.hypot(*weights.values())
+            median = statistics.median(self._ratios) if len(self._ratios) >= LEAST else math.inf
+            if math.isfinite(ratio):
+                if not said and ratio > EXPLOSION * median > 0:
+                    said = f"the updates are {ratio / median:.3g} times as large as in the last recorded steps"
+                self._ratios.append(ratio)
+            if said:
+                op = max(ratio_of, key=lambda name: ratio_of[name] / (self._ratio_of.get(name) or 1))
+                said += f"; the update of {op} is {ratio_of[op]:.3g} times its weight (L2 norms)"
+                if op in self._ratio_of:
+                    said += f", in the recorded step before {self._ratio_of[op]:.3g} times"
+            self._ratio_of = ratio_of
+        return [Event(step, "update_spike", said, op)] if said else []
 
     def dead_fraction(self, step: int, layer: str, fraction: float) -> list[Event]:
         """Units of a layer that have died since an earlier step."""

@@ -12,12 +12,13 @@ With a Trainer of Lightning or transformers in the place of both, the watching b
 
 A step begins after the optimizer's last step and ends with its next one. Of a recorded step, hooks take statistics of
 what passes: outputs of leaf modules, their gradients, and the parameters, their gradients and their updates. No other
-step has a hook in the model. No hook changes a number, and no tensor is kept, but for a copy of the parameters during
-the optimizer's step.
+step has a hook in the model, but for one on a parameter, which sees gradients that were not set to zero. No hook
+changes a number, and no tensor is kept, but for a copy of the parameters during the optimizer's step.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -38,8 +39,9 @@ from chainrule.history import RunWriter
 from chainrule.recording import record
 from chainrule.run import environment
 from chainrule.stats import COLUMNS
+from chainrule.trace import Trace
 from chainrule.watching import trainers
-from chainrule.watching.events import Detector, Event
+from chainrule.watching.events import HARMLESS, Detector, Event
 from chainrule.watching.statistics import Members, StepStatistics
 
 ACTIONS = ("record", "warn", "stop")
@@ -59,7 +61,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         on: what an event does besides being written: `record` records the next step too, `warn` also warns, `stop`
             raises WatchError before the optimizer changes a parameter.
         callback: is called with each event.
-        scaler: the torch.amp.GradScaler, if there is one: gradients of activations are divided by its scale.
+        scaler: the torch.amp.GradScaler, if there is one: gradients of outputs are divided by its scale, and a step
+            that it skips is an event.
 
     Attributes:
         events: what went wrong so far.
@@ -104,6 +107,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._run: RunWriter | None = None
         self._handles: list[Any] = []
         self._detach: Callable[[], None] = lambda: None
+        self._mark: tuple[int, int] | None = None  # address and version of a parameter's gradient after the last step
+        self._is_stale = False
+        self._has_stepped = False
+        self._compared: int | None = None  # the step whose trace is kept for comparison
 
     def __enter__(self) -> Self:
         model, optimizer = self._given
@@ -132,11 +139,21 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._optimizer.register_step_pre_hook(self._before_update),
             self._optimizer.register_step_post_hook(self._after_update),
         ]
+        self._trained = next(
+            each for group in self._optimizer.param_groups for each in group["params"] if each.requires_grad
+        )
+        self._handles.append(self._trained.register_post_accumulate_grad_hook(self._after_gradient))
+        if self._scaler is not None:
+            self._update_scale = self._scaler.update
+            self._scaler.update = self._after_scaler  # type: ignore[method-assign]
         self._begin()
 
     def _end_hooks(self) -> None:
         for handle in self._handles:
             handle.remove()
+        if self._scaler is not None and self._handles:
+            self._scaler.update = self._update_scale  # type: ignore[method-assign]
+        self._handles = []
         if self._pass is not None:
             self._pass.end()
             self._pass = None
@@ -149,37 +166,62 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         if self._run is not None:
             self._run.close("complete" if error is None else in_words(error))
 
-    def loss(self, loss: torch.Tensor | float) -> None:
-        """Tell the loss of this step, before the optimizer's step. The mean counts of several calls in a step."""
+    def loss(self, loss: torch.Tensor | float, batch: int | None = None) -> None:
+        """Tell the loss of this step, before the optimizer's step. The mean counts of several calls in a step.
+
+        `batch` is the index of the batch, for the events.
+        """
+        self._batch = self._step if batch is None else batch
         told = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
         self._losses.append(told)
         self._loss = sum(self._losses) / len(self._losses)
 
-    def step(self, closure: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def step(self, closure: Callable[[], torch.Tensor], batch: int | None = None) -> torch.Tensor:
         """One training step, which is run again under `chainrule.record` if it is an event.
 
         `closure` sets the gradients to zero, runs forward and backward on one batch and returns the loss; then the
         optimizer's step follows. For the second run, the buffers and the generators of random numbers get back their
-        state before the first. The run keeps its trace.
+        state before the first. The run keeps its trace, and for comparison the last one of every 10th recorded step.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
-        on_host = torch.get_rng_state()
-        on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         loss = closure()
-        self.loss(loss)
-        if self._judge(self._gradient_norm()):
+        self.loss(loss, batch)
+
+        def replay() -> Trace:
+            nonlocal loss
             with torch.no_grad():
                 for buffer, kept in buffers:
                     buffer.copy_(kept)
-            torch.set_rng_state(on_host)
-            if on_devices:
-                torch.cuda.set_rng_state_all(on_devices)
+            self._set_rng_states()
             with record(self._model, optimizer=self._optimizer) as recording:
                 loss = closure()
             if self._run is not None:
                 self._run.add_trace(self._step, dump_trace(recording.trace))
+            return recording.trace
+
+        if not self._judge(self._gradient_norm(), replay) and self._has_histograms:
+            replay()
+            if self._run is not None and self._compared is not None:
+                self._run.remove_trace(self._compared)
+            self._compared = self._step
         self._optimizer.step()
         return loss
+
+    def _rng_states(self) -> dict[str, torch.Tensor]:
+        """Device → the state of torch's generator: of the host, and of the model's device."""
+        states = {"cpu": torch.get_rng_state()}
+        device = self._trained.device
+        if device.type != "cpu":
+            states[str(device)] = torch.get_device_module(device).get_rng_state(device)
+        return states
+
+    def _set_rng_states(self) -> None:
+        """Set the generators to their state at the beginning of the step."""
+        for device, state in self._states.items():
+            if device == "cpu":
+                torch.set_rng_state(state)
+            else:
+                torch.get_device_module(device).set_rng_state(state, device)
 
     def _gradient_norm(self) -> float:
         gradients = [each.grad for each in self._model.parameters() if each.grad is not None]
@@ -192,28 +234,33 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._losses: list[float] = []
         self._judged: list[Event] | None = None
         self._norm: float | None = None
+        self._batch = self._step
+        self._states = self._rng_states()
         if self._step % self._every == 0 or self._records_next:
             self._records_next = False
             self._members.look()
             scale = 1.0 if self._scaler is None else self._scaler.get_scale()
-            has_histograms = self._step % (self._every * HISTOGRAMS) == 0
-            self._pass = StepStatistics(self._members, scale, has_histograms=has_histograms)
+            self._pass = StepStatistics(self._members, scale, has_histograms=self._has_histograms)
 
-    def _judge(self, norm: float | None = None) -> list[Event]:
-        """The events of the step's forward and backward pass; a second call gives them again."""
+    @property
+    def _has_histograms(self) -> bool:
+        return self._step % (self._every * HISTOGRAMS) == 0
+
+    def _judge(self, norm: float | None = None, replay: Callable[[], Trace] | None = None) -> list[Event]:
+        """The events of the step's forward and backward pass; a second call gives them again.
+
+        `replay` runs the step again if there are any.
+        """
         if self._judged is not None:
             return self._judged
-        self._judged, step, taken = [], self._step, self._pass
+        step, taken = self._step, self._pass
         found, place = [], None
+        if self._is_stale:
+            text = "the gradients were not set to zero: this backward pass has added to those of the step before"
+            found.append(Event(step, "stale_gradients", text, self._name_of(self._trained)))
         if taken is not None:
-            taken.end()
-            taken.take_parameters(self._optimizer)
+            place = self._end_pass(taken)
             norm = math.hypot(*taken.norms("weight_gradient").values()) if norm is None else norm
-            place = taken.first_nonfinite(self._loss)
-            if place is None:
-                self._good = step
-            for layer, fraction in taken.dead_fractions():
-                found += self._detector.dead_fraction(step, layer, fraction)
         if place is None and any(each is not None and not math.isfinite(each) for each in (self._loss, norm)):
             what = "a gradient" if self._loss is None or math.isfinite(self._loss) else "the loss"
             place = f"{what} is NaN or Inf; the statistics of this step are not recorded", None
@@ -226,21 +273,51 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             found += self._detector.loss(step, self._loss)
         if norm is not None:
             found += self._detector.gradient_norm(step, norm)
+        if taken is not None:
+            for layer, fraction in taken.dead_fractions():
+                found += self._detector.dead_fraction(step, layer, fraction)
         self._norm = norm
         self._judged = found
+        if found and replay is not None:
+            fault = next((each for each in replay().faults if each.kind == "first_nonfinite"), None)
+            if fault is not None:
+                found = [
+                    dataclasses.replace(each, text=f"{each.text}; {fault.message}", node=fault.op)
+                    if each.kind == "nonfinite"
+                    else each
+                    for each in found
+                ]
         self._tell(found)
         return found
 
+    def _end_pass(self, taken: StepStatistics) -> tuple[str, str | None] | None:
+        """Take the parameters; the place of the first NaN or Inf, see `StepStatistics.first_nonfinite`."""
+        taken.end()
+        taken.take_parameters(self._optimizer)
+        place = taken.first_nonfinite(self._loss)
+        if place is None:
+            self._good = self._step
+        return place
+
+    def _name_of(self, parameter: torch.Tensor) -> str | None:
+        return next((name for name, each in self._members.parameters if each is parameter), None)
+
     def _tell(self, found: list[Event]) -> None:
         for event in found:
-            self.events.append(event)
+            told = dataclasses.replace(event, batch=self._batch, good_step=self._good, rng_states=self._states)
+            self.events.append(told)
             self._records_next = True
             if self._run is not None:
-                self._run.add_event(event.step, event.kind, event.text, event.op)
+                self._run.add_event(
+                    *(told.step, told.kind, told.text, told.op),
+                    node=told.node,
+                    batch=told.batch,
+                    rng={device: state.numpy(force=True).tobytes() for device, state in told.rng_states.items()},
+                )
             if self._callback is not None:
-                self._callback(event)
-            if self._on == "warn":
-                warnings.warn(f"step {event.step}: {event.text}", stacklevel=2)
+                self._callback(told)
+            if self._on == "warn" and told.kind not in HARMLESS:
+                warnings.warn(f"step {told.step}: {told.text}", stacklevel=2)
 
     def _before_update(self, _: Optimizer, given: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
         closure = given[1] if len(given) > 1 else options.get("closure")
@@ -269,18 +346,59 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._pass.copy_parameters()
 
     def _after_update(self, *_: Any) -> None:
-        if self._pass is not None:
-            self._pass.take_updates()
+        taken = self._pass
+        if taken is not None:
+            taken.take_updates()
+        updates, weights = (None, {}) if taken is None else (taken.norms("update"), taken.norms("weight"))
+        found = self._detector.update(self._step, self._lr, updates, weights)
+        self._tell(found)
+        gradient = self._trained.grad
+        self._mark = None if gradient is None else (gradient.data_ptr(), gradient._version)
+        self._is_stale, self._has_stepped = False, True
+        self._end_step()
+        if self._on == "stop" and found:
+            raise WatchError(f"step {found[0].step}: {found[0].text}")
+
+    def _end_step(self) -> None:
         self._write()
         self._step += 1
         self._begin()
+
+    def _after_gradient(self, parameter: torch.Tensor) -> None:
+        """See whether the first gradient after a step was added to the gradient of that step."""
+        mark, self._mark = self._mark, None
+        gradient = parameter.grad
+        # A gradient that was set to zero in its place has changed twice.
+        if (
+            mark is not None
+            and gradient is not None
+            and (gradient.data_ptr(), gradient._version) == (mark[0], mark[1] + 1)
+        ):
+            self._is_stale = True
+
+    def _after_scaler(self, new_scale: float | torch.Tensor | None = None) -> None:
+        """Update the scaler's scale; if it has skipped the optimizer's step, so ends the step."""
+        self._update_scale(new_scale)
+        if new_scale is None and not self._has_stepped:
+            assert self._scaler is not None
+            taken = self._pass
+            place = None if taken is None else self._end_pass(taken)
+            text, op = place or ("a gradient is NaN or Inf; the statistics of this step are not recorded", None)
+            text += f". The GradScaler skips this step and lowers its scale to {self._scaler.get_scale():g}"
+            self._tell([Event(self._step, "overflow", text, op)])
+            self._end_step()
+        if new_scale is None:
+            self._has_stepped = False
+
+    @property
+    def _lr(self) -> float:
+        return float(self._optimizer.param_groups[0]["lr"])
 
     def _write(self) -> None:
         """Write the step into the run."""
         taken, self._pass = self._pass, None
         if self._run is None:
             return
-        lr = float(self._optimizer.param_groups[0]["lr"])
-        self._run.add_step(self._step, self._loss, lr, time.perf_counter() - self._began, self._norm)
+        self._run.add_step(self._step, self._loss, self._lr, time.perf_counter() - self._began, self._norm)
         if taken is not None:
             self._run.add_rows(self._step, taken.keys, taken.moments, taken.histograms)
