@@ -17,6 +17,7 @@ PYTHON = {
     "errors": "",
     "foundations": "",
     "lessons": "errors",
+    "notebook": "",
     "settings": "",
     "stats": "",
     "theory": "",
@@ -36,9 +37,9 @@ PYTHON = {
     "chapter": "errors foundations stopping spec dump gradcheck",
     "export": "errors settings stats memory stopping spec trace diagnose dump run page",
     "recording": "trace diagnose run export",
-    "watching": "errors history stats trace dump run recording",
+    "watching": "errors notebook history stats trace dump run recording",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
-        chapter export recording lessons training""",
+        chapter export recording lessons notebook training""",
     "__main__": "errors settings foundations history spec dump training user_model gradcheck export web",
 }
 

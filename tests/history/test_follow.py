@@ -74,16 +74,23 @@ def test_an_axis_is_logarithmic_if_the_values_span_much():
     heights, *_ = scaled([1.0, 10.0, 100.0, math.nan])
     assert heights == [0, pytest.approx(0.5), 1, None]
     assert scaled([0.0, 50.0, 100.0])[0] == [0, 0.5, 1]
+    assert scaled([0.0, 1.0, 10.0, 100.0])[0] == [0, 0, pytest.approx(0.5), 1]
     assert scaled([5.0, 5.0])[0] == [0.5, 0.5]
     assert scaled([-1.7e308, 1.7e308])[0] == [0.5, 0.5], "their difference is Inf"
 
 
 def test_the_ratio_of_a_layer_joins_its_parameters():
-    tensors = [("0.weight", "weight"), ("0.bias", "weight"), ("0.weight", "update"), ("0.bias", "update")]
-    tensors += [("1.bias", "weight"), ("1.bias", "update"), ("scale", "weight"), ("scale", "update")]
-    tensors += [("2.weight", "weight"), ("0", "activation")]
-    norms = [3.0, 4.0, 0.3, 0.4, 0.0, 1.0, 2.0, 1.0, 9.0, 9.0]
-    assert update_ratios(tensors, norms) == {"0": pytest.approx(0.1), "scale": 0.5}
+    weights = {
+        "0.weight": 3.0,
+        "0.bias": 4.0,
+        "1.bias": 0.0,
+        "scale": 2.0,
+        "2.weight": 9.0,
+        "3.bias": math.nan,
+        "4.a": 1.0,
+    }
+    updates = {"0.weight": 0.3, "0.bias": 0.4, "1.bias": 1.0, "scale": 1.0, "3.bias": 1.0, "4.a": 1e300}
+    assert update_ratios(weights, updates) == {"0": pytest.approx(0.1), "scale": 0.5}
 
 
 def test_a_summary_reads_only_what_is_new(path, monkeypatch):

@@ -6,9 +6,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+from notebooks import execute
 from playwright.sync_api import expect, sync_playwright
 
 # The browser tests start theirs so, too.
@@ -38,25 +37,9 @@ def executed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
     noted, browser = folder / "opened.txt", folder / "browser.py"
     browser.write_text("import sys\nopen(sys.argv[1], 'a').write(sys.argv[2])\n")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BROWSER", f"{sys.executable} {browser} {noted} %s")
-        # Without the user's settings, profiles and history.
-        for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
-            patch.setenv(name, str(folder / name.lower()))
-        for left in (2, 1, 0):
-            client = NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(folder)}})
-            client.create_kernel_manager()
-            client.km.kernel_spec.argv[0] = sys.executable
-            try:
-                client.execute()
-                break
-            except RuntimeError as error:
-                # Jupyter names ports to the kernel that it has let go of: another process may be faster to take them.
-                if "Kernel died" not in str(error) or not left:
-                    raise
-    nbformat.validate(notebook)
-    return [cell.outputs for cell in notebook.cells], noted
+        return execute(CELLS, folder), noted
 
 
 def test_the_output_is_the_page_in_a_frame(executed):

@@ -6,6 +6,7 @@ reader.py   `Run`, `Runs` and `runs`: steps, rows and events as tables
 export.py   CSV, Parquet, TensorBoard
 summary.py  what a terminal and a notebook show
 follow.py   the terminal
+picture.py  the notebook: curves as SVG
 """
 
 from chainrule.history.reader import Run, Runs, runs

@@ -179,6 +179,15 @@ class Run:
         """The events as a DataFrame if pandas is installed, else as a list of dicts."""
         return as_table(self.event_columns())
 
+    def _repr_html_(self) -> str:
+        """A notebook cell's output: the curves of the run, and its last events."""
+        from chainrule.history.picture import to_html
+        from chainrule.history.summary import Summary
+
+        summary = Summary()
+        summary.read(self, all_rows=True)
+        return to_html(summary, self.name)
+
 
 class Runs(Sequence[Run]):
     """Runs, in the order of their start; `steps`, `rows` and `events` are of all of them, with the column `run`."""

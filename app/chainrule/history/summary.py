@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chainrule.history.reader import Run
@@ -65,11 +65,17 @@ class Curve:
 def scaled(values: Sequence[float]) -> tuple[list[float | None], float, float]:
     """Values on an axis from 0 to 1, None for NaN and Inf, and the ends of the axis.
 
-    The axis is logarithmic if all values are positive and the largest is LOGARITHMIC times the smallest.
+    The axis is logarithmic if no value is negative and the largest is LOGARITHMIC times the smallest positive one.
+    Zeros then stand at 0.
     """
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    place = math.log if low > 0 and high >= LOGARITHMIC * low else float
+    least = min((value for value in finite if value > 0), default=math.inf)
+    is_logarithmic = low >= 0 and high >= LOGARITHMIC * least
+
+    def place(value: float) -> float:
+        return math.log(max(value, least)) if is_logarithmic else value
+
     start, length = place(low), place(high) - place(low)
     heights = [
         ((place(value) - start) / length if 0 < length < math.inf else 0.5) if math.isfinite(value) else None
@@ -78,19 +84,20 @@ def scaled(values: Sequence[float]) -> tuple[list[float | None], float, float]:
     return heights, low, high
 
 
-def update_ratios(tensors: Iterable[tuple[str, str]], norms: Iterable[float]) -> dict[str, float]:
-    """Layer → the norm of the update of its parameters ÷ their norm, from the rows of one step.
+def update_ratios(weights: Mapping[str, float], updates: Mapping[str, float]) -> dict[str, float]:
+    """Layer → the norm of the update of its parameters ÷ their norm, from the norms of parameters at one step.
 
-    The parameters `0.weight` and `0.bias` are of the layer `0`. A layer of zeros has no ratio.
+    The parameters `0.weight` and `0.bias` are of the layer `0`. A layer of zeros, or with NaN or Inf, has no ratio.
     """
-    norm_of = dict(zip(tensors, norms, strict=True))
     squares: dict[str, list[float]] = {}
-    for (name, part), norm in norm_of.items():
-        if part == "update" and (name, "weight") in norm_of:
+    for name, norm in updates.items():
+        if name in weights:
             sums = squares.setdefault(name.rpartition(".")[0] or name, [0.0, 0.0])
-            sums[0] += norm**2
-            sums[1] += norm_of[name, "weight"] ** 2
-    return {layer: math.sqrt(update / weight) for layer, (update, weight) in squares.items() if weight}
+            # Of floats, a product is Inf where a power raises.
+            sums[0] += norm * norm
+            sums[1] += weights[name] * weights[name]
+    ratios = {layer: update / weight for layer, (update, weight) in squares.items() if weight}
+    return {layer: math.sqrt(ratio) for layer, ratio in ratios.items() if math.isfinite(ratio)}
 
 
 class Summary:
@@ -135,17 +142,15 @@ class Summary:
         if seconds is not None:
             self._seconds.append(seconds)
 
-    def add_rows(self, step: int, tensors: Sequence[tuple[str, str]], norms: Sequence[float]) -> None:
-        """Add the statistics of a step: of each (layer, part) its norm."""
+    def add_rows(self, step: int, weights: Mapping[str, float], updates: Mapping[str, float]) -> None:
+        """Add the norms of the parameters and of their updates at a step."""
         self._recorded = step
-        ratios = update_ratios(tensors, norms)
+        ratios = update_ratios(weights, updates)
         if ratios:
             self.ratios = ratios
             ordered = sorted(ratios.values())
-            for curve, value in zip(
-                self.ratio_curves, (ordered[0], ordered[len(ordered) // 2], ordered[-1]), strict=True
-            ):
-                curve.add(step, value)
+            for curve, place in zip(self.ratio_curves, (0, len(ordered) // 2, -1), strict=True):
+                curve.add(step, ordered[place])
 
     def read(self, run: Run, *, all_rows: bool = False) -> None:
         """Add what has been written since the last call. Without `all_rows`, rows of the last step are enough."""
@@ -156,9 +161,11 @@ class Summary:
             self.add_step(*figures)
         last = run.last_recorded
         if last is not None and last > self._recorded:
-            rows = run.row_columns(after=self._recorded if all_rows else last - 1)
-            for step, (tensors, norms) in _by_step(rows).items():
-                self.add_rows(step, tensors, norms)
+            after = self._recorded if all_rows else last - 1
+            weights, updates = (_norms(run.row_columns(part=part, after=after)) for part in ("weight", "update"))
+            for step in sorted(weights.keys() & updates.keys()):
+                self.add_rows(step, weights[step], updates[step])
+            self._recorded = last
         events = run.event_columns()
         self.events = list(zip(events["step"], events["kind"], events["text"], strict=True))
 
@@ -180,12 +187,11 @@ class Summary:
         return rest[: -EXTREMES - 1 : -1]
 
 
-def _by_step(rows: Mapping[str, Any]) -> dict[int, tuple[list[tuple[str, str]], list[float]]]:
-    found: dict[int, tuple[list[tuple[str, str]], list[float]]] = {}
-    for step, layer, part, norm in zip(rows["step"], rows["layer"], rows["part"], rows["norm"], strict=True):
-        tensors, norms = found.setdefault(step, ([], []))
-        tensors.append((layer, part))
-        norms.append(float(norm))
+def _norms(rows: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    """Step → layer → norm."""
+    found: dict[int, dict[str, float]] = {}
+    for step, layer, norm in zip(rows["step"], rows["layer"], rows["norm"].tolist(), strict=True):
+        found.setdefault(step, {})[layer] = norm
     return found
 
 

@@ -36,12 +36,14 @@ from torch.optim import Optimizer
 from chainrule.dump.wire import dump_trace
 from chainrule.errors import WatchError, in_words
 from chainrule.history import RunWriter
+from chainrule.notebook import in_notebook
 from chainrule.recording import record
 from chainrule.run import environment
 from chainrule.stats import COLUMNS
 from chainrule.trace import Trace
 from chainrule.watching import trainers
 from chainrule.watching.events import HARMLESS, Detector, Event
+from chainrule.watching.live import LiveOutput
 from chainrule.watching.statistics import Members, StepStatistics
 
 ACTIONS = ("record", "warn", "stop")
@@ -105,6 +107,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._records_next = False
         self._pass: StepStatistics | None = None
         self._run: RunWriter | None = None
+        self._live: LiveOutput | None = None
         self._handles: list[Any] = []
         self._detach: Callable[[], None] = lambda: None
         self._mark: tuple[int, int] | None = None  # address and version of a parameter's gradient after the last step
@@ -134,6 +137,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             first = next(self._model.parameters(), None)
             about = environment("cpu" if first is None else first.device.type)
             self._run = RunWriter(path, COLUMNS, model=str(self._model), environment=about, rank=rank, world=world)
+        if self._live is None and in_notebook():
+            self._live = LiveOutput(Path(self._keep).stem if self._keep else type(self._model).__name__, self.events)
         self._end_hooks()
         self._handles = [
             self._optimizer.register_step_pre_hook(self._before_update),
@@ -163,8 +168,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     ) -> None:
         self._detach()
         self._end_hooks()
-        if self._run is not None:
-            self._run.close("complete" if error is None else in_words(error))
+        for kept in (self._run, self._live):
+            if kept is not None:
+                kept.close("complete" if error is None else in_words(error))
 
     def loss(self, loss: torch.Tensor | float, batch: int | None = None) -> None:
         """Tell the loss of this step, before the optimizer's step. The mean counts of several calls in a step.
@@ -395,10 +401,15 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         return float(self._optimizer.param_groups[0]["lr"])
 
     def _write(self) -> None:
-        """Write the step into the run."""
+        """Write the step into the run, and show it."""
         taken, self._pass = self._pass, None
-        if self._run is None:
-            return
-        self._run.add_step(self._step, self._loss, self._lr, time.perf_counter() - self._began, self._norm)
-        if taken is not None:
-            self._run.add_rows(self._step, taken.keys, taken.moments, taken.histograms)
+        figures = self._step, self._loss, self._lr, time.perf_counter() - self._began, self._norm
+        if self._run is not None:
+            self._run.add_step(*figures)
+            if taken is not None:
+                self._run.add_rows(self._step, taken.keys, taken.moments, taken.histograms)
+        if self._live is not None:
+            self._live.summary.add_step(*figures)
+            if taken is not None:
+                self._live.summary.add_rows(self._step, taken.norms("weight"), taken.norms("update"))
+            self._live.refresh()

@@ -18,7 +18,6 @@ import html
 import os
 import secrets
 import socket
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -31,6 +30,7 @@ from torch.optim import Optimizer
 
 from chainrule.diagnose.evidence import optimizers_of
 from chainrule.export.html import to_html
+from chainrule.notebook import in_notebook, is_interactive
 from chainrule.recording import save
 from chainrule.settings import read_settings
 from chainrule.trace import Trace
@@ -210,20 +210,3 @@ def _replace(view: View) -> None:
         before, _current = _current, view
     if before is not None:
         before.close()
-
-
-def in_notebook() -> bool:
-    """Whether this runs in a notebook's kernel."""
-    shell = _ipython()
-    return shell is not None and hasattr(shell, "kernel")
-
-
-def is_interactive() -> bool:
-    """Whether this runs at the prompt of Python or IPython."""
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _ipython() is not None
-
-
-def _ipython() -> Any:
-    """The running IPython shell, or None. IPython is not imported: its shell would have done so."""
-    module = sys.modules.get("IPython")
-    return None if module is None else module.get_ipython()
