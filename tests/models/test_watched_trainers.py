@@ -1,6 +1,7 @@
 """The guide's lines for other people's trainers: watched is unwatched bit for bit, and the run has each step."""
 
 import contextlib
+import importlib
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.long
 
 TEXT = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
 RECIPES = dict(re.findall(r"^### (.*?)\n\n```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
-LIGHTNINGS_OWN = "ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning:lightning"
+LIGHTNINGS_OWN = "ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning:"
 
 
 def recipe(heading):
@@ -55,8 +56,14 @@ def assert_same_parameters(net, bare):
 def assert_recorded(run, rows):
     """Every tenth step, and the one after an event."""
     recorded, steps = set(rows["step"]), run.step_columns()["step"]
+    assert set(run.event_columns()["kind"]) <= {"loss_spike"}
     assert recorded == {*steps[::10], *(step + 1 for step in run.event_columns()["step"])} & set(steps)
     return recorded
+
+
+def norm_of(run, layer, part, step):
+    rows = run.row_columns(layer, part)
+    return rows["norm"][rows["step"].index(step)]
 
 
 def norm_of_gradients(run, step):
@@ -64,12 +71,12 @@ def norm_of_gradients(run, step):
     return sum(norm**2 for at, norm in zip(rows["step"], rows["norm"], strict=True) if at == step) ** 0.5
 
 
-def lightning_fit(fit, batches_per_step=1, fails_at=None, clip=0.01):
-    """The module, its net, and the losses per batch, after 24 batches."""
-    import lightning
-
+def lightning_fit(fit, batches_per_step=1, fails_at=None, package="lightning.pytorch", **options):
+    """The net, and the losses and the norms of the outputs per batch, after 24 batches with a validation amid them."""
+    lightning = importlib.import_module(package)
     net, batches = make_net()
-    losses = []
+    data = torch.utils.data.DataLoader(batches, batch_size=None)
+    losses, outputs = [], []
 
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -79,9 +86,17 @@ def lightning_fit(fit, batches_per_step=1, fails_at=None, clip=0.01):
         def training_step(self, batch, index):
             if index == fails_at:
                 raise RuntimeError("no more data")
-            loss = F.mse_loss(self.net(batch[0]), batch[1])
+            output = self.net(batch[0])
+            loss = F.mse_loss(output, batch[1])
             losses.append(loss.item())
+            outputs.append(output.norm().item())
             return loss
+
+        def validation_step(self, batch):
+            self.net(batch[0])
+
+        def val_dataloader(self):
+            return data
 
         def configure_optimizers(self):
             return adam(self)
@@ -94,22 +109,28 @@ def lightning_fit(fit, batches_per_step=1, fails_at=None, clip=0.01):
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        gradient_clip_val=clip,
+        gradient_clip_val=0.01,
         accumulate_grad_batches=batches_per_step,
+        val_check_interval=10,
+        **options,
     )
     before = list(trainer.callbacks)
     try:
-        fit(trainer, Module(), torch.utils.data.DataLoader(batches, batch_size=None))
+        fit(trainer, Module(), data)
     finally:
         assert trainer.callbacks == before
-    return net, losses
+    return net, losses, outputs
 
 
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
-@pytest.mark.parametrize("batches_per_step", [1, 2])
-def test_lightning(batches_per_step):
-    bare, losses = lightning_fit(lambda trainer, *given: trainer.fit(*given), batches_per_step)
-    net, _ = lightning_fit(recipe("Lightning"), batches_per_step)
+@pytest.mark.parametrize(
+    ("batches_per_step", "package"), [(1, "lightning.pytorch"), (2, "lightning.pytorch"), (1, "pytorch_lightning")]
+)
+def test_lightning(batches_per_step, package):
+    bare, losses, outputs = lightning_fit(
+        lambda trainer, *given: trainer.fit(*given), batches_per_step, package=package
+    )
+    net, *_ = lightning_fit(recipe("Lightning"), batches_per_step, package=package)
     assert_same_parameters(net, bare)
     (run,) = chainrule.runs("runs")
     steps = run.step_columns()
@@ -125,6 +146,24 @@ def test_lightning(batches_per_step):
     for step in (0, 10):
         assert steps["gradient_norm"][step] == pytest.approx(0.01, rel=1e-3), "after clipping"
         assert norm_of_gradients(run, step) == pytest.approx(0.01, rel=1e-3)
+        assert norm_of(run, "net.3", "activation", step) == pytest.approx(outputs[step * batches_per_step], rel=1e-6)
+
+
+@pytest.mark.filterwarnings(LIGHTNINGS_OWN)
+def test_lightning_with_a_scaler():
+    def gradients(name, scale):
+        module = importlib.import_module("lightning.pytorch.plugins.precision")
+
+        def fit(trainer, module, data):
+            with chainrule.watch(trainer, keep=name):
+                trainer.fit(module, data)
+
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        lightning_fit(fit, plugins=[module.MixedPrecision("16-mixed", "cpu", scaler)])
+        rows = chainrule.runs(name)[0].row_columns(part="gradient")
+        return rows["norm"]
+
+    assert gradients("scaled.run", 1024.0).tolist() == pytest.approx(gradients("bare.run", 1.0).tolist(), rel=1e-2)
 
 
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
@@ -147,6 +186,28 @@ def test_two_fits_are_one_run():
     lightning_fit(fit)
     steps = chainrule.runs("twice.run").steps
     assert steps.step.tolist() == list(range(48))
+
+
+@pytest.mark.filterwarnings(LIGHTNINGS_OWN)
+def test_two_optimizers_are_an_error():
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net, self.automatic_optimization = nn.Linear(4, 1), False
+
+        def training_step(self):
+            raise AssertionError("the training has begun")
+
+        def configure_optimizers(self):
+            return [adam(self), adam(self)]
+
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False
+    )
+    with pytest.raises(ValueError, match="optimizer: the Trainer has 2 optimizers; watch takes one"):
+        recipe("Lightning")(trainer, Module(), torch.utils.data.DataLoader(make_net()[1], batch_size=None))
 
 
 def transformers_train(train, batches_per_step=1):
@@ -268,5 +329,46 @@ def test_fabric(precision):
     net, batches = make_net()
     fabric = Fabric(accelerator="cpu", devices=1, precision=precision or "32-true")
     recipe("Lightning Fabric")(fabric, net, adam(net), batches, F.mse_loss)
+    assert_same_parameters(net, bare)
+    assert_run(losses, net)
+
+
+def test_accelerate_with_a_scaler():
+    def rows(name, scale):
+        net, batches = make_net()
+        with accelerator() as own:
+            own.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+            model, optimizer = own.prepare(net, adam(net))
+            with chainrule.watch(model, optimizer, keep=name):
+                for x, y in batches:
+                    own.backward(F.mse_loss(model(x), y))
+                    optimizer.step()
+                    optimizer.zero_grad()
+        return chainrule.runs(name)[0].row_columns()
+
+    bare, found = rows("bare.run", 1.0), rows("scaled.run", 1024.0)
+    assert found["norm"].tolist() == bare["norm"].tolist()
+    assert "gradient" in found["part"]
+
+
+def test_data_parallelism():
+    net, batches = make_net()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(net)
+        optimizer = adam(model)
+        losses = []
+        with chainrule.watch(model, optimizer, keep="runs/first.run") as watch:
+            for x, y in batches:
+                loss = F.mse_loss(model(x), y)
+                loss.backward()
+                losses.append(loss.item())
+                watch.loss(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+    finally:
+        torch.distributed.destroy_process_group()
+    bare, batches = make_net()
+    assert bare_loop(bare, batches) == losses
     assert_same_parameters(net, bare)
     assert_run(losses, net)
