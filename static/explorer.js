@@ -511,7 +511,7 @@ opened.subscribe((value) => {
   }
   // Not for steps that a slider passes over.
   askingTheory = later(async () => {
-    const told = await theoryOfDump(value.index);
+    const told = await theoryOfDump(page.dumps?.[value.index]?.url ?? "");
     if (opened.value === value) theory.value = told === null ? null : { ...told, seq };
   }, value.count > 1 ? ASK_THEORY_AFTER_MS : 0);
 });

@@ -39,7 +39,7 @@ PYTHON = {
     "recording": "trace diagnose run export",
     "watching": "errors notebook history stats trace dump run recording",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
-        chapter export recording lessons notebook training""",
+        chapter export recording lessons notebook training history""",
     "__main__": "errors settings foundations history spec dump training user_model gradcheck export web",
 }
 

@@ -8,6 +8,7 @@
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
     chainrule export dump.json -o net.svg   a graph dump as a picture, a page, a table or another tool's graph
     chainrule train 'data=moons' --steps 500 --keep first.run      the training of one spec, kept in a file
+    chainrule runs folder                the live page of all runs in a folder
     chainrule runs follow runs           the runs of a folder in the terminal, while they are written
     chainrule runs export first.run -o first.csv      a training that was kept, for other tools
     chainrule presets                    the chapter's experiments
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from chainrule import __version__
 from chainrule.errors import ChainruleError
@@ -60,7 +62,14 @@ commands = typer.Typer(
 )
 
 
-run_commands = typer.Typer(help="Work with trainings that were kept in a file.", no_args_is_help=True)
+class RunsGroup(TyperGroup):
+    """Runs `show` if the first argument is no command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: D102 (typer's)
+        return super().parse_args(ctx, args if args and args[0] in {*self.commands, "--help"} else ["show", *args])
+
+
+run_commands = typer.Typer(help="Work with trainings that were kept in a file; without a command: show.", cls=RunsGroup)
 commands.add_typer(run_commands, name="runs")
 
 FormatName = StrEnum("FormatName", ["json", "dot", "svg", "html", "model-explorer", "node-data", "pytorch"])
@@ -133,14 +142,7 @@ def explore(
     arguments by name. loss_fn(output) is a scalar; without loss_fn, the output or its `loss` is the scalar. The
     optimizer never runs: it tells the command which parameters a step would change.
     """
-    settings = _settings(host="127.0.0.1", port=port)
-    settings = _settings(
-        host="127.0.0.1",
-        port=port,
-        token=secrets.token_urlsafe(24) if settings.token is None else None,
-        # No other client waits for an answer, so Ctrl-C ends the server at once.
-        shutdown_seconds=None if "shutdown_seconds" in settings.model_fields_set else 1,
-    )
+    settings = _private_settings(port)
     from chainrule.user_model.code import split_reference
 
     with _refusing(USAGE):
@@ -287,6 +289,18 @@ def _server_settings(host: str | None, port: int | None, insecure: bool | None) 
     return settings
 
 
+def _private_settings(port: int) -> Settings:
+    """Settings of a server for this machine and for those who have its link."""
+    settings = _settings(host="127.0.0.1", port=port)
+    return _settings(
+        host="127.0.0.1",
+        port=port,
+        token=secrets.token_urlsafe(24) if settings.token is None else None,
+        # No other client waits for an answer, so Ctrl-C ends the server at once.
+        shutdown_seconds=None if "shutdown_seconds" in settings.model_fields_set else 1,
+    )
+
+
 def _serve(settings: Settings, **options: Any) -> None:
     """Serve until a signal; see `web.serve.serve`."""
     try:
@@ -396,6 +410,21 @@ def export(
         written = chosen.write(trace, values)
     with _writing(output):
         _write(written, output)
+
+
+@run_commands.command("show")
+def show_runs(
+    folder: Annotated[Path, typer.Argument(help="The folder with the runs, the files *.run.")] = Path("runs"),
+    port: FreePort = 0,
+    browser: Browser = True,
+) -> None:
+    """Show all runs of a folder in the browser, over each other, while they train.
+
+    The page also shows runs that begin later. Only this machine can open it.
+    """
+    if folder.exists() and not folder.is_dir():
+        _fail(f"{folder}: not a folder; give the folder that has the runs", USAGE)
+    _serve(_private_settings(port), runs=folder, browser=browser)
 
 
 @run_commands.command("export")

@@ -2,7 +2,7 @@
  * have a scrubber, and the selected tensor shows at every step. */
 
 import { during, later } from "../core/activity.js";
-import { API, ApiError, getJson } from "../core/api.js";
+import { ApiError, getJson } from "../core/api.js";
 import { DumpProblem } from "../core/dump/dump.js";
 import { Series } from "../core/dump/series.js";
 import { DumpShelf, stepLabels } from "../core/dump/sources.js";
@@ -225,11 +225,11 @@ function saidOf(problem) {
   throw problem;
 }
 
-/** Asks for the theory of a dump that the server holds. @param {number} index of the dump
+/** Asks for the theory of a dump that the server holds. @param {string} url of the dump
  * @returns {Promise<Omit<Theory, "seq"> | null>} null: the dump shows without it */
-export async function theoryOfDump(index) {
+export async function theoryOfDump(url) {
   try {
-    return await getJson(`${API}/dump.json?index=${index}&what=theory`);
+    return await getJson(`${url}${url.includes("?") ? "&" : "?"}what=theory`);
   } catch (problem) {
     if (problem instanceof ApiError) return null;
     throw problem;

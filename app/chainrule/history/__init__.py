@@ -3,6 +3,7 @@
 schema.py   the tables, and the errors of SQLite in words
 writer.py   `RunWriter`: commits at least once a second, and thins out old steps
 reader.py   `Run`, `Runs` and `runs`: steps, rows and events as tables
+board.py    a folder of runs for a live page: what has changed, thinned
 export.py   CSV, Parquet, TensorBoard
 summary.py  what a terminal and a notebook show
 follow.py   the terminal

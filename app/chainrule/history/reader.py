@@ -22,6 +22,17 @@ from chainrule.history.schema import EVENT_COLUMNS, SCHEMA, STEP_COLUMNS, from_c
 SUFFIX = ".run"
 """Of the runs that `runs` finds in a folder."""
 
+FINITE = "typeof(loss) IN ('real', 'integer') AND abs(loss) <= 1.7976931348623157e308"
+
+SUMMARY = f"""
+SELECT ended, (SELECT max(step) FROM step),
+    (SELECT loss FROM step WHERE loss IS NOT NULL ORDER BY step DESC LIMIT 1),
+    (SELECT min(step) FROM step WHERE loss IS NOT NULL
+        AND step > COALESCE((SELECT step FROM step WHERE {FINITE} ORDER BY step DESC LIMIT 1), -1)),
+    (SELECT count(*) FROM event)
+FROM run
+"""
+
 Columns = Mapping[str, Sequence[Any]]
 """A table: the values of each column."""
 
@@ -84,6 +95,16 @@ class Run:
             ended: str | None = connection.execute("SELECT ended FROM run").fetchone()[0]
         return ended
 
+    def summary(self) -> dict[str, Any]:
+        """How far it is: `ended`, the last `step` and `loss`, the number of `events`, and the step it `diverged` at.
+
+        It has diverged at the first loss of NaN or Inf that no finite loss follows. Each is None if there is none.
+        """
+        with self._connected() as connection:
+            found = connection.execute(SUMMARY).fetchone()
+        ended, step, loss, diverged, events = found
+        return {"ended": ended, "step": step, "loss": from_column(loss), "diverged": diverged, "events": events}
+
     def step_columns(self, after: int = -1) -> dict[str, list[Any]]:
         """The steps after a step: their loss, learning rate, seconds and norm of all gradients; None: not known."""
         with self._connected() as connection:
@@ -116,6 +137,15 @@ class Run:
         moments = np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), len(self.columns))
         figures = {name: moments[:, place] for place, name in enumerate(self.columns)}
         return {"step": list(steps), "layer": list(layers), "part": list(parts), **figures}
+
+    @property
+    def parts(self) -> dict[str, list[str]]:
+        """Part → its layers, in the order of the pass."""
+        parts: dict[str, list[str]] = {}
+        with self._connected() as connection:
+            for layer, part in connection.execute("SELECT layer, part FROM tensor ORDER BY id"):
+                parts.setdefault(part, []).append(layer)
+        return parts
 
     def histograms(self, step: int) -> dict[tuple[str, str], npt.NDArray[np.uint32]]:
         """(layer, part) → the counts of equally wide bins from the row's min to its max; empty if the step has none."""

@@ -36,6 +36,7 @@ from chainrule.web.openapi import OPENAPI_VERSION
 from chainrule.web.pages import pages_router
 from chainrule.web.probes import probes_router
 from chainrule.web.request_log import RequestLog, Templates, log_error
+from chainrule.web.runs import runs_router
 from chainrule.web.server import Server, ServerConfig
 from chainrule.web.service import Service
 from chainrule.web.static_files import GuideFiles, OwnFiles
@@ -51,11 +52,13 @@ def create_app(
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     check: dict[str, Any] | None = None,
     own: UserModel | None = None,
+    runs: Path | None = None,
 ) -> FastAPI:
     """The whole server as one ASGI app.
 
     Its page shows a graph `dump` first, or several, such as the steps of a training; the report of a gradient `check`,
-    see `gradcheck.command.check_function`, has its own page; `own`, a user's model, takes the place of specs.
+    see `gradcheck.command.check_function`, has its own page; `own`, a user's model, takes the place of specs;
+    `runs` is a folder, whose runs have their own page.
     """
     settings = settings or Settings()
     metrics = Metrics()
@@ -134,6 +137,8 @@ def create_app(
         ]
     if check is not None:
         routers.append(gradcheck_router(check))
+    if runs is not None:
+        routers.append(runs_router(service, runs))
     if model is not None:
         routers.append(model_router(service, model))
     for router in routers:

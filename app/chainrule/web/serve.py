@@ -19,6 +19,8 @@ from chainrule import __version__
 from chainrule.errors import ChainruleError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chainrule.dump.opened import DumpFile, OpenDump
     from chainrule.settings import Settings
     from chainrule.user_model.model import UserModel
@@ -67,6 +69,7 @@ def serve(
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     check: dict[str, Any] | None = None,
     model: UserModel | None = None,
+    runs: Path | None = None,
     browser: bool = False,
     view: str = "",
 ) -> None:
@@ -96,11 +99,13 @@ def serve(
     configure_logging(settings)
     raise_descriptor_limit(settings.max_connections + SPARE_DESCRIPTORS)
 
+    path = "gradcheck" if check is not None else "runs" if runs is not None else ""
+
     def started() -> None:
         level = logging.INFO if kernel_name() == "native" else logging.WARNING
         logging.getLogger("chainrule").log(level, "the %s kernel computes the statistics", kernel_name())
         # Last, so that it is the last line of a long log.
-        address = _link(settings, taken, "" if check is None else "gradcheck") + (view and f"#{view}")
+        address = _link(settings, taken, path) + (view and f"#{view}")
         print(f"Chainrule {__version__} is at {address}", flush=True)
         if browser:
             browse(address)
@@ -108,7 +113,7 @@ def serve(
     def ending() -> None:
         threading.Thread(target=end_after, args=(settings.shutdown_seconds + LAST_SECONDS,), daemon=True).start()
 
-    config = ServerConfig(create_app(settings, dump, check, model), settings)
+    config = ServerConfig(create_app(settings, dump, check, model, runs), settings)
     # The collector no longer walks the imported objects (50 layers: the slowest of 25 frames went from 166 ms to 76).
     gc.collect()
     gc.freeze()

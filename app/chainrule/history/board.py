@@ -1,0 +1,177 @@
+"""A folder of runs, for a page that asks again and again: what has changed, and no more than it can draw."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.errors import NotFoundError, RunError
+from chainrule.history.reader import SUFFIX, Run
+
+MAX_RUNS = 500
+"""Runs of a folder that are listed: the ones written last."""
+
+MAX_POINTS = 2000
+"""Steps in one answer."""
+
+MAX_COLUMNS = 500
+"""Steps of a table of layers in one answer."""
+
+MAX_CELLS = 100_000
+"""Figures of a table of layers in one answer."""
+
+MAX_EVENTS = 500
+"""Events in one answer: the first ones."""
+
+RATIO = "ratio"
+"""Beside the statistics of a row, for the part `update`: its norm, relative to that of the weight."""
+
+_EXTREMES = ("loss", "gradient_norm")
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Board:
+    """The runs of a folder, which need not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[Path, dict[str, Any]] = {}
+
+    def listing(self) -> list[dict[str, Any]]:
+        """What each run is and how far it is, in the order of their start; of a file that is no run, its `error`.
+
+        `state` changes with the file.
+        """
+        written = {path: _times(path) for path in self.folder.glob(f"*{SUFFIX}")}
+        newest = sorted(written, key=lambda path: written[path], reverse=True)[:MAX_RUNS]
+        known = self._known
+        self._known = {path: self._entry(path, written[path], known.get(path)) for path in newest}
+        return sorted(self._known.values(), key=lambda entry: (entry["started"] or 0, entry["name"]))
+
+    def _entry(self, path: Path, written: tuple[float, ...], known: dict[str, Any] | None) -> dict[str, Any]:
+        state = hashlib.blake2b(repr(written).encode(), digest_size=8).hexdigest()
+        # An error may be of the moment.
+        if known is not None and known["state"] == state and known["error"] is None:
+            return known
+        about: dict[str, Any] = dict.fromkeys(("started", "ended", "step", "loss", "diverged", "spec", "model"))
+        about |= {"name": path.stem, "state": state, "written": written[0], "events": 0, "error": None}
+        try:
+            run = Run(path)
+            about |= {"started": run.started, "spec": run.spec, "model": run.model, **run.summary()}
+        except RunError as error:
+            about["error"] = error.message.removeprefix(f"{path}: ")
+        return about
+
+    def find(self, name: str) -> Run:
+        """The run with this name, which is compared with those of the folder.
+
+        Raises:
+            NotFoundError: there is none.
+            RunError: its file cannot be read.
+        """
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            if path.stem == name:
+                return Run(path)
+        raise NotFoundError(f"run: the folder has no run {name[:80]!r}", field="run")
+
+
+def _times(path: Path) -> tuple[float, ...]:
+    """When a run was written last, and what changes with each commit."""
+    times, sizes = [0.0], []
+    for each in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            state = each.stat()
+        except OSError:
+            continue
+        times.append(state.st_mtime)
+        sizes += [state.st_mtime_ns, state.st_size]
+    return (max(times), *sizes)
+
+
+def steps_after(run: Run, after: int) -> dict[str, list[Any]]:
+    """The steps after a step; of more than MAX_POINTS, those with the extremes, and NaN or Inf where it begins."""
+    columns = run.step_columns(after)
+    if len(columns["step"]) <= MAX_POINTS:
+        return columns
+    kept = {0, len(columns["step"]) - 1}
+    # Each piece gives a smallest, a largest and a first that is not finite.
+    pieces = (MAX_POINTS - len(kept)) // (3 * len(_EXTREMES))
+    for name in _EXTREMES:
+        kept |= _extremes(columns[name], pieces)
+    return {name: [values[place] for place in sorted(kept)] for name, values in columns.items()}
+
+
+def _extremes(figures: list[float | None], pieces: int) -> set[int]:
+    """Places of the smallest, the largest and the first not finite figure of each piece."""
+    values = np.array(figures, np.float64)  # None is NaN
+    finite = np.isfinite(values)
+    strange = ~finite & np.array([figure is not None for figure in figures])
+    low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
+    bounds = np.linspace(0, len(values), pieces + 1).astype(int).tolist()
+    kept: set[int] = set()
+    for first, end in pairwise(bounds):
+        kept |= {first + int(low[first:end].argmin()), first + int(high[first:end].argmax())}
+        kept |= {first + int(place) for place in np.flatnonzero(strange[first:end])[:1]}
+    return kept
+
+
+def table_after(run: Run, part: str, statistic: str, after: int) -> tuple[list[int], list[str], FloatArray]:
+    """A statistic of a part after a step: its steps, its layers, and the figures (steps, layers), NaN if not known.
+
+    Of too many steps those stay that differ most from the others: they have the extremes.
+
+    Raises:
+        NotFoundError: the run has no such part, or no such statistic.
+    """
+    parts = run.parts
+    if part not in parts:
+        raise NotFoundError(f"part: the run has no {part[:80]!r}", field="part", limit=list(parts))
+    statistics = [*run.columns, *([RATIO] if part == "update" else [])]
+    if statistic not in statistics:
+        message = f"statistic: {part} has no {statistic[:80]!r}"
+        raise NotFoundError(message, field="statistic", limit=statistics)
+    layers = parts[part]
+    name = "norm" if statistic == RATIO else statistic
+    steps, values = _table(run, part, name, after, layers)
+    if statistic == RATIO:
+        weight_steps, weights = _table(run, "weight", name, after, layers)
+        _, own, other = np.intersect1d(steps, weight_steps, return_indices=True)
+        steps, values = steps[own], values[own]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = values / weights[other]
+    most = max(2, min(MAX_COLUMNS, MAX_CELLS // max(1, len(layers))))
+    if len(steps) > most:
+        places = _outstanding(values, most)
+        steps, values = steps[places], values[places]
+    return steps.tolist(), layers, values
+
+
+def _table(
+    run: Run, part: str, statistic: str, after: int, layers: list[str]
+) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    rows = run.row_columns(part=part, after=after)
+    steps, at = np.unique(np.array(rows["step"], np.int64), return_inverse=True)
+    place = {layer: index for index, layer in enumerate(layers)}
+    values = np.full((len(steps), len(layers)), np.nan)
+    # A layer may be new since the layers were read.
+    known = np.array([layer in place for layer in rows["layer"]], bool)
+    values[at[known], [place[layer] for layer in rows["layer"] if layer in place]] = rows[statistic][known]
+    return steps, values
+
+
+def _outstanding(values: FloatArray, most: int) -> npt.NDArray[np.int64]:
+    """Places of `most` rows: of each piece the one with a figure farthest from its column's mean, or with an Inf."""
+    finite = np.isfinite(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = np.where(finite, values, 0).sum(0) / np.maximum(1, finite.sum(0))
+        spread = np.where(finite, values, -np.inf).max(0) - np.where(finite, values, np.inf).min(0)
+        distance = np.abs(values - mean) / np.where((spread > 0) & (spread < np.inf), spread, 1)
+    score = np.where(finite, distance, np.where(np.isinf(values), np.inf, -1)).max(1)
+    bounds = np.linspace(0, len(values), most + 1).astype(int).tolist()
+    return np.array([first + int(score[first:end].argmax()) for first, end in pairwise(bounds)], np.int64)

@@ -1,0 +1,137 @@
+"""A folder of runs for a live page: what changed, what is no run, and thinning that keeps extremes."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from chainrule.errors import NotFoundError
+from chainrule.history import Run, RunWriter, board
+from chainrule.history.board import Board, steps_after, table_after
+
+COLUMNS = ("std", "norm")
+LAYERS = ["l1", "l2", "l3"]
+
+
+def write(path, losses, rows=None):
+    """A run with these losses; `rows` are the figures of the part activation (steps, layers, columns)."""
+    with RunWriter(path, COLUMNS, model="net") as run:
+        for step, loss in enumerate(losses):
+            run.add_step(step, loss=loss, gradient_norm=1.0)
+            if rows is not None:
+                run.add_rows(step, [(layer, "activation") for layer in LAYERS], rows[step])
+    return Run(path)
+
+
+def test_a_folder_is_listed_in_the_order_of_starts_with_the_errors_of_its_files(tmp_path):
+    assert Board(tmp_path / "missing").listing() == []
+    for name in ("b", "a"):
+        write(tmp_path / f"{name}.run", [2.0, 1.0])
+    whole = (tmp_path / "a.run").read_bytes()
+    (tmp_path / "cut.run").write_bytes(whole[:5000])
+    (tmp_path / "other.run").write_text("no database")
+    (tmp_path / "notes.txt").write_text("not listed")
+    found = {run["name"]: run for run in Board(tmp_path).listing()}
+    assert list(found) == ["cut", "other", "b", "a"]
+    assert (found["b"]["step"], found["b"]["loss"], found["b"]["ended"], found["b"]["error"]) == (
+        1,
+        1.0,
+        "complete",
+        None,
+    )
+    assert found["cut"]["error"] == "the file is cut short or damaged"
+    assert found["other"]["error"] == "it is not a run of schema chainrule.run/1"
+
+
+def test_a_run_that_is_written_changes_its_state_and_others_are_not_read_again(tmp_path, monkeypatch):
+    write(tmp_path / "done.run", [1.0])
+    read = []
+    monkeypatch.setattr(board, "Run", lambda path: read.append(path.stem) or Run(path))
+    runs = Board(tmp_path)
+    with RunWriter(tmp_path / "now.run", COLUMNS, model="net") as run:
+        run.add_step(0, loss=3.0)
+        run.flush()
+        before = runs.listing()[1]
+        run.add_step(1, loss=2.0)
+        run.add_event(1, "loss_spike", "the loss is 2")
+        run.flush()
+        after = runs.listing()[1]
+    assert (before["step"], before["events"], before["ended"]) == (0, 0, None)
+    assert (after["step"], after["events"], after["loss"]) == (1, 1, 2.0)
+    assert before["state"] != after["state"]
+    assert read.count("done") == 1
+
+
+@pytest.mark.parametrize(
+    ("losses", "diverged"),
+    [
+        ([1.0, 2.0], None),
+        ([1.0, math.nan, 2.0], None),
+        ([1.0, math.nan, 2.0, math.inf, math.nan], 3),
+        ([math.nan], 0),
+        ([1.0, None], None),
+    ],
+)
+def test_a_run_diverges_where_no_finite_loss_follows(tmp_path, losses, diverged):
+    assert write(tmp_path / "x.run", losses).summary()["diverged"] == diverged
+
+
+@pytest.mark.parametrize("name", ["../x", "x.run", "/etc/passwd", "", "X"])
+def test_a_name_is_no_path(tmp_path, name):
+    folder = tmp_path / "runs"
+    write(tmp_path / "x.run", [1.0])
+    write(folder / "y.run", [1.0])
+    with pytest.raises(NotFoundError, match="the folder has no run"):
+        Board(folder).find(name)
+    assert Board(folder).find("y").name == "y"
+
+
+def test_the_runs_written_last_are_listed(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "MAX_RUNS", 2)
+    for place, name in enumerate("abc"):
+        write(tmp_path / f"{name}.run", [1.0])
+        os.utime(tmp_path / f"{name}.run", (0, 1000 - place))
+    assert [run["name"] for run in Board(tmp_path).listing()] == ["a", "b"]
+
+
+def test_thinned_steps_keep_extremes_ends_and_where_nan_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "MAX_POINTS", 200)
+    losses = np.random.default_rng(0).standard_normal(3000)
+    losses[777], losses[1234] = 50, -50
+    losses[2500:] = math.nan
+    run = write(tmp_path / "x.run", losses.tolist())
+    thinned = steps_after(run, -1)
+    assert 60 < len(thinned["step"]) <= 200
+    assert {0, 777, 1234, 2999} <= set(thinned["step"])
+    assert 2500 <= min(step for step, loss in zip(thinned["step"], thinned["loss"], strict=True) if loss != loss) < 2600
+    assert run.summary()["diverged"] == 2500
+    assert all(np.array_equal(loss, losses[step], True) for step, loss in zip(*list(thinned.values())[:2], strict=True))
+    assert steps_after(run, 2998)["step"] == [2999]
+
+
+def test_a_table_has_a_figure_per_step_and_layer_and_keeps_its_extremes(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).uniform(1, 2, (400, 3, 2))
+    rows[123, 1, 0], rows[300, 2, 0] = 9, math.inf
+    run = write(tmp_path / "x.run", [1.0] * 400, rows)
+    steps, layers, values = table_after(run, "activation", "std", 396)
+    assert (steps, layers) == ([397, 398, 399], LAYERS)
+    assert np.array_equal(values, rows[397:, :, 0])
+    monkeypatch.setattr(board, "MAX_COLUMNS", 20)
+    steps, _, values = table_after(run, "activation", "std", -1)
+    assert len(steps) == 20
+    assert {123, 300} <= set(steps)
+    assert np.array_equal(values, rows[steps, :, 0])
+    for part, statistic in (("gradient", "std"), ("activation", "ratio"), ("activation", "x")):
+        with pytest.raises(NotFoundError):
+            table_after(run, part, statistic, -1)
+
+
+def test_the_ratio_is_the_norm_of_the_update_over_that_of_the_weight(tmp_path):
+    with RunWriter(tmp_path / "x.run", COLUMNS, model="net") as run:
+        keys = [("0.weight", "weight"), ("0.bias", "weight"), ("0.bias", "update"), ("0.weight", "update")]
+        run.add_rows(0, keys, np.array([[0, 4.0], [0, 0.0], [0, 3.0], [0, 2.0]]))
+        run.add_rows(1, keys[:2], np.array([[0, 4.0], [0, 1.0]]))  # its update is not recorded
+    steps, layers, values = table_after(Run(tmp_path / "x.run"), "update", "ratio", -1)
+    assert (steps, layers) == ([0], ["0.bias", "0.weight"])
+    assert values.tolist() == [[math.inf, 0.5]]
