@@ -132,6 +132,7 @@ interface Hidden {
 
 type TrainingStatistic = "update_ratio" | "gradient_norms" | "weight_norms" | "activation_std" | "gradient_std"
   | "dead_fraction" | "saturation";
+type StepColumn = readonly [step: number, values: Float64Array]; // a value per layer
 type TrainingCurve = "loss" | "accuracy" | "heldOutLoss" | "heldOutAccuracy";
 type TrainingNumber = number | "NaN" | "Infinity" | "-Infinity";
 type TrainingScore = { loss: TrainingNumber; accuracy: number | null };
@@ -169,6 +170,54 @@ interface RunDump {
   batch: (TrainingScore | null)[];
   held_out: (TrainingScore | null)[];
   layers: Record<"activation" | "gradient", Record<string, (TrainingNumber | null)[][]>>; // steps × layers
+}
+
+/** A run of a folder in /api/v1/runs.json. */
+interface RunEntry {
+  name: string;
+  state: string; // changes with the file
+  started: number | null; // seconds since 1970
+  written: number;
+  ended: string | null; // null: it is written, or was killed
+  step: number | null; // the last one
+  loss: TrainingNumber | null;
+  diverged: number | null; // first step whose loss is not finite and stays so
+  events: number;
+  spec: string | null; // query of a net of the lab
+  model: string | null; // any other, in one line
+  error: string | null; // why the file is no run
+}
+type RunCurve = "loss" | "gradient_norm" | "lr";
+/** op: the op in the graph of the step; else the path of the module, or the name of the parameter */
+type RunEvent = { run: string; step: number; kind: string; text: string; op: string | null; batch: number | null };
+interface RunStepsDump {
+  steps: { step: number[] } & Record<RunCurve, (TrainingNumber | null)[]>;
+  events: {
+    step: number[];
+    kind: string[];
+    text: string[];
+    op: (string | null)[];
+    node: (string | null)[];
+    batch: (number | null)[];
+  };
+  more_events: number;
+  traces: number[];
+  parts: string[];
+  statistics: string[];
+}
+interface RunRowsDump {
+  after: number;
+  layers: string[];
+  steps: number[];
+  values: TrainingNumber[][]; // steps × layers
+}
+
+/** A run of the list beside what is known of it. */
+interface ListedRun {
+  entry: RunEntry;
+  run: import("./core/lab/board-run.js").BoardRun | null; // null: not asked for yet
+  isShown: boolean;
+  line: { colour: string; dash: number[] };
 }
 
 interface DataSet {

@@ -115,6 +115,7 @@ NODE_DATA = ("trace", "widths=5,4,1", "--format", "node-data")
             ["bad.json: not a graph dump of schema chainrule.trace/1: this is not JS"],
         ),
         (["open", "large.json"], ["large.json: the file has 200 MiB; at most 128 MiB can be opened"]),
+        (["runs", "bad.json"], ["bad.json: not a folder; give the folder that has the runs"]),
         (["open", "none.json"], ["none.json: No such file or directory"]),
     ],
 )

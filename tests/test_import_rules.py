@@ -58,6 +58,7 @@ JAVASCRIPT = {
     "core/takeaway": "core core/graph core/layout core/view",
     "foundations": "core core/chapter",
     "elements": "core core/rules core/dump core/graph core/lab core/inspector core/view",
+    "runs": "core core/lab elements",
     "explorer": "core core/dump core/graph core/lab core/takeaway elements",
 }
 

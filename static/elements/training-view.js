@@ -4,15 +4,15 @@
 
 import { oncePerFrame } from "../core/activity.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
-import { emit, headings, html, writeText } from "../core/dom.js";
+import { emit, headings, html, write, writeText } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
-import { drawCurves, drawStepMap, drawSurface, drawUnits, endsOf, stepAt } from "../core/lab/training-charts.js";
+import { chartOf, figure } from "../core/lab/chart-figure.js";
+import { drawCurves, drawStepMap, drawSurface, drawUnits, endsOf, HEALTHY_UPDATE,
+  stepAt } from "../core/lab/training-charts.js";
 import { STATISTICS } from "../core/lab/training-run.js";
 
 /** Samples on a decision surface. */
 const SAMPLES = 300;
-/** A healthy update, relative to the weight (A. Karpathy, makemore part 3). */
-const HEALTHY_UPDATE = 1e-3;
 /** Side of a digit, pixels. */
 const DIGIT = 8;
 const LINEAR = ["dead_fraction", "saturation"];
@@ -123,19 +123,20 @@ class TrainingView extends HTMLElement {
     const at = { last: this.#last, step, palette };
     const scores = run.scores.get(step);
     drawCurves(this.#loss, { ...at, lines: this.#linesOf("loss", "heldOutLoss", palette), isLog: true });
-    tell(this.#loss,
+    write(this.#loss, "aria-label",
       `Loss ${significant(scores?.loss)} at step ${step}, ${significant(run.curve("loss")[0]?.[1])} at step 0.`);
     if (hasScores) {
       drawCurves(this.#accuracy, { ...at, lines: this.#linesOf("accuracy", "heldOutAccuracy", palette), isLog: false,
         percent: true });
-      tell(this.#accuracy, `Accuracy ${percent(scores?.accuracy ?? null)} at step ${step}.`);
+      write(this.#accuracy, "aria-label", `Accuracy ${percent(scores?.accuracy ?? null)} at step ${step}.`);
     }
     this.#drawRatio(at);
     const isLog = !LINEAR.includes(this.#statistic);
-    const scale = drawStepMap(this.#map, { ...at, run, statistic: this.#statistic, isLog });
+    const scale = drawStepMap(this.#map, { ...at, columns: run.columns(this.#statistic), layerCount: run.layerCount,
+      isLog });
     const [low, high] = scale === null ? ["", ""] : endsOf(scale, !isLog);
     writeText(this.#scale, scale === null ? "" : `${low} (light) to ${high} (dark)`);
-    tell(this.#map,
+    write(this.#map, "aria-label",
       `${STATISTICS[this.#statistic].title}, ${run.layerCount} layers by ${
         run.knownSteps(this.#statistic).length
       } steps, from ${low} to ${high}.`);
@@ -166,7 +167,7 @@ class TrainingView extends HTMLElement {
     }));
     drawCurves(this.#ratio, { ...at, lines, isLog: true, marks: [[HEALTHY_UPDATE, "1e−3"]] });
     const now = run.column("update_ratio", step - 1);
-    tell(this.#ratio,
+    write(this.#ratio, "aria-label",
       now === undefined ? "No update before step 0."
         : `Last update : weight from ${significant(Math.min(...now))} to ${significant(Math.max(...now))}.`);
   }
@@ -180,7 +181,7 @@ class TrainingView extends HTMLElement {
       const samples = data === null || data.features !== 2 ? []
         : data.held_out_x.slice(0, SAMPLES).map(([x = 0, y = 0], at) => ({ x, y, label: data.held_out_y[at] ?? 0 }));
       drawSurface(this.#surface, surface, samples, palette);
-      tell(this.#surface, "The class that the net predicts at every point, with held-out samples.");
+      write(this.#surface, "aria-label", "The class that the net predicts at every point, with held-out samples.");
     }
     this.#drawUnits(surface?.units ?? [], palette);
     if (confusion !== null) this.#showConfusion(confusion, data);
@@ -196,7 +197,7 @@ class TrainingView extends HTMLElement {
         );
       const canvas = /** @type {Canvas} */ (row.lastElementChild);
       drawUnits(canvas, units, palette);
-      tell(canvas, `The activation of ${units.shape[0]} units of layer ${at + 1} at every point.`);
+      write(canvas, "aria-label", `The activation of ${units.shape[0]} units of layer ${at + 1} at every point.`);
     });
   }
 
@@ -225,24 +226,9 @@ class TrainingView extends HTMLElement {
   }
 }
 
-/** @param {string} title @returns {Canvas} */
-function chartOf(title) {
-  return html("canvas", { role: "img", "aria-label": title });
-}
-
-/** @param {string} title @param {Canvas} canvas @param {Node[]} more */
-function figure(title, canvas, ...more) {
-  return html("figure", {}, html("figcaption", {}, title, ...more), canvas);
-}
-
 /** @param {string} name @param {string} text */
 function key(name, text) {
   return html("span", { class: name }, text);
-}
-
-/** @param {Canvas} canvas @param {string} text */
-function tell(canvas, text) {
-  if (canvas.getAttribute("aria-label") !== text) canvas.setAttribute("aria-label", text);
 }
 
 /** @param {Canvas} canvas of 8 by 8 @param {readonly number[]} values standardized */

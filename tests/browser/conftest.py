@@ -6,10 +6,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 from urllib.request import urlopen
 
 import pytest
+from board_runs import write_runs
 from command import command
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect, sync_playwright
 from training_dumps import write_dumps
@@ -265,6 +266,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory, server_url: str) -> Iterat
             if name not in links:
                 if name == "explore":
                     arguments = [f"{BLOCKS}:make"]
+                elif name == "runs":
+                    arguments = [str(write_runs(tmp_path_factory.mktemp("runs")))]
                 else:
                     dumps = write_dumps(tmp_path_factory.mktemp("dumps"))
                     arguments = sorted(map(str, dumps.glob("step*.json")))
@@ -289,9 +292,11 @@ def show(explorer: Explorer, servers: Callable[[str], str], request: pytest.Fixt
             page.goto(link)
             page.goto("about:blank")
         explorer.expected.append("status of 4")
-        page.goto(link.partition("/?")[0] + address)
+        page.goto(urljoin(link, address))
         if page.locator("body > .explorer").count():
             page.wait_for_selector("run-status[data-seq], [data-source=dump] graph-view .box", state="attached")
+            idle(page)
+        elif page.locator("run-list").count():
             idle(page)
         elif page.locator("#page-data").count():
             page.wait_for_selector("body[data-answers]")

@@ -64,6 +64,8 @@ VIEWS = {
     "dumps": opened(""),
     "dumps-inspector": opened("select=body.2.weight&tab=inspector"),
     "dumps-compared": opened("a=dump:0&dump=5&tab=inspector"),
+    "runs": View("/runs", server="runs"),
+    "runs-layers": View("/runs#run=nan&part=update&statistic=norm&scale=linear", server="runs"),
     "foundations": View("/foundations"),
     **{page: View(f"/foundations/{page}") for page in CHAPTER},
     **{f"guide-{page}": View(f"/guide/{page}.html") for page in GUIDE},

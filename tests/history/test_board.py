@@ -33,7 +33,7 @@ def test_a_folder_is_listed_in_the_order_of_starts_with_the_errors_of_its_files(
     (tmp_path / "other.run").write_text("no database")
     (tmp_path / "notes.txt").write_text("not listed")
     found = {run["name"]: run for run in Board(tmp_path).listing()}
-    assert list(found) == ["cut", "other", "b", "a"]
+    assert list(found) == ["b", "a", "cut", "other"]
     assert (found["b"]["step"], found["b"]["loss"], found["b"]["ended"], found["b"]["error"]) == (
         1,
         1.0,
@@ -74,7 +74,7 @@ def test_a_run_that_is_written_changes_its_state_and_others_are_not_read_again(t
     ],
 )
 def test_a_run_diverges_where_no_finite_loss_follows(tmp_path, losses, diverged):
-    assert write(tmp_path / "x.run", losses).summary()["diverged"] == diverged
+    assert write(tmp_path / "x.run", losses).progress()["diverged"] == diverged
 
 
 @pytest.mark.parametrize("name", ["../x", "x.run", "/etc/passwd", "", "X"])
@@ -105,7 +105,7 @@ def test_thinned_steps_keep_extremes_ends_and_where_nan_begins(tmp_path, monkeyp
     assert 60 < len(thinned["step"]) <= 200
     assert {0, 777, 1234, 2999} <= set(thinned["step"])
     assert 2500 <= min(step for step, loss in zip(thinned["step"], thinned["loss"], strict=True) if loss != loss) < 2600
-    assert run.summary()["diverged"] == 2500
+    assert run.progress()["diverged"] == 2500
     assert all(np.array_equal(loss, losses[step], True) for step, loss in zip(*list(thinned.values())[:2], strict=True))
     assert steps_after(run, 2998)["step"] == [2999]
 

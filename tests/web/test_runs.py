@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
             run.add_step(step, loss)
             run.add_rows(step, [("l1", "weight"), ("l1", "update")], np.array([[1.0, 2.0], [3.0, float("inf")]]))
         run.add_trace(1, TRACE)
-        run.add_event(2, "nonfinite", "the loss is NaN", "l1")
+        run.add_event(2, "nonfinite", "the loss is NaN", "l1", node="n3", batch=7)
     (folder / "text.run").write_text("no database")
     return folder
 
@@ -42,7 +42,7 @@ def test_the_list_says_what_each_run_is_and_how_far(client, folder):
     answer = get(client, ".json")
     told = answer.json()
     assert told["folder"] == str(folder)
-    broken, run = told["runs"]
+    run, broken = told["runs"]
     assert (broken["name"], broken["error"]) == ("text", "it is not a run of schema chainrule.run/1")
     expected = {
         "name": "a b&c",
@@ -64,7 +64,14 @@ def test_steps_and_rows_come_from_a_step_on(client):
     told = get(client, "/steps.json", run="a b&c", after=0).json()
     assert told["steps"]["step"] == [1, 2]
     assert told["steps"]["loss"] == [1.0, "NaN"]
-    assert told["events"] == {"step": [2], "kind": ["nonfinite"], "text": ["the loss is NaN"], "op": ["l1"]}
+    assert told["events"] == {
+        "step": [2],
+        "kind": ["nonfinite"],
+        "text": ["the loss is NaN"],
+        "op": ["l1"],
+        "node": ["n3"],
+        "batch": [7],
+    }
     assert (told["traces"], told["parts"], told["statistics"]) == ([1], ["weight", "update"], ["std", "norm"])
     told = get(client, "/rows.json", run="a b&c", part="update", statistic="ratio", after=1).json()
     assert (told["steps"], told["layers"], told["values"]) == ([2], ["l1"], [["Infinity"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Board:
         self._known: dict[Path, dict[str, Any]] = {}
 
     def listing(self) -> list[dict[str, Any]]:
-        """What each run is and how far it is, in the order of their start; of a file that is no run, its `error`.
+        """What each run is and how far it is, in the order of their start, and the `error` of files that are no runs.
 
         `state` changes with the file.
         """
@@ -52,7 +53,7 @@ class Board:
         newest = sorted(written, key=lambda path: written[path], reverse=True)[:MAX_RUNS]
         known = self._known
         self._known = {path: self._entry(path, written[path], known.get(path)) for path in newest}
-        return sorted(self._known.values(), key=lambda entry: (entry["started"] or 0, entry["name"]))
+        return sorted(self._known.values(), key=lambda entry: (entry["started"] or math.inf, entry["name"]))
 
     def _entry(self, path: Path, written: tuple[float, ...], known: dict[str, Any] | None) -> dict[str, Any]:
         state = hashlib.blake2b(repr(written).encode(), digest_size=8).hexdigest()
@@ -63,7 +64,7 @@ class Board:
         about |= {"name": path.stem, "state": state, "written": written[0], "events": 0, "error": None}
         try:
             run = Run(path)
-            about |= {"started": run.started, "spec": run.spec, "model": run.model, **run.summary()}
+            about |= {"started": run.started, "spec": run.spec, "model": run.model, **run.progress()}
         except RunError as error:
             about["error"] = error.message.removeprefix(f"{path}: ")
         return about

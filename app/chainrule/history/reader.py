@@ -24,7 +24,7 @@ SUFFIX = ".run"
 
 FINITE = "typeof(loss) IN ('real', 'integer') AND abs(loss) <= 1.7976931348623157e308"
 
-SUMMARY = f"""
+PROGRESS = f"""
 SELECT ended, (SELECT max(step) FROM step),
     (SELECT loss FROM step WHERE loss IS NOT NULL ORDER BY step DESC LIMIT 1),
     (SELECT min(step) FROM step WHERE loss IS NOT NULL
@@ -95,13 +95,13 @@ class Run:
             ended: str | None = connection.execute("SELECT ended FROM run").fetchone()[0]
         return ended
 
-    def summary(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, Any]:
         """How far it is: `ended`, the last `step` and `loss`, the number of `events`, and the step it `diverged` at.
 
         It has diverged at the first loss of NaN or Inf that no finite loss follows. Each is None if there is none.
         """
         with self._connected() as connection:
-            found = connection.execute(SUMMARY).fetchone()
+            found = connection.execute(PROGRESS).fetchone()
         ended, step, loss, diverged, events = found
         return {"ended": ended, "step": step, "loss": from_column(loss), "diverged": diverged, "events": events}
 

@@ -3,6 +3,8 @@
 import { significant } from "../format.js";
 import { colourOf, rampPixels, rampStops } from "../colours.js";
 
+/** A healthy update, relative to the weight (A. Karpathy, makemore part 3). */
+export const HEALTHY_UPDATE = 1e-3;
 const FONT_PX = 11;
 /** Room for the axis of values, left of a chart, and for the axis of steps, below it. */
 export const MARGIN = { left: 52, right: 10, top: 8, bottom: 20 };
@@ -12,6 +14,7 @@ const UNITS_IN_ROW = 8;
 
 /** @typedef {{points: readonly [number, number][], colour: string, width: number, dash?: number[]}} Line */
 /** @typedef {{low: number, high: number, isLog: boolean}} Scale */
+/** A mark on a curve. @typedef {{at: number, value: number, colour: string, isChosen: boolean}} Mark */
 
 /** @param {HTMLCanvasElement} canvas as large as its box on the screen
  * @returns {{context: CanvasRenderingContext2D, width: number, height: number} | null} null while it is hidden */
@@ -40,8 +43,9 @@ export function stepAt(width, last, x) {
 }
 
 /** The scale of all values, with round numbers at its ends.
- * @param {readonly Line[]} lines @param {boolean} isLog @returns {Scale} */
-export function scaleOf(lines, isLog) {
+ * @param {readonly Line[]} lines @param {boolean} isLog @param {number} [least] high end of a linear scale
+ * @returns {Scale} */
+export function scaleOf(lines, isLog, least = 1) {
   let [low, high] = [Infinity, -Infinity];
   for (const { points } of lines) {
     for (const [, value] of points) {
@@ -51,7 +55,7 @@ export function scaleOf(lines, isLog) {
     }
   }
   if (low > high) [low, high] = [isLog ? 0.1 : 0, 1];
-  if (!isLog) return { low: Math.min(0, low), high: Math.max(1, high), isLog };
+  if (!isLog) return { low: Math.min(0, low), high: Math.max(least, high) || 1, isLog };
   const top = round(high, true);
   const bottom = Math.max(round(low, false), top / 10 ** MOST_DECADES);
   return { low: bottom < top ? bottom : top / 2, high: top, isLog };
@@ -85,16 +89,21 @@ function ticksOf({ low, high, isLog }) {
 }
 
 /** @param {HTMLCanvasElement} canvas
- * @param {{lines: readonly Line[], last: number, step: number, isLog: boolean, marks?: readonly [number, string][],
- * palette: Palette, percent?: boolean}} chart marks: values with a line of their own */
-export function drawCurves(canvas, { lines, last, step, isLog, marks = [], palette, percent = false }) {
+ * @param {{lines: readonly Line[], last: number, step: number | null, isLog: boolean, marks?: readonly [number, string][],
+ * events?: readonly Mark[], palette: Palette, percent?: boolean, least?: number}} chart marks: values with a line of
+ * their own; least: see `scaleOf`
+ * @returns {{x: (step: number) => number, y: (value: number) => number} | null} null while it is hidden */
+export function drawCurves(
+  canvas,
+  { lines, last, step, isLog, marks = [], events = [], palette, percent = false, least = 1 },
+) {
   const on = surfaceOf(canvas);
-  if (on === null) return;
+  if (on === null) return null;
   const { context, width, height } = on;
   const marked = marks.map(([value]) => ({ points: /** @type {[number, number][]} */ ([[0, value]]), colour: "",
     width: 0 })
   );
-  const scale = scaleOf([...lines, ...marked], isLog);
+  const scale = scaleOf([...lines, ...marked], isLog, least);
   const x = stepScale(width, last);
   const y = (/** @type {number} */ value) =>
     MARGIN.top + (height - MARGIN.top - MARGIN.bottom) * (1 - placeOn(scale, value));
@@ -123,18 +132,38 @@ export function drawCurves(canvas, { lines, last, step, isLog, marks = [], palet
     context.lineWidth = thick;
     context.setLineDash(dash);
     let run = /** @type {[number, number][]} */ ([]);
+    let isBroken = false;
     for (const [at, value] of points) {
-      if (Number.isFinite(value)) run.push([x(at), y(value)]);
-      else {
+      if (Number.isFinite(value)) {
+        run.push([x(at), y(value)]);
+        isBroken = false;
+      } else if (!isBroken) {
         stroke(context, run);
+        // Where it ends.
+        cross(context, x(at), run.at(-1)?.[1] ?? MARGIN.top + 4, palette.warning);
         run = [];
-        cross(context, x(at), MARGIN.top + 4, palette.warning);
+        isBroken = true;
       }
     }
     stroke(context, run);
   }
   context.setLineDash([]);
-  drawNow(context, x(step), height, palette);
+  for (const { at, value, colour, isChosen } of events)
+    ring(context, x(at), Number.isFinite(value) ? y(value) : MARGIN.top + 4, colour, isChosen ? 7 : 4, palette);
+  drawNow(context, step === null ? null : x(step), height, palette);
+  return { x, y };
+}
+
+/** An event. @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {string} colour
+ * @param {number} radius @param {Palette} palette */
+function ring(context, x, y, colour, radius, palette) {
+  context.beginPath();
+  context.arc(x, y, radius, 0, 2 * Math.PI);
+  context.fillStyle = palette.paper;
+  context.fill();
+  context.strokeStyle = colour;
+  context.lineWidth = 2;
+  context.stroke();
 }
 
 /** @param {CanvasRenderingContext2D} context @param {readonly [number, number][]} points */
@@ -152,11 +181,13 @@ function stroke(context, points) {
 /** A value that is not finite. @param {CanvasRenderingContext2D} context @param {number} x @param {number} y
  * @param {string} colour */
 function cross(context, x, y, colour) {
-  const { strokeStyle } = context;
+  context.save();
+  context.setLineDash([]);
   context.strokeStyle = colour;
-  stroke(context, [[x - 2, y - 2], [x + 2, y + 2]]);
-  stroke(context, [[x - 2, y + 2], [x + 2, y - 2]]);
-  context.strokeStyle = strokeStyle;
+  context.lineWidth = 1.5;
+  stroke(context, [[x - 3, y - 3], [x + 3, y + 3]]);
+  stroke(context, [[x - 3, y + 3], [x + 3, y - 3]]);
+  context.restore();
 }
 
 /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {number} last
@@ -172,9 +203,10 @@ function drawSteps(context, width, height, last, palette) {
   }
 }
 
-/** The step that is shown. @param {CanvasRenderingContext2D} context @param {number} x @param {number} height
+/** The step that is shown. @param {CanvasRenderingContext2D} context @param {number | null} x @param {number} height
  * @param {Palette} palette */
 function drawNow(context, x, height, palette) {
+  if (x === null) return;
   context.strokeStyle = palette.ink;
   context.lineWidth = 1;
   stroke(context, [[x, MARGIN.top - 4], [x, height - MARGIN.bottom + 3]]);
@@ -189,16 +221,15 @@ function short(value) {
 
 /** A map of layers (rows, the first on top) and steps (columns).
  * @param {HTMLCanvasElement} canvas
- * @param {{run: import("./training-run.js").TrainingRun, statistic: TrainingStatistic, last: number, step: number, isLog: boolean,
+ * @param {{columns: readonly StepColumn[], layerCount: number, last: number, step: number | null, isLog: boolean,
  * palette: Palette}} map
  * @returns {Scale | null} the scale of its colours; null while it is hidden, or without values */
-export function drawStepMap(canvas, { run, statistic, last, step, isLog, palette }) {
+export function drawStepMap(canvas, { columns, layerCount, last, step, isLog, palette }) {
   const on = surfaceOf(canvas);
   if (on === null) return null;
   const { context, width, height } = on;
-  const known = run.knownSteps(statistic);
-  const lines = known.map((at) => ({
-    points: Array.from(run.column(statistic, at) ?? [], (value) => /** @type {[number, number]} */ ([at, value])),
+  const lines = columns.map(([at, column]) => ({
+    points: Array.from(column, (value) => /** @type {[number, number]} */ ([at, value])),
     colour: "",
     width: 0,
   }));
@@ -208,11 +239,9 @@ export function drawStepMap(canvas, { run, statistic, last, step, isLog, palette
   const warning = `rgb(${colourOf(palette.warning).join(" ")})`;
   const x = stepScale(width, last);
   const inner = height - MARGIN.top - MARGIN.bottom;
-  const tall = inner / Math.max(1, run.layerCount);
-  known.forEach((at, order) => {
-    const column = run.column(statistic, at);
-    if (column === undefined) return;
-    const end = known[order + 1] ?? at + 1;
+  const tall = inner / Math.max(1, layerCount);
+  columns.forEach(([at, column], order) => {
+    const end = columns[order + 1]?.[0] ?? at + 1;
     const [from, to] = [x(at), Math.min(x(end), width - MARGIN.right)];
     column.forEach((value, layer) => {
       if (Number.isNaN(value)) return;
@@ -226,11 +255,17 @@ export function drawStepMap(canvas, { run, statistic, last, step, isLog, palette
   context.textAlign = "right";
   context.textBaseline = "middle";
   const every = Math.max(1, Math.ceil((FONT_PX + 3) / tall));
-  for (let layer = 0; layer < run.layerCount; layer += every)
+  for (let layer = 0; layer < layerCount; layer += every)
     context.fillText(String(layer + 1), MARGIN.left - 6, MARGIN.top + (layer + 0.5) * tall);
   drawSteps(context, width, height, last, palette);
-  drawNow(context, x(step), height, palette);
-  return known.length === 0 ? null : scale;
+  drawNow(context, step === null ? null : x(step), height, palette);
+  return columns.length === 0 ? null : scale;
+}
+
+/** @param {number} height of a map @param {number} layerCount @param {number} y @returns {number} index of the layer */
+export function layerAt(height, layerCount, y) {
+  const share = (y - MARGIN.top) / Math.max(1, height - MARGIN.top - MARGIN.bottom);
+  return Math.min(layerCount - 1, Math.max(0, Math.floor(share * layerCount)));
 }
 
 /** @param {Scale} scale @param {boolean} percent @returns {[string, string]} the values of its first and last colour */

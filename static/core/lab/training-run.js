@@ -106,6 +106,11 @@ export class TrainingRun {
       : this.updates.get(step)?.[/** @type {"update_ratio"} */ (statistic)];
   }
 
+  /** @param {TrainingStatistic} statistic @returns {StepColumn[]} in the order of steps */
+  columns(statistic) {
+    return this.knownSteps(statistic).map((step) => [step, this.column(statistic, step) ?? new Float64Array()]);
+  }
+
   /** @param {TrainingCurve} name @returns {[step: number, value: number][]} in the order of steps */
   curve(name) {
     /** @type {Map<number, number>} */
