@@ -1,81 +1,198 @@
-"""What `chainrule.watch` costs: the time of a watched training ÷ that of the same training unwatched.
+"""What `chainrule.watch` costs, beside other tools that watch a training: the time of a watched step ÷ that of a bare one.
 
-    python bench/watch.py [rounds]
+    python bench/watch.py [--rounds 5] [--models M1,M3,M4] [--only bare,every=1]
 
-CPU seconds of the process with its writing thread: other work on the machine does not count. Watched and unwatched
-trainings take turns; the table has the median of the ratios.
+AdamW on the models of models.py, one thread. CPU seconds of the process with its threads: other work on the machine does
+not count, and neither does work that a tool leaves to another process. Each round trains a new model with each candidate,
+in turn; the table has the median and the quartiles of the ratios. Writes bench/results/bench-watch.json.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import statistics
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (its usual name)
-from torch import nn
+from models import Case, case
+from timing import quartiles
 
 import chainrule
 
-STEPS = 200
+SECONDS = 2.0
+"""Of bare steps in each training, about."""
+
+RESULTS = Path(__file__).parent / "results" / "bench-watch.json"
+
+Step = Callable[[torch.optim.Optimizer], None]
 
 
-def mlp() -> tuple[nn.Module, torch.Tensor]:
-    return nn.Sequential(
-        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
-    ), torch.randn(128, 64)
+def backward(which: Case, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """Forward and backward pass; the loss."""
+    optimizer.zero_grad()
+    loss = which.loss(which.model(which.x))
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss
 
 
-def cnn() -> tuple[nn.Module, torch.Tensor]:
-    convolutions = [
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-    ]
-    return nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 10)), torch.randn(
-        64, 3, 32, 32
-    )
+@contextmanager
+def bare(which: Case, optimizer: torch.optim.Optimizer, _folder: Path) -> Iterator[Callable[[], None]]:
+    def step() -> None:
+        backward(which, optimizer)
+        optimizer.step()
+
+    yield step
 
 
-def seconds(make, every: int | None) -> float:
-    torch.manual_seed(0)
-    net, x = make()
-    y = torch.arange(len(x)) % 10
-    optimizer = torch.optim.Adam(net.parameters())
-    with tempfile.TemporaryDirectory() as folder:
-        watching = chainrule.watch(net, optimizer, every=every, keep=Path(folder) / "a.run") if every else nullcontext()
-        with watching as watch:
-            began = time.process_time()
-            for _ in range(STEPS):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(net(x), y)
-                loss.backward()
-                if watch:
-                    watch.loss(loss)
+def watched(every: int) -> Any:
+    """`chainrule.watch`, kept in a run; statistics of every so many steps, histograms of every tenth of these."""
+
+    @contextmanager
+    def watching(which: Case, optimizer: torch.optim.Optimizer, folder: Path) -> Iterator[Callable[[], None]]:
+        with chainrule.watch(which.model, optimizer, every=every, keep=folder / "a.run") as watch:
+
+            def step() -> None:
+                watch.loss(backward(which, optimizer))
                 optimizer.step()
-            return time.process_time() - began
+
+            yield step
+
+    return watching
+
+
+@contextmanager
+def tensorboard(which: Case, optimizer: torch.optim.Optimizer, folder: Path) -> Iterator[Callable[[], None]]:
+    """Histograms of parameters and gradients, every step."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+    number = 0
+
+    def step() -> None:
+        nonlocal number
+        loss = backward(which, optimizer)
+        writer.add_scalar("loss", loss.item(), number)  # type: ignore[no-untyped-call]
+        for name, parameter in which.model.named_parameters():
+            writer.add_histogram(name, parameter, number)  # type: ignore[no-untyped-call]
+            writer.add_histogram(f"{name}.grad", parameter.grad, number)  # type: ignore[no-untyped-call]
+        optimizer.step()
+        number += 1
+
+    yield step
+    writer.close()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def wandb(which: Case, optimizer: torch.optim.Optimizer, folder: Path) -> Iterator[Callable[[], None]]:
+    """`wandb.watch` with histograms of parameters and gradients, every step, offline."""
+    os.environ |= {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
+    import wandb as package
+
+    run = package.init(mode="offline", dir=str(folder), project="bench")
+    run.watch(which.model, log="all", log_freq=1)
+
+    def step() -> None:
+        run.log({"loss": backward(which, optimizer).item()})
+        optimizer.step()
+
+    yield step
+    run.unwatch(which.model)
+    run.finish()
+
+
+@contextmanager
+def cockpit(which: Case, optimizer: torch.optim.Optimizer, _folder: Path) -> Iterator[Callable[[], None]]:
+    """Cockpit's configuration `economy`, every step."""
+    from backpack import extend
+    from cockpit import Cockpit
+    from cockpit.utils.configuration import configuration
+
+    model, loss_of = extend(which.model), extend(torch.nn.MSELoss())
+    losses_of = extend(torch.nn.MSELoss(reduction="none"))
+    tracker = Cockpit(model.parameters(), quantities=configuration("economy"))
+    number = 0
+
+    def step() -> None:
+        nonlocal number
+        optimizer.zero_grad()
+        output = model(which.x)
+        loss = loss_of(output, which.y)
+        losses = losses_of(output, which.y).flatten(1).mean(1)
+        told = {"batch_size": len(which.x), "individual_losses": losses, "loss": loss, "optimizer": optimizer}
+        with tracker(number, info=told):
+            loss.backward(create_graph=tracker.create_graph(number))
+        optimizer.step()
+        number += 1
+
+    yield step
+
+
+CANDIDATES = {
+    "bare": bare,
+    "every=1": watched(1),
+    "every=10": watched(10),
+    "TensorBoard": tensorboard,
+    "wandb": wandb,
+    "Cockpit": cockpit,
+}
+
+
+def seconds_a_step(model: str, candidate: str, steps: int) -> float:
+    which = case(model)
+    optimizer = torch.optim.AdamW(which.model.parameters())
+    with tempfile.TemporaryDirectory() as folder, CANDIDATES[candidate](which, optimizer, Path(folder)) as step:
+        step()  # what only the first step does
+        began = time.process_time()
+        for _ in range(steps):
+            step()
+        return (time.process_time() - began) / steps
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", type=lambda names: names.split(","), default=["M1", "M3", "M4"])
+    parser.add_argument("--only", type=lambda names: names.split(","), default=list(CANDIDATES))
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| net | bare step | every=1 | every=10 |\n|---|---|---|---|")
-    for make in (mlp, cnn):
-        seconds(make, 1)
-        bare, ratios = [], {1: [], 10: []}
-        for _ in range(rounds):
-            for every, found in ratios.items():
-                alone = seconds(make, None)
-                bare.append(alone / STEPS)
-                found.append(seconds(make, every) / alone)
-        cells = " | ".join(f"{statistics.median(found):.2f}" for found in ratios.values())
-        print(f"| {make.__name__} | {statistics.median(bare) * 1e3:.2f} ms | {cells} |")
+    results: dict[str, dict[str, Any]] = {}
+    print("| × bare step | bare | " + " | ".join(options.only[1:]) + " |\n|---|---|" + "---|" * (len(options.only) - 1))
+    for model in options.models:
+        first = seconds_a_step(model, "bare", 2)
+        times: dict[str, list[float]] = {name: [] for name in options.only}
+        failures: dict[str, str] = {}
+        for _ in range(options.rounds):
+            for name in options.only:
+                if name in failures:
+                    continue
+                # A whole number of histograms; a tool that is far slower is measured by fewer steps.
+                steps = max(10, int(SECONDS / first) // 100 * 100) if name.startswith(("bare", "every")) else 10
+                try:
+                    times[name].append(seconds_a_step(model, name, steps))
+                except Exception as error:
+                    failures[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
+        found = {
+            name: quartiles([one / bare for one, bare in zip(each, times["bare"], strict=True)])
+            for name, each in times.items()
+            if name not in failures
+        }
+        results[model] = {"bare_ms": statistics.median(times["bare"]) * 1e3, "ratios": found, "failures": failures}
+        cells = [
+            "fails" if name in failures else "{:.2f} ({:.2f}–{:.2f})".format(*found[name]) for name in options.only[1:]
+        ]
+        print(f"| {model} | {results[model]['bare_ms']:.1f} ms | " + " | ".join(cells) + " |", flush=True)
+        for name, said in failures.items():
+            print(f"{model}, {name}: {said}", file=sys.stderr)
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
