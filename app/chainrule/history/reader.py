@@ -128,15 +128,20 @@ class Run:
         step, layer, part, and a float64 array for each of `columns`.
         """
         with self._connected() as connection:
-            found = connection.execute(
-                "SELECT step, layer, part, moments FROM row JOIN tensor ON tensor.id = row.tensor "
-                "WHERE (?1 IS NULL OR layer = ?1) AND (?2 IS NULL OR part = ?2) AND step > ?3 ORDER BY step, tensor",
-                (layer, part, after),
-            ).fetchall()
-        steps, layers, parts, blobs = zip(*found, strict=True) if found else ((), (), (), ())
-        moments = np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), len(self.columns))
+            names = {place: key for place, *key in connection.execute("SELECT * FROM tensor")}
+            sql = "SELECT step, tensors, moments FROM row WHERE step > ? ORDER BY step"
+            found = connection.execute(sql, (after,)).fetchall()
+        steps, tensors, blobs = zip(*found, strict=True) if found else ((), (), ())
+        ids = np.frombuffer(b"".join(tensors), "<u4")
+        at = np.repeat(np.array(steps, np.int64), [len(each) // ids.itemsize for each in tensors])
+        moments = np.frombuffer(b"".join(blobs), "<f8").reshape(len(ids), len(self.columns))
+        if layer is not None or part is not None:
+            wanted = [place for place, key in names.items() if layer in (None, key[0]) and part in (None, key[1])]
+            is_wanted = np.isin(ids, wanted)
+            ids, at, moments = ids[is_wanted], at[is_wanted], moments[is_wanted]
+        keys = [names[place] for place in ids.tolist()]
         figures = {name: moments[:, place] for place, name in enumerate(self.columns)}
-        return {"step": list(steps), "layer": list(layers), "part": list(parts), **figures}
+        return {"step": at.tolist(), "layer": [key[0] for key in keys], "part": [key[1] for key in keys], **figures}
 
     @property
     def parts(self) -> dict[str, list[str]]:
@@ -150,18 +155,21 @@ class Run:
     def histograms(self, step: int) -> dict[tuple[str, str], npt.NDArray[np.uint32]]:
         """(layer, part) → the counts of equally wide bins from the row's min to its max; empty if the step has none."""
         with self._connected() as connection:
-            found = connection.execute(
-                "SELECT layer, part, counts FROM histogram JOIN tensor ON tensor.id = histogram.tensor "
-                "WHERE step = ? ORDER BY tensor",
-                (step,),
-            ).fetchall()
-        return {(layer, part): np.frombuffer(counts, "<u4") for layer, part, counts in found}
+            names = {place: (layer, part) for place, layer, part in connection.execute("SELECT * FROM tensor")}
+            found = connection.execute("SELECT tensors, counts FROM histogram WHERE step = ?", (step,)).fetchone()
+        if found is None:
+            return {}
+        ids = np.frombuffer(found[0], "<u4").tolist()
+        return {
+            names[place]: counts
+            for place, counts in zip(ids, np.frombuffer(found[1], "<u4").reshape(len(ids), -1), strict=True)
+        }
 
     @property
     def histogram_steps(self) -> list[int]:
         """The steps that have histograms."""
         with self._connected() as connection:
-            return [step for (step,) in connection.execute("SELECT DISTINCT step FROM histogram ORDER BY step")]
+            return [step for (step,) in connection.execute("SELECT step FROM histogram ORDER BY step")]
 
     @property
     def last_recorded(self) -> int | None:

@@ -27,8 +27,8 @@ CREATE TABLE run (
 );
 CREATE TABLE step (step INTEGER PRIMARY KEY, loss, lr, seconds, gradient_norm);
 CREATE TABLE tensor (id INTEGER PRIMARY KEY, layer TEXT NOT NULL, part TEXT NOT NULL, UNIQUE (layer, part));
-CREATE TABLE row (step INTEGER, tensor INTEGER, moments BLOB NOT NULL, PRIMARY KEY (step, tensor)) WITHOUT ROWID;
-CREATE TABLE histogram (step INTEGER, tensor INTEGER, counts BLOB NOT NULL, PRIMARY KEY (step, tensor)) WITHOUT ROWID;
+CREATE TABLE row (step INTEGER PRIMARY KEY, tensors BLOB NOT NULL, moments BLOB NOT NULL);
+CREATE TABLE histogram (step INTEGER PRIMARY KEY, tensors BLOB NOT NULL, counts BLOB NOT NULL);
 CREATE TABLE trace (step INTEGER PRIMARY KEY, dump BLOB NOT NULL);  -- a gzipped graph dump
 CREATE TABLE event (
     id INTEGER PRIMARY KEY,
@@ -41,7 +41,9 @@ CREATE TABLE event (
     rng TEXT       -- JSON: device → the state of its generator before the step, in base64
 );
 """
-"""`moments` are little-endian float64, `counts` little-endian uint32: equally wide bins from the row's min to max."""
+"""A blob holds the numbers of all tensors of a step, in the order of `tensors`: ids as little-endian uint32, moments as
+float64, counts as uint32. The bins are equally wide, from the tensor's min to its max.
+"""
 
 STEP_COLUMNS = ("step", "loss", "lr", "seconds", "gradient_norm")
 

@@ -168,16 +168,11 @@ class RunWriter:
             ids = [self._tensors[key] for key in tensors]
             self._details.add(step)
             self._extremes.add(step, np.array(ids, np.intp), moments)
+        # One record for a step, whatever the number of its tensors: SQLite takes microseconds for each.
+        places = np.array(ids, "<u4").tobytes()
         for name, values in (("row", moments.astype("<f8")), ("histogram", counts)):
-            if values is not None and ids:
-                sql = f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)"
-                # Slices of bytes take a fifth of the time of slices of an array.
-                data = values.tobytes()
-                size = len(data) // len(ids)
-                records += [
-                    (sql, (step, tensor, data[at : at + size]))
-                    for at, tensor in zip(range(0, len(data), size), ids, strict=True)
-                ]
+            if values is not None:
+                records.append((f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)", (step, places, values.tobytes())))
         self._add(records)
 
     def add_trace(self, step: int, dump: bytes) -> None:
@@ -272,14 +267,28 @@ class RunWriter:
         for start in range(0, len(doomed), DELETED_AT_ONCE):
             records: _Records = []
             for step in doomed[start : start + DELETED_AT_ONCE]:
-                spared = kept.get(step, ())
-                places = ", ".join("?" * len(spared))
-                for table in ("row", "histogram"):
-                    sql = f"DELETE FROM {table} WHERE step = ? AND tensor NOT IN ({places})"
-                    records.append((sql, (step, *spared)))
+                records += self._only(step, kept.get(step, set()))
             self._transact(records)
             self._write()
         self._transact([("DELETE FROM step WHERE step = ?", (step,)) for step in forgotten])
+
+    def _only(self, step: int, spared: set[int]) -> _Records:
+        """What leaves a step the rows and histograms of these tensors."""
+        records: _Records = []
+        for table, column in (("row", "moments"), ("histogram", "counts")):
+            found = None
+            if spared:
+                sql = f"SELECT tensors, {column} FROM {table} WHERE step = ?"
+                found = self._connection.execute(sql, (step,)).fetchone()
+            if found is None:
+                records.append((f"DELETE FROM {table} WHERE step = ?", (step,)))
+            else:
+                tensors = np.frombuffer(found[0], "<u4")
+                is_spared = np.isin(tensors, list(spared))
+                values = np.frombuffer(found[1], np.uint8).reshape(len(tensors), -1)[is_spared]
+                sql = f"UPDATE {table} SET tensors = ?, {column} = ? WHERE step = ?"
+                records.append((sql, (tensors[is_spared].tobytes(), values.tobytes(), step)))
+        return records
 
     def _size(self) -> int:
         """Bytes of the tables: the file without its free pages."""

@@ -23,6 +23,9 @@ SAMPLE = 2**16
 RUN = 64
 """Neighbouring elements in each of the sample's evenly spaced runs."""
 
+PARTS = ("activation", "gradient", "weight", "weight_gradient", "update")
+"""The tensors of a layer or parameter that have statistics."""
+
 _RECTIFIERS = (nn.ReLU, nn.ReLU6)
 _MIDDLES: dict[type[nn.Module], float] = {nn.Tanh: 0.0, nn.Softsign: 0.0, nn.Sigmoid: 0.5}
 _FRACTIONS = ("zero_fraction", "dead_fraction", "saturation")
@@ -77,11 +80,10 @@ class StepStatistics:
         self._members, self._scale, self._has_histograms = members, scale, has_histograms
         expected = 2 * len(members.leaves) + 3 * len(members.parameters)
         self._slab = StatisticsSlab(max(expected, 1), only_moments=not has_histograms)
-        self._rows: dict[tuple[str, str], int] = {}
+        self._rows: dict[str, dict[str, int]] = {part: {} for part in PARTS}  # part → layer → row
         self._dividers: dict[int, float] = {}  # row → what its figures are divided by
         self._repeats: dict[int, float] = {}  # row → elements of the tensor ÷ elements of its sample
         self._rectifiers: list[tuple[str, int]] = []
-        self._figures: FloatArray | None = None
         self._before: list[tuple[str, torch.Tensor, torch.Tensor, float]] = []
         self._is_over = False
         self._handle = register_module_forward_hook(self._forward)
@@ -114,15 +116,15 @@ class StepStatistics:
 
     def _take(self, layer: str, part: str, tensor: torch.Tensor) -> int:
         """The row with the statistics of a tensor; -1 if it has none, or the part was taken before."""
-        key = layer, part
-        if key in self._rows or not tensor.is_floating_point():
+        rows = self._rows[part]
+        if layer in rows or not tensor.is_floating_point():
             return -1
         row = self._slab.take_at_once(tensor)
         if row < 0:
             if unsupported(tensor) is not None:
                 return -1
             row = self._slab.take(tensor)
-        self._rows[key] = row
+        rows[layer] = row
         return row
 
     def take_parameters(self, optimizer: Optimizer) -> None:
@@ -156,44 +158,40 @@ class StepStatistics:
 
     @property
     def keys(self) -> list[tuple[str, str]]:
-        """(layer, part) of each row."""
-        return list(self._rows)
+        """(layer, part) of each tensor, part by part."""
+        return [(layer, part) for part, rows in self._rows.items() for layer in rows]
+
+    def _places(self) -> list[int]:
+        return [row for rows in self._rows.values() for row in rows.values()]
+
+    @property
+    def _moments(self) -> FloatArray:
+        """The slab's rows, divided and repeated."""
+        moments = self._slab.moments
+        for row, divider in self._dividers.items():
+            moments[row, _SCALED] /= divider
+        for row, repeats in self._repeats.items():
+            moments[row, _COUNTS] *= repeats
+            moments[row, _NORM] *= math.sqrt(repeats)
+        self._dividers, self._repeats = {}, {}
+        return moments
 
     @property
     def moments(self) -> FloatArray:
-        """(rows, len(COLUMNS)), in the order of `keys`."""
-        if self._figures is None or len(self._figures) < len(self._rows):
-            rows = list(self._rows.values())
-            moments = self._slab.moments
-            for row, divider in self._dividers.items():
-                moments[row, _SCALED] /= divider
-            for row, repeats in self._repeats.items():
-                moments[row, _COUNTS] *= repeats
-                moments[row, _NORM] *= math.sqrt(repeats)
-            self._dividers, self._repeats = {}, {}
-            self._figures = moments[rows]
-        return self._figures
+        """(tensors, len(COLUMNS)), in the order of `keys`."""
+        return self._moments[self._places()]
 
     @property
     def histograms(self) -> npt.NDArray[np.uint32] | None:
-        """(rows, BINS), in the order of `keys`, or None."""
-        return self._slab.counts[list(self._rows.values())] if self._has_histograms else None
-
-    @property
-    def _is_bad(self) -> npt.NDArray[np.bool_]:
-        """Whether a row has NaN or Inf."""
-        found: npt.NDArray[np.bool_] = self.moments[:, _NONFINITE].sum(1) > 0
-        return found
+        """(tensors, BINS), in the order of `keys`, or None."""
+        return self._slab.counts[self._places()] if self._has_histograms else None
 
     def norms(self, part: str) -> dict[str, float]:
         """Layer → L2 norm of its part; NaN where it has NaN or Inf."""
-        norms = self.moments[:, _NORM].tolist()
-        bad = self._is_bad.tolist()
-        return {
-            layer: math.nan if bad[place] else norms[place]
-            for place, (layer, own) in enumerate(self._rows)
-            if own == part
-        }
+        rows = self._rows[part]
+        moments = self._moments[list(rows.values())]
+        norms = np.where(moments[:, _NONFINITE].any(1), math.nan, moments[:, _NORM])
+        return dict(zip(rows, norms.tolist(), strict=True))
 
     def dead_fractions(self) -> list[tuple[str, float]]:
         """(layer, dead fraction) of each rectifier."""
@@ -202,16 +200,19 @@ class StepStatistics:
 
     def first_nonfinite(self, loss: float | None) -> tuple[str, str | None] | None:
         """Where the first NaN or Inf of the step is, and the path of the module or the name of the parameter."""
-        bad = self._is_bad
-        if not bad.any() and (loss is None or math.isfinite(loss)):
+        moments = self._moments
+        first: dict[str, str] = {}
+        for part, rows in self._rows.items():
+            is_bad = moments[list(rows.values())][:, _NONFINITE].any(1)
+            if is_bad.any():
+                first[part] = list(rows)[int(is_bad.argmax())]
+        if not first and (loss is None or math.isfinite(loss)):
             return None
-        found = [key for key, is_bad in zip(self._rows, bad.tolist(), strict=True) if is_bad]
-        first = {part: layer for layer, part in reversed(found)}
         kinds = {path: type(module).__name__ for module, path in self._members.leaves.items()}
         if name := first.get("weight"):
             return f"the parameter {name} is NaN or Inf before the pass: an earlier update has made it so", name
         if path := first.get("activation"):
-            number = [layer for layer, part in self._rows if part == "activation"].index(path) + 1
+            number = list(self._rows["activation"]).index(path) + 1
             return f"forward: the output of {path} ({kinds[path]}), module {number} of the pass, is NaN or Inf", path
         if loss is not None and not math.isfinite(loss):
             return "forward: the loss is NaN or Inf, and the outputs of all modules are finite", None
