@@ -1,10 +1,10 @@
-"""What `chainrule.watch` costs, beside other tools that watch a training: the time of a watched step ÷ that of a bare one.
+"""The cost of `chainrule.watch` and of other tools that watch a training: a watched step ÷ a bare step.
 
     python bench/watch.py [--rounds 5] [--models M1,M3,M4] [--only bare,every=1]
 
-AdamW on the models of models.py, one thread. CPU seconds of the process with its threads: other work on the machine does
-not count, and neither does work that a tool leaves to another process. Each round trains a new model with each candidate,
-in turn; the table has the median and the quartiles of the ratios. Writes bench/results/bench-watch.json.
+AdamW on the models of models.py, one thread. CPU seconds of the process with its threads: other work on the machine
+does not count, nor does the work that a tool leaves to another process. Each round trains a new model with each
+candidate, in turn; the table has the median and the quartiles of the ratios. Writes bench/results/bench-watch.json.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from models import Case, case
-from timing import quartiles
 
 import chainrule
+from models import Case, case
+from timing import quartiles
 
 SECONDS = 2.0
 """Of bare steps in each training, about."""
