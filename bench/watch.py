@@ -5,6 +5,9 @@
 AdamW on the models of models.py, one thread. CPU seconds of the process with its threads: other work on the machine
 does not count, nor does the work that a tool leaves to another process. Each round trains a new model with each
 candidate, in turn; the table has the median and the quartiles of the ratios. Writes bench/results/bench-watch.json.
+
+A tool that is not installed fails: the extra `bench` has all but Cockpit, which needs an old setuptools
+(`pip install cockpit-for-pytorch 'setuptools<81'`).
 """
 
 from __future__ import annotations
