@@ -1,7 +1,9 @@
 """A watched training is the same training; its figures are torch's; what goes wrong is an event at its step."""
 
+import gc
 import math
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -168,6 +170,28 @@ def test_the_update_of_a_large_parameter_is_that_of_a_sample(path):
     for name, expected in (("norm", update.norm()), ("std", update.std(correction=0))):
         assert figure(run, "weight", "update", 0, name) == pytest.approx(expected.item(), rel=0.01)
     assert figure(run, "bias", "update", 0) == pytest.approx(0.1 * net.bias.grad.double().norm().item(), rel=1e-5)
+
+
+def test_no_tensor_is_kept(path):
+    def alive(watching):
+        """The number of tensors after each backward pass, but for the state of the generator."""
+        net = make_net()
+        optimizer = OPTIMIZERS["sgd"](net)
+        counts = []
+        with chainrule.watch(net, optimizer, every=1, keep=path) if watching else nullcontext():
+            for x, y in make_batches(4):
+                optimizer.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                gradients = [each.grad for each in net.parameters()]
+                gc.collect()
+                tensors = [each for each in gc.get_objects() if type(each) is torch.Tensor]
+                counts.append(sum(each.dtype != torch.uint8 for each in tensors))
+                del tensors, gradients
+                optimizer.step()
+        return counts
+
+    bare, watched = alive(False), alive(True)
+    assert watched == [bare[0]] * 4
 
 
 def test_gradients_are_without_the_scale_of_a_scaler(tmp_path):
