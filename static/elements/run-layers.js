@@ -5,7 +5,7 @@ import { oncePerFrame } from "../core/activity.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
-import { chartOf, figure } from "../core/lab/chart-figure.js";
+import { chartOf, figure, shadesText } from "../core/lab/chart-figure.js";
 import { followSteps } from "../core/lab/step-cursor.js";
 import { drawCurves, drawStepMap, endsOf, HEALTHY_UPDATE, layerAt } from "../core/lab/training-charts.js";
 
@@ -76,7 +76,7 @@ class RunLayers extends HTMLElement {
   show(shown) {
     this.#shown = shown;
     const { runs, run, part, statistic } = shown;
-    choose(this.#selects.run, runs, run?.name ?? "");
+    choose(this.#selects.run, runs, run?.name ?? "", String);
     choose(this.#selects.part, run?.parts ?? [], part);
     choose(this.#selects.statistic, statisticsOf(run, part), statistic);
     this.hidden = runs.length === 0;
@@ -131,8 +131,8 @@ class RunLayers extends HTMLElement {
     const isLog = !LINEAR.includes(statistic);
     const scale = drawStepMap(this.#map, { ...at, columns, layerCount: layers.length, isLog });
     const [low, high] = scale === null ? ["", ""] : endsOf(scale, SHARES.includes(statistic));
-    writeText(this.#scale, `${low} (light) to ${high} (dark)`);
-    const said = this.#say(this.#table, "layer", step);
+    writeText(this.#scale, shadesText(low, high));
+    const said = this.#say(this.#table, step, true);
     writeText(this.#readout, said);
     describe(this.#map, at, `${words(statistic)} of the ${words(part)}, layers over the steps, from ${low} to ${high}`,
       said);
@@ -150,18 +150,19 @@ class RunLayers extends HTMLElement {
       width: step !== null && layer === this.#layer ? 2.5 : layers.length > 8 ? 0.5 : 1,
     }));
     this.#places = drawCurves(this.#ratio, { ...at, lines, isLog: true, marks: [[HEALTHY_UPDATE, "1e−3"]] });
-    const said = this.#say(table, "parameter", step);
+    const said = this.#say(table, step, false);
     writeText(this.#ratioReadout, said);
     describe(this.#ratio, at, "Update : weight over the steps", said);
   }
 
-  /** @param {import("../core/lab/board-run.js").LayerTable | null} table @param {string} kind of its rows
-   * @param {number | null} step */
-  #say(table, kind, step) {
+  /** @param {import("../core/lab/board-run.js").LayerTable | null} table @param {number | null} step
+   * @param {boolean} isNumbered whether its rows are */
+  #say(table, step, isNumbered) {
     const column = table?.at(step ?? Infinity);
     const layer = Math.min(this.#layer, (table?.layers.length ?? 1) - 1);
     if (column === undefined) return "";
-    return `step ${column[0]}, ${kind} ${table?.layers[layer] ?? ""}: ${significant(column[1][layer])}`;
+    const row = isNumbered ? `row ${layer + 1}, ` : "";
+    return `step ${column[0]}, ${row}${table?.layers[layer] ?? ""}: ${significant(column[1][layer])}`;
   }
 }
 
@@ -176,10 +177,11 @@ function words(name) {
   return WORDS[name] ?? name;
 }
 
-/** @param {HTMLSelectElement} select @param {readonly string[]} values @param {string} value */
-function choose(select, values, value) {
+/** @param {HTMLSelectElement} select @param {readonly string[]} values @param {string} value
+ * @param {(value: string) => string} [textOf] */
+function choose(select, values, value, textOf = words) {
   if (values.length !== select.options.length || values.some((each, at) => select.options[at]?.value !== each))
-    select.replaceChildren(...values.map((each) => html("option", { value: each }, words(each))));
+    select.replaceChildren(...values.map((each) => html("option", { value: each }, textOf(each))));
   select.value = value;
 }
 

@@ -6,7 +6,7 @@ import { oncePerFrame } from "../core/activity.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 import { emit, headings, html, write, writeText } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
-import { chartOf, figure } from "../core/lab/chart-figure.js";
+import { chartOf, figure, shadesText } from "../core/lab/chart-figure.js";
 import { drawCurves, drawStepMap, drawSurface, drawUnits, endsOf, HEALTHY_UPDATE,
   stepAt } from "../core/lab/training-charts.js";
 import { STATISTICS } from "../core/lab/training-run.js";
@@ -135,7 +135,7 @@ class TrainingView extends HTMLElement {
     const scale = drawStepMap(this.#map, { ...at, columns: run.columns(this.#statistic), layerCount: run.layerCount,
       isLog });
     const [low, high] = scale === null ? ["", ""] : endsOf(scale, !isLog);
-    writeText(this.#scale, scale === null ? "" : `${low} (light) to ${high} (dark)`);
+    writeText(this.#scale, scale === null ? "" : shadesText(low, high));
     write(this.#map, "aria-label",
       `${STATISTICS[this.#statistic].title}, ${run.layerCount} layers by ${
         run.knownSteps(this.#statistic).length

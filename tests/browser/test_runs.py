@@ -88,6 +88,9 @@ def test_an_event_shows_its_sentence_and_leads_to_its_graph(open_runs, tmp_path)
     page.reload()
     idle(page)
     expect(page.locator("dump-note")).to_contain_text("nan, step 37")
+    page.get_by_role("link", name="Runs").click()
+    expect(page.locator(".events")).to_contain_text(SENTENCE)
+    idle(page)
 
 
 @pytest.mark.long
@@ -118,9 +121,9 @@ def test_layers_of_the_chosen_run(open_runs, tmp_path):
     press(chart, "Home")
     press(chart, "ArrowRight", 7)
     idle(page)
-    assert chart.get_attribute("aria-valuetext") == "step 7, layer l2: 9.00"
+    assert chart.get_attribute("aria-valuetext") == "step 7, row 2, l2: 9.00"
     ratio = layers.get_by_role("slider", name="Update : weight")
-    assert ratio.get_attribute("aria-valuetext") == "step 7, parameter l2: 0.00100"
+    assert ratio.get_attribute("aria-valuetext") == "step 7, l2: 0.00100"
     choice(page, "statistic").select_option("dead_fraction")
     idle(page)
     expect(layers).to_contain_text("No layer has the dead units of its activation.")

@@ -76,7 +76,9 @@ def runs_router(service: Service, folder: Path) -> APIRouter:
         ]
         devices = tuple(service.compute.slots)
         data = page_data(ModelSpec(), settings=service.settings, devices=devices, dump=dumps[0], dumps=dumps)
-        text = render("explorer.html", version=__version__, page_data=data, error=None, standalone=False)
+        text = render(
+            "explorer.html", version=__version__, page_data=data | {"runs": True}, error=None, standalone=False
+        )
         return HTMLResponse(text, headers=NO_STORE)
 
     async def listing(request: Request) -> Response:
