@@ -45,6 +45,8 @@ test("the graph of an event is compared with the last one before it, at its op o
     { step: 7, before: 2, address: "/runs/graph/a%20b%2Fc#dump=1&a=dump:0&colour=difference&select=n8" });
   assert.equal(module.address.endsWith("&select=0"), true);
   assert.equal(none, null);
+  run.take(told([1], [1], { events, traces: [0, 2, 7] }), 0);
+  assert.match(run.graphOf(run.events[1]).address, /#dump=2&a=dump:0&/, "step 2 has an event, step 0 has none");
 });
 
 test("a table of layers grows by steps, and by layers", () => {

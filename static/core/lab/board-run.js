@@ -116,12 +116,15 @@ export class BoardRun {
   }
 
   /** @param {RunEvent} event @returns {{step: number, before: number | null, address: string} | null} the graph of its
-   * step, beside the last one before it; null: the run has none */
+   * step, beside the last one before it, if possible of a step without events; null: the run has none */
   graphOf({ step, op }) {
     const place = this.traces.indexOf(step);
     if (place < 0) return null;
-    const before = this.traces[place - 1] ?? null;
-    const compared = before === null ? "" : `&a=dump:${place - 1}&colour=difference`;
+    const earlier = this.traces.slice(0, place);
+    const good = earlier.findLastIndex((each) => !this.events.some((event) => event.step === each));
+    const other = good < 0 ? place - 1 : good;
+    const before = earlier[other] ?? null;
+    const compared = before === null ? "" : `&a=dump:${other}&colour=difference`;
     const view = `dump=${place}${compared}${op === null ? "" : `&select=${encodeURIComponent(op)}`}`;
     return { step, before, address: `/runs/graph/${encodeURIComponent(this.name)}#${view}` };
   }
