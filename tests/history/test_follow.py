@@ -101,6 +101,8 @@ def test_a_summary_reads_only_what_is_new(path, monkeypatch):
         parts.read(Run(path))
         run.add_event(27, "loss_spike", "the loss is 9")
         write_steps(run, 25, 60)
+        # The last step of the lab has no update.
+        run.add_rows(59, [("layers.0.weight", "weight")], np.ones((1, 2)))
         run.flush()
         read = []
         step_columns = Run.step_columns
@@ -208,9 +210,18 @@ def test_mistakes(name, message, tmp_path):
     assert message in found.stderr
 
 
-def test_a_file_that_is_no_run_is_an_error_without_once(tmp_path):
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_file_that_is_damaged_meanwhile_is_an_error(path, is_terminal):
+    run = RunWriter(path, COLUMNS, model="net")
+
+    def wait():
+        run.close()
+        path.write_text("no run")
+
+    with pytest.raises(RunError, match=r"first\.run: it is not a run of schema"):
+        follow(path, console(force_terminal=is_terminal), wait=wait)
     with pytest.raises(RunError, match="no such file"):
-        follow(tmp_path / "nowhere.run", console())
+        follow(path.with_name("nowhere.run"), console())
 
 
 def test_following_needs_no_torch(path):

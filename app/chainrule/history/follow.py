@@ -84,6 +84,8 @@ def follow(
         while True:
             for each in sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]:
                 runs.setdefault(each, _Followed(each)).read()
+            if not path.is_dir() and runs[path].error is not None:
+                raise RunError(f"{path}: {runs[path].error}")
             if once and not runs:
                 raise RunError(f"{path}: the folder has no run, a file *{SUFFIX}")
             if live is not None:

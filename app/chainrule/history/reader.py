@@ -171,12 +171,14 @@ class Run:
         with self._connected() as connection:
             return [step for (step,) in connection.execute("SELECT step FROM histogram ORDER BY step")]
 
-    @property
-    def last_recorded(self) -> int | None:
-        """The last step that has rows."""
+    def last_recorded(self, part: str) -> int | None:
+        """The last step that has rows of a part."""
         with self._connected() as connection:
-            last: int | None = connection.execute("SELECT max(step) FROM row").fetchone()[0]
-        return last
+            last: tuple[int] | None = connection.execute(
+                "SELECT step FROM row JOIN tensor ON tensor.id = row.tensor WHERE part = ? ORDER BY step DESC LIMIT 1",
+                (part,),
+            ).fetchone()
+        return last and last[0]
 
     @property
     def trace_steps(self) -> list[int]:

@@ -21,6 +21,7 @@ EXTREMES = 3
 LOGARITHMIC = 30
 """A curve whose values differ by this factor has a logarithmic axis."""
 
+_FIGURES = ("step", "loss", "lr", "seconds", "gradient_norm")
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _BROKEN = "×"
 
@@ -153,18 +154,19 @@ class Summary:
                 curve.add(step, ordered[place])
 
     def read(self, run: Run, *, all_rows: bool = False) -> None:
-        """Add what has been written since the last call. Without `all_rows`, rows of the last step are enough."""
+        """Add what has been written since the last call. Without `all_rows`, the last step with updates is enough."""
         # First: what is written before the end is read, too.
         self.ended = run.ended
         steps = run.step_columns(after=self.step)
-        for figures in zip(*steps.values(), strict=True):
+        for figures in zip(*(steps[name] for name in _FIGURES), strict=True):
             self.add_step(*figures)
-        last = run.last_recorded
+        last = run.last_recorded("update")
         if last is not None and last > self._recorded:
             after = self._recorded if all_rows else last - 1
             weights, updates = (_norms(run.row_columns(part=part, after=after)) for part in ("weight", "update"))
             for step in sorted(weights.keys() & updates.keys()):
-                self.add_rows(step, weights[step], updates[step])
+                if step <= last:
+                    self.add_rows(step, weights[step], updates[step])
             self._recorded = last
         events = run.event_columns()
         self.events = list(zip(events["step"], events["kind"], events["text"], strict=True))
