@@ -80,8 +80,9 @@ bench-graph: $(VENV)/.installed-dev $(BUNDLES) node_modules/.installed ## how fa
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/graph.py
 
-bench-training: $(VENV)/.installed-dev ## how fast a net trains with the statistics of every step, and how fast any step is reached
-	@$(BIN)/python bench/training.py
+bench-training: $(VENV)/.installed-dev $(BUNDLES) ## how fast a net trains with the statistics of every step, how fast any step is reached and how fast the page plays
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/training.py
 
 bench-watch: $(VENV)/.installed-bench ## what watching a training costs, beside TensorBoard, wandb and Cockpit; writes bench/results/bench-watch.json
 	@$(BIN)/python bench/watch.py

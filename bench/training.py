@@ -2,21 +2,30 @@
 
     python bench/training.py
 
-Prints a table: steps a second of the bare loop and of a traced one with its training message, their ratio, and the
-median and longest time from one random step to another of a training of STEPS steps.
+Prints a table: steps a second of the bare loop and of a traced one with its training message, their ratio, the
+median and longest time from one random step to another of a training of STEPS steps, and the pictures a second that the
+page shows while it plays the training, in a real server and a real Chromium.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
+import sys
 import time
+from pathlib import Path
 
 import torch
+from playwright.sync_api import Page, sync_playwright
 
 from chainrule.build import Training
 from chainrule.spec import ModelSpec
 from chainrule.web.live import LabTracer
+
+# Shared with the browser tests.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
+from chromium import launch
+from serving import server
 
 STEPS = 1000
 SCRUBS = 40
@@ -28,10 +37,35 @@ NETS = {
 }
 
 
+PLAY_SECONDS = 5
+
+COUNT = """async (seconds) => {
+  let count = 0;
+  const status = document.querySelector("run-status");
+  new MutationObserver(() => (count += 1)).observe(status, { attributes: true, attributeFilter: ["data-seq"] });
+  const began = performance.now();
+  await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+  return (count * 1000) / (performance.now() - began);
+}"""
+
+
+def pictures_per_second(page: Page, url: str, query: str) -> float:
+    """Of the page that plays a training from step 0."""
+    page.goto(f"{url}/?{query}#show=training")
+    page.wait_for_selector("body[data-idle]")
+    page.locator("training-bar .play").click()
+    found: float = page.evaluate(COUNT, PLAY_SECONDS)
+    return found
+
+
 def main() -> None:
     """Print the table."""
+    with server("serve") as (url, _), sync_playwright() as playwright:
+        browser = launch(playwright)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        pictures = {name: pictures_per_second(page, url, query) for name, query in NETS.items()}
     torch.set_num_threads(1)
-    print(f"{'':18} {'bare/s':>8} {'traced/s':>9} {'ratio':>6} {'scrub ms':>9} {'longest':>8}")
+    print(f"{'':18} {'bare/s':>8} {'traced/s':>9} {'ratio':>6} {'scrub ms':>9} {'longest':>8} {'pictures/s':>11}")
     for name, query in NETS.items():
         spec = ModelSpec.from_query(query)
         training = Training(spec, checkpoint_bytes=0)
@@ -58,7 +92,9 @@ def main() -> None:
             tracer.trace(spec.replace(step=chosen.randrange(STEPS)))
             times.append((time.perf_counter() - began) * 1e3)
         median, longest = statistics.median(times), max(times)
-        print(f"{name:18} {bare:8.0f} {traced:9.0f} {bare / traced:6.1f} {median:9.1f} {longest:8.1f}")
+        print(
+            f"{name:18} {bare:8.0f} {traced:9.0f} {bare / traced:6.1f} {median:9.1f} {longest:8.1f} {pictures[name]:11.1f}"
+        )
 
 
 if __name__ == "__main__":
