@@ -92,9 +92,8 @@ def main() -> None:
             tracer.trace(spec.replace(step=chosen.randrange(STEPS)))
             times.append((time.perf_counter() - began) * 1e3)
         median, longest = statistics.median(times), max(times)
-        print(
-            f"{name:18} {bare:8.0f} {traced:9.0f} {bare / traced:6.1f} {median:9.1f} {longest:8.1f} {pictures[name]:11.1f}"
-        )
+        figures = f"{bare:8.0f} {traced:9.0f} {bare / traced:6.1f} {median:9.1f} {longest:8.1f} {pictures[name]:11.1f}"
+        print(f"{name:18} {figures}")
 
 
 if __name__ == "__main__":

@@ -107,6 +107,19 @@ def test_a_step_is_the_same_from_everywhere(query):
         assert torch.equal(model.leaves[name], leaf), name
 
 
+def test_any_step_is_a_few_updates_away_from_a_checkpoint(monkeypatch):
+    training = Training(ModelSpec(), checkpoint_bytes=30 * Training(ModelSpec())._checkpoints[0].nbytes)
+    training.go_to(100)
+    updates = []
+    update = Training._update
+    monkeypatch.setattr(Training, "_update", lambda self: (updates.append(self.step), update(self)))
+    for step in (7, 93, 50, 54, 99, 0):
+        updates.clear()
+        training.go_to(step)
+        assert len(updates) < 4, (step, updates)
+        assert training.step == step
+
+
 def test_a_row_has_the_norms_of_gradients_weights_and_updates():
     spec = ModelSpec.parse({"widths": "4,3,1", "dtype": "float64", "lr": 0.5})
     built = build_model(spec)

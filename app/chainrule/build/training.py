@@ -28,8 +28,8 @@ from chainrule.spec.data import RANDOM
 MOMENTUM = 0.9
 """The momentum of the optimizers momentum and nesterov."""
 
-CHECKPOINT_BYTES = 2**27
-"""The memory for checkpoints of a training that goes back and forth: 128 MiB."""
+CHECKPOINT_BYTES = 2**28
+"""The memory for checkpoints of a training that goes back and forth: 256 MiB."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class Checkpoint:
 
 
 class Training:
-    """A net that goes to any step: forward by training, back to a checkpoint and forward from there.
+    """A net that goes to any step: from the nearest checkpoint before it, or from its own step if that is nearer.
 
     There is a checkpoint for every step if `checkpoint_bytes` suffice, else for every 2nd, 4th, … step.
 
@@ -107,8 +107,9 @@ class Training:
         Raises:
             ChainruleError: the work was asked to stop; the training stays at a step between.
         """
-        if step < self.step:
-            self._restore(max(each for each in self._checkpoints if each <= step))
+        nearest = max(each for each in self._checkpoints if each <= step)
+        if not nearest <= self.step <= step:
+            self._restore(nearest)
         while self.step < step:
             stopping.check()
             self._update()
