@@ -101,7 +101,6 @@ def test_a_summary_reads_only_what_is_new(path, monkeypatch):
         parts.read(Run(path))
         run.add_event(27, "loss_spike", "the loss is 9")
         write_steps(run, 25, 60)
-        # The last step of the lab has no update.
         run.add_rows(59, [("layers.0.weight", "weight")], np.ones((1, 2)))
         run.flush()
         read = []

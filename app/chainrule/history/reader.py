@@ -171,14 +171,11 @@ class Run:
         with self._connected() as connection:
             return [step for (step,) in connection.execute("SELECT step FROM histogram ORDER BY step")]
 
-    def last_recorded(self, part: str) -> int | None:
-        """The last step that has rows of a part."""
+    @property
+    def recorded_steps(self) -> list[int]:
+        """The steps that have rows."""
         with self._connected() as connection:
-            last: tuple[int] | None = connection.execute(
-                "SELECT step FROM row JOIN tensor ON tensor.id = row.tensor WHERE part = ? ORDER BY step DESC LIMIT 1",
-                (part,),
-            ).fetchone()
-        return last and last[0]
+            return [step for (step,) in connection.execute("SELECT step FROM row ORDER BY step")]
 
     @property
     def trace_steps(self) -> list[int]:

@@ -145,7 +145,6 @@ class Summary:
 
     def add_rows(self, step: int, weights: Mapping[str, float], updates: Mapping[str, float]) -> None:
         """Add the norms of the parameters and of their updates at a step."""
-        self._recorded = step
         ratios = update_ratios(weights, updates)
         if ratios:
             self.ratios = ratios
@@ -154,20 +153,21 @@ class Summary:
                 curve.add(step, ordered[place])
 
     def read(self, run: Run, *, all_rows: bool = False) -> None:
-        """Add what has been written since the last call. Without `all_rows`, the last step with updates is enough."""
+        """Add what has been written since the last call. Without `all_rows`, the rows of the last steps are enough."""
         # First: what is written before the end is read, too.
         self.ended = run.ended
         steps = run.step_columns(after=self.step)
         for figures in zip(*(steps[name] for name in _FIGURES), strict=True):
             self.add_step(*figures)
-        last = run.last_recorded("update")
-        if last is not None and last > self._recorded:
-            after = self._recorded if all_rows else last - 1
+        recorded = [step for step in run.recorded_steps if step > self._recorded]
+        if recorded:
+            # The last step of the lab has no update.
+            after = self._recorded if all_rows or len(recorded) < 3 else recorded[-3]
             weights, updates = (_norms(run.row_columns(part=part, after=after)) for part in ("weight", "update"))
-            for step in sorted(weights.keys() & updates.keys()):
-                if step <= last:
+            for step in recorded:
+                if step in weights and step in updates:
                     self.add_rows(step, weights[step], updates[step])
-            self._recorded = last
+            self._recorded = recorded[-1]
         events = run.event_columns()
         self.events = list(zip(events["step"], events["kind"], events["text"], strict=True))
 
