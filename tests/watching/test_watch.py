@@ -476,7 +476,7 @@ def test_a_closure_leads_to_the_op_that_broke_and_keeps_a_step_before_it(path):
     nn.init.ones_(net[0].bias)
     masks = []
     net[1].register_forward_hook(lambda *given: masks.append(given[2] == 0))
-    batches = [torch.rand(3, 4) for _ in range(23)]
+    batches = [torch.rand(3, 4) for _ in range(35)]
     batches[21] = -9 * torch.ones(3, 4)
     net[1].p = 0.0
     with chainrule.watch(net, optimizer, every=1, keep=path) as watch:
@@ -495,6 +495,7 @@ def test_a_closure_leads_to_the_op_that_broke_and_keeps_a_step_before_it(path):
     assert (event.step, event.kind, event.op, event.batch, event.good_step) == (21, "nonfinite", "3", 121, 20)
     run = Run(path)
     assert run.trace_steps[:2] == [20, 21], "of the healthy steps the last one that has histograms"
+    assert len(run.trace_steps) == 2 + sum(each.step > 21 for each in watch.events)
     trace = chainrule.load(run.trace(21))
     (op,) = (each for each in trace.ops if each.id == event.node)
     assert op.name == "log"

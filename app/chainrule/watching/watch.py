@@ -51,6 +51,9 @@ ACTIONS = ("record", "warn", "stop")
 HISTOGRAMS = 10
 """Every so many recorded steps have histograms."""
 
+MAX_TRACES = 20
+"""The events whose step is run again in full."""
+
 
 class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     """Watch a training loop: the losses and statistics go into a run, and what goes wrong is an event.
@@ -113,6 +116,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._mark: tuple[int, int] | None = None  # address and version of a parameter's gradient after the last step
         self._is_stale = False
         self._has_stepped = False
+        self._traces = 0  # of events
         self._compared: int | None = None  # the step whose trace is kept for comparison
 
     def __enter__(self) -> Self:
@@ -187,7 +191,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 
         `closure` sets the gradients to zero, runs forward and backward on one batch and returns the loss; then the
         optimizer's step follows. For the second run, the buffers and the generators of random numbers get back their
-        state before the first. The run keeps its trace, and for comparison the last one of every 10th recorded step.
+        state before the first. The run keeps its trace, of at most MAX_TRACES events, and for comparison the trace of a
+        step before it: the last 10th recorded step without NaN and Inf.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         loss = closure()
@@ -205,7 +210,11 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 self._run.add_trace(self._step, dump_trace(recording.trace))
             return recording.trace
 
-        if not self._judge(self._gradient_norm(), replay) and self._has_histograms:
+        has_room = self._traces < MAX_TRACES
+        if self._judge(self._gradient_norm(), replay if has_room else None):
+            self._traces += has_room
+            self._compared = None  # it stays
+        elif self._has_histograms and self._good == self._step:
             replay()
             if self._run is not None and self._compared is not None:
                 self._run.remove_trace(self._compared)
