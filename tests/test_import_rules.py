@@ -30,7 +30,6 @@ PYTHON = {
     "diagnose": "foundations stats theory stopping spec trace build",
     "dump": "errors stats theory trace diagnose",
     "run": "errors stats spec trace build diagnose dump",
-    "training": "errors foundations history stats spec trace build dump run",
     "user_model": "errors stats memory stopping spec trace build diagnose run",
     "page": "errors settings spec diagnose user_model",
     "gradcheck": "errors foundations stopping trace dump user_model",
@@ -38,6 +37,7 @@ PYTHON = {
     "export": "errors settings stats memory stopping spec trace diagnose dump run page",
     "recording": "trace diagnose run export",
     "watching": "errors notebook history stats trace dump run recording",
+    "training": "errors foundations history stats spec trace build dump run watching",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
         chapter export recording lessons notebook training history""",
     "__main__": "errors settings foundations history spec dump training user_model gradcheck export web",

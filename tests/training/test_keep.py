@@ -1,11 +1,14 @@
 """The run of a spec: its rows are the statistics of the traces of its steps."""
 
+import math
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from chainrule.__main__ import commands
 from chainrule.build import Training
+from chainrule.dump.wire import load
 from chainrule.errors import RunError, SpecError
 from chainrule.history import Run
 from chainrule.run import trace_spec
@@ -64,7 +67,19 @@ def test_an_update_is_how_a_weight_changes(tmp_path):
 
 def test_a_run_that_diverges_is_kept(tmp_path):
     keep_training(ModelSpec.parse({"lr": 1e9, "step": 60}), tmp_path / "first.run")
-    assert not np.isfinite(Run(tmp_path / "first.run").step_columns()["loss"][-1])
+    run = Run(tmp_path / "first.run")
+    losses = np.array(run.step_columns()["loss"])
+    assert not np.isfinite(losses[-1])
+    norms = np.array([math.nan if norm is None else norm for norm in run.step_columns()["gradient_norm"]])
+    first = int(np.argmin(np.isfinite(losses + norms)))
+    events = run.event_columns()
+    place = events["kind"].index("nonfinite")
+    assert events["step"][place] == events["batch"][place] == first
+    assert "is the first tensor that is not finite" in events["text"][place]
+    assert run.trace_steps == [first - 1, first]
+    trace = load(run.trace(first))
+    assert events["node"][place] in {op.id for op in trace.ops}
+    assert [fault.kind for fault in load(run.trace(first - 1)).faults].count("first_nonfinite") == 0
 
 
 def test_mistakes(tmp_path):

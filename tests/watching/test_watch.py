@@ -2,6 +2,7 @@
 
 import gc
 import math
+import random
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +16,7 @@ import chainrule
 from chainrule.errors import WatchError
 from chainrule.history import Run
 from chainrule.stats import COLUMNS
+from chainrule.watching.events import Detector
 
 OPTIMIZERS = {
     "sgd": lambda net: torch.optim.SGD(net.parameters(), lr=0.1),
@@ -398,6 +400,16 @@ def test_an_overflow_in_float16_is_caught_at_its_step(every, path):
         assert event.text.startswith("a gradient is NaN or Inf; the statistics of this step are not recorded. The Grad")
     assert event.text.endswith("The GradScaler skips this step and lowers its scale to 5.49756e+11")
     assert Run(path).step_columns()["step"] == list(range(20))
+
+
+def test_a_plateau_has_no_spike_and_spikes_in_a_row_are_one():
+    detector = Detector()
+    chance = random.Random(0)
+    losses = [0.7 + 1e-4 * chance.random() for _ in range(200)]
+    losses[60] = 0.72  # far beyond 8 deviations, but 3 % above the rest
+    losses[100:104] = [2.0, 3.0, 2.0, 1.0]
+    losses[190] = 2.0
+    assert [event.step for step, loss in enumerate(losses) for event in detector.loss(step, loss)] == [100, 190]
 
 
 def test_units_that_die_are_an_event():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.build import Training
+from chainrule.dump.wire import dump_trace
 from chainrule.errors import SpecError
 from chainrule.history import RunWriter
 from chainrule.run import Retracer, environment
@@ -17,6 +19,7 @@ from chainrule.spec import ModelSpec
 from chainrule.stats import BINS, COLUMNS, summarize
 from chainrule.trace import Trace
 from chainrule.training.wire import PARTS
+from chainrule.watching.events import Detector
 
 HISTOGRAMS = 10
 """Every so many recorded steps have histograms."""
@@ -26,7 +29,8 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
     """Train a spec's net to its step, and write the run into a new file.
 
     Every step has its loss and the norm of all gradients. The last step and every `every`-th one have the statistics of
-    each layer: of PARTS, and of the weight's update by the optimizer.
+    each layer: of PARTS, and of the weight's update by the optimizer. The run has the events of the losses and the
+    gradients, and the trace of the step with the first NaN or Inf, beside that of the step before.
 
     Raises:
         SpecError: the spec's program is no net, or its device is absent.
@@ -36,6 +40,7 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
         raise SpecError(f"program: {spec.program!r} is not trained; only mlp is", field="program", limit=["mlp"])
     retracer, training = Retracer(), Training(spec)
     retracer.training = training
+    detector, is_finite = Detector(), True
     with RunWriter(path, COLUMNS, spec=spec.as_dict(), environment=environment(spec.device)) as run:
         for step in range(spec.step + 1):
             began = time.perf_counter()
@@ -52,12 +57,27 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
                 training.go_to(step + 1)
                 loss, gradient_norm = training.rows[step, :2].tolist()
                 run.add_step(step, loss, spec.lr, time.perf_counter() - began, gradient_norm)
+                for event in (*detector.loss(step, loss), *detector.gradient_norm(step, gradient_norm)):
+                    run.add_event(step, event.kind, event.text, batch=step)
+                if is_finite and not math.isfinite(loss + gradient_norm):
+                    is_finite = False
+                    _add_nonfinite(run, retracer, spec.replace(step=step))
                 if rows is not None:
                     rows.add_updates(training, before)
             if rows is not None:
                 has_histograms = step % (every * HISTOGRAMS) == 0 or is_last
                 counts = np.array(rows.counts) if has_histograms else None
                 run.add_rows(step, rows.tensors, np.array(rows.moments), counts)
+
+
+def _add_nonfinite(run: RunWriter, retracer: Retracer, spec: ModelSpec) -> None:
+    """Write the event of the first NaN or Inf, with the traces of its step and of the step before."""
+    for step in range(max(spec.step - 1, 0), spec.step + 1):
+        trace = retracer.trace(spec.replace(step=step))
+        run.add_trace(step, dump_trace(trace))
+    for fault in trace.faults:
+        if fault.kind == "first_nonfinite":
+            run.add_event(spec.step, "nonfinite", fault.message, fault.module, node=fault.op, batch=spec.step)
 
 
 class _Rows:

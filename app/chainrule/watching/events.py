@@ -17,7 +17,10 @@ LEAST = 10
 """Steps before there is anything to compare with."""
 
 SPIKE = 8
-"""A loss above the median by so many median absolute deviations is a spike."""
+"""A loss above the median by so many median absolute deviations is a spike, if it also is SHARE above it."""
+
+SHARE = 0.1
+"""The losses of a plateau differ so little that any step would be a spike."""
 
 EXPLOSION = 100
 """A gradient norm, or a ratio of update to weight, of so many medians is an explosion."""
@@ -74,6 +77,7 @@ class Detector:
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=WINDOW)
+        self._spiked: int | None = None  # the last step with a spike
         self._norms: deque[float] = deque(maxlen=WINDOW)
         self._alive: set[str] = set()
         self._nonfinite: list[Event] = []
@@ -89,19 +93,23 @@ class Detector:
         return self._nonfinite[-1:]
 
     def loss(self, step: int, loss: float) -> list[Event]:
-        """A spike, beside the steps before; a loss that is not finite is left to `nonfinite`."""
+        """A spike, beside the steps before; another within WINDOW steps belongs to it.
+
+        A loss that is not finite is left to `nonfinite`.
+        """
         if not math.isfinite(loss):
             return []
         found = []
         if len(self._losses) >= LEAST:
             median = statistics.median(self._losses)
             deviation = statistics.median(abs(each - median) for each in self._losses)
-            if loss > median + SPIKE * deviation and deviation > 0:
+            if deviation > 0 and loss - median > max(SPIKE * deviation, SHARE * abs(median)):
+                is_new, self._spiked = self._spiked is None or step - self._spiked > WINDOW, step
                 text = (
                     f"the loss is {loss:.4g}; the median of the last {len(self._losses)} steps is {median:.4g}, "
                     f"and their median absolute deviation {deviation:.2g}"
                 )
-                found.append(Event(step, "loss_spike", text))
+                found += [Event(step, "loss_spike", text)] if is_new else []
         self._losses.append(loss)
         return found
 
