@@ -56,7 +56,7 @@ def bare(which: Case, optimizer: torch.optim.Optimizer, _folder: Path) -> Iterat
 
 
 def watched(every: int) -> Any:
-    """`chainrule.watch`, kept in a run; statistics of every so many steps, histograms of every tenth of these."""
+    """`chainrule.watch`, kept in a run; statistics of every so many steps, histograms of every 100th."""
 
     @contextmanager
     def watching(which: Case, optimizer: torch.optim.Optimizer, folder: Path) -> Iterator[Callable[[], None]]:

@@ -412,6 +412,14 @@ def test_a_plateau_has_no_spike_and_spikes_in_a_row_are_one():
     assert [event.step for step, loss in enumerate(losses) for event in detector.loss(step, loss)] == [100, 190]
 
 
+def test_a_layer_dies_again_only_after_it_has_lived():
+    detector = Detector()
+    fractions = [0.4, 0.6, 0.45, 0.6, 0.2, 0.9, 1.0]
+    found = [step for step, fraction in enumerate(fractions) for _ in detector.dead_fraction(step, "0", fraction)]
+    assert found == [1, 5]
+    assert Detector().dead_fraction(0, "0", 0.9) == [], "nothing has died since an earlier step"
+
+
 def test_units_that_die_are_an_event():
     net = linear_net(nn.ReLU())
 
@@ -506,7 +514,7 @@ def test_a_closure_leads_to_the_op_that_broke_and_keeps_a_step_before_it(path):
     event = watch.events[0]
     assert (event.step, event.kind, event.op, event.batch, event.good_step) == (21, "nonfinite", "3", 121, 20)
     run = Run(path)
-    assert run.trace_steps[:2] == [20, 21], "of the healthy steps the last one that has histograms"
+    assert run.trace_steps[:2] == [0, 21], "of the healthy steps the last one that has histograms"
     assert len(run.trace_steps) == 2 + sum(each.step > 21 for each in watch.events)
     trace = chainrule.load(run.trace(21))
     (op,) = (each for each in trace.ops if each.id == event.node)
@@ -516,7 +524,7 @@ def test_a_closure_leads_to_the_op_that_broke_and_keeps_a_step_before_it(path):
     # The same draw again, from the state that the run keeps.
     torch.set_rng_state(torch.frombuffer(bytearray(run.rng_states(21)["cpu"]), dtype=torch.uint8))
     net[1](torch.ones(3, 8))
-    at = 21 + 3  # the healthy steps 0, 10 and 20 ran twice
+    at = 21 + 1  # the healthy step 0 ran twice
     assert torch.equal(masks[at], masks[at + 1]), "the second run has the same mask"
     assert torch.equal(masks[at], masks[-1])
 

@@ -29,7 +29,7 @@ LEAP = 10
 """A learning rate that grows so many times in one step is a mistake."""
 
 DEAD = 0.5
-"""The dead fraction of a layer beyond which its units have died."""
+"""The dead fraction of a layer beyond which its units have died; they live again below half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Detector:
         self._losses: deque[float] = deque(maxlen=WINDOW)
         self._spiked: int | None = None  # the last step with a spike
         self._norms: deque[float] = deque(maxlen=WINDOW)
-        self._alive: set[str] = set()
+        self._is_dead: dict[str, bool] = {}
         self._nonfinite: list[Event] = []
         self._ratios: deque[float] = deque(maxlen=WINDOW)
         self._ratio_of: Mapping[str, float] = {}
@@ -158,10 +158,11 @@ class Detector:
 
     def dead_fraction(self, step: int, layer: str, fraction: float) -> list[Event]:
         """Units of a layer that have died since an earlier step."""
-        if fraction <= DEAD:
-            self._alive.add(layer)
-        elif layer in self._alive:
-            self._alive.discard(layer)
+        is_dead = self._is_dead.setdefault(layer, fraction > DEAD)
+        if fraction <= DEAD / 2:
+            self._is_dead[layer] = False
+        elif fraction > DEAD and not is_dead:
+            self._is_dead[layer] = True
             text = f"{fraction:.0%} of the units of {layer} are dead: they are above 0 for no input of the batch"
             return [Event(step, "dead_units", text, layer)]
         return []

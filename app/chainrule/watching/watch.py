@@ -48,8 +48,8 @@ from chainrule.watching.statistics import Members, StepStatistics
 
 ACTIONS = ("record", "warn", "stop")
 
-HISTOGRAMS = 10
-"""Every so many recorded steps have histograms."""
+HISTOGRAMS = 100
+"""The steps between two recorded steps with histograms, at least."""
 
 MAX_TRACES = 20
 """The events whose step is run again in full."""
@@ -192,7 +192,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         `closure` sets the gradients to zero, runs forward and backward on one batch and returns the loss; then the
         optimizer's step follows. For the second run, the buffers and the generators of random numbers get back their
         state before the first. The run keeps its trace, of at most MAX_TRACES events, and for comparison the trace of a
-        step before it: the last 10th recorded step without NaN and Inf.
+        step before it: the last one with histograms and without NaN and Inf.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         loss = closure()
@@ -259,7 +259,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 
     @property
     def _has_histograms(self) -> bool:
-        return self._step % (self._every * HISTOGRAMS) == 0
+        return self._step % (-(-HISTOGRAMS // self._every) * self._every) == 0
 
     def _judge(self, norm: float | None = None, replay: Callable[[], Trace] | None = None) -> list[Event]:
         """The events of the step's forward and backward pass; a second call gives them again.
