@@ -60,6 +60,11 @@ class TrainingBar extends HTMLElement {
     return this.#player.isPlaying;
   }
 
+  /** Plays on from step 0, which is asked for: a picture of the net before that is still to come does not count. */
+  beginAnew() {
+    this.#awaited = 0;
+  }
+
   /** @param {TrainingShown} shown @param {boolean} isRefused whether the server refused what was asked */
   show({ run, step }, isRefused) {
     if (isRefused) this.#player.pause();

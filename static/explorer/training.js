@@ -135,6 +135,10 @@ export function connectTraining({ elements, view, setView, on, queryOf, specOf, 
       if (picture !== null) elements["bar"].show({ run, ghost, step: Number(picture.spec?.["step"] ?? 0) }, true);
     },
     /** A change of the net begins its training anew while it plays. @param {Spec} change @returns {Spec} */
-    anew: (change) => elements["bar"].isPlaying && !("step" in change) ? { ...change, step: 0 } : change,
+    anew(change) {
+      if (!elements["bar"].isPlaying || "step" in change) return change;
+      elements["bar"].beginAnew();
+      return { ...change, step: 0 };
+    },
   };
 }
