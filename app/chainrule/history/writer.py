@@ -161,11 +161,10 @@ class RunWriter:
         """Write the statistics of a step: of each (layer, part) its moments (width,), and its histogram (bins,)."""
         records: _Records = []
         with self._change:
-            for key in tensors:
-                if key not in self._tensors:
-                    self._tensors[key] = len(self._tensors)
-                    records.append(("INSERT INTO tensor VALUES (?, ?, ?)", (self._tensors[key], *key)))
-            ids = [self._tensors[key] for key in tensors]
+            known = len(self._tensors)
+            ids = [self._tensors.setdefault(key, len(self._tensors)) for key in tensors]
+            new = itertools.islice(self._tensors, known, None)
+            records += [("INSERT INTO tensor VALUES (?, ?, ?)", (i, *key)) for i, key in enumerate(new, known)]
             self._details.add(step)
             self._extremes.add(step, np.array(ids, np.intp), moments)
         # One record for a step, whatever the number of its tensors: SQLite takes microseconds for each.
@@ -342,10 +341,9 @@ class _Extremes:
             self._best = np.pad(self._best, more, constant_values=-math.inf)
             self._at = np.pad(self._at, more, constant_values=-1)
         for place, figures in enumerate((-moments, moments)):
-            best, at = self._best[place, ids], self._at[place, ids]
-            better = figures > best  # never for NaN
-            self._best[place, ids] = np.where(better, figures, best)
-            self._at[place, ids] = np.where(better, step, at)
+            better, columns = np.nonzero(figures > self._best[place, ids])  # never for NaN
+            self._best[place, ids[better], columns] = figures[better, columns]
+            self._at[place, ids[better], columns] = step
 
     def steps(self) -> dict[int, set[int]]:
         """Step → the tensors with an extreme there."""

@@ -127,8 +127,13 @@ class StepStatistics:
         rows[layer] = row
         return row
 
+    @torch.no_grad()
     def take_parameters(self, optimizer: Optimizer) -> None:
-        """Take the parameters, and their gradients as the optimizer sees them."""
+        """Take the parameters, and their gradients as the optimizer sees them.
+
+        Copy what the update is compared with, while the cache holds it: whole parameters, or samples of SAMPLE
+        elements.
+        """
         # A fused optimizer divides by the scale itself.
         scale = getattr(optimizer, "grad_scale", None)
         divider = 1.0 if scale is None else float(scale)
@@ -138,12 +143,6 @@ class StepStatistics:
                 row = self._take(name, "weight_gradient", parameter.grad)
                 if divider != 1 and row >= 0:
                     self._dividers[row] = divider
-
-    @torch.no_grad()
-    def copy_parameters(self) -> None:
-        """Copy what the update is compared with: whole parameters, or samples of SAMPLE elements."""
-        for name, parameter in self._members.parameters:
-            if parameter.grad is not None:
                 sample = _sample(parameter)
                 self._before.append((name, sample, sample.clone(), parameter.numel() / max(sample.numel(), 1)))
 

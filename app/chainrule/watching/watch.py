@@ -357,8 +357,6 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         if self._on == "stop" and found:
             self._write()
             raise WatchError(f"step {self._step}: {found[0].text}")
-        if self._pass is not None:
-            self._pass.copy_parameters()
 
     def _after_update(self, *_: Any) -> None:
         taken = self._pass
