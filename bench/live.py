@@ -302,7 +302,7 @@ def bench_arrangement(
 
 
 def profile_lines(records: list[dict[str, float]]) -> Iterator[str]:
-    """The time of a picture by phases; without an event, from the request on."""
+    """The time of a picture by phases; without an event, it begins with the request."""
     spent = {"server: pass, recording, statistics": [record["compute"] for record in records]}
     for name in PHASES:
         spent[name] = [

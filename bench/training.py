@@ -50,7 +50,7 @@ COUNT = """async (seconds) => {
 
 
 def pictures_per_second(page: Page, url: str, query: str) -> float:
-    """Of the page that plays a training from step 0."""
+    """Pictures per second of the page while it plays a training from step 0."""
     page.goto(f"{url}/?{query}#show=training")
     page.wait_for_selector("body[data-idle]")
     page.locator("training-bar .play").click()

@@ -31,7 +31,7 @@ from models import Case, case
 from timing import quartiles
 
 SECONDS = 2.0
-"""Of bare steps in each training, about."""
+"""Approximate duration of the bare steps in each training."""
 
 RESULTS = Path(__file__).parent / "results" / "bench-watch.json"
 

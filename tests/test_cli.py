@@ -115,7 +115,7 @@ NODE_DATA = ("trace", "widths=5,4,1", "--format", "node-data")
             ["bad.json: not a graph dump of schema chainrule.trace/1: this is not JS"],
         ),
         (["open", "large.json"], ["large.json: the file has 200 MiB; at most 128 MiB can be opened"]),
-        (["runs", "bad.json"], ["bad.json: not a folder; give the folder that has the runs"]),
+        (["runs", "bad.json"], ["bad.json: not a folder; give the folder that contains the runs"]),
         (["open", "none.json"], ["none.json: No such file or directory"]),
     ],
 )
@@ -248,7 +248,7 @@ def test_without_dumps_no_server_starts(dump, tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     first, second = done.stderr.splitlines()
     assert first == f"chainrule: {missing}: No such file or directory"
-    assert "compare needs all its dumps" in second
+    assert "compare needs every dump, but could not open all of them" in second
     done = called("open", str(missing), str(missing), "--port", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [first, first]

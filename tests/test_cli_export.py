@@ -48,7 +48,7 @@ def test_options_of_the_format(dump, tmp_path):
         (["DUMP"], "the format is missing; give --format, or -o with a suffix such as .svg"),
         (["DUMP", "-o", "net.png"], "net.png: unknown suffix; expected one of .json, .dot"),
         (["DUMP", "--format", "csv", "--with", "level"], "--with level: expected KEY=VALUE"),
-        (["DUMP", "--format", "csv", "--with", "level=all"], "level: unknown key; the keys of the format csv are none"),
+        (["DUMP", "--format", "csv", "--with", "level=all"], "level: unknown key; the format csv has no keys"),
         (["nowhere.json", "--format", "csv"], "nowhere.json: No such file or directory"),
         (["FOLDER", "--format", "csv"], "Is a directory"),
         (["OTHER", "--format", "csv"], "not a graph dump of schema chainrule.trace/1"),

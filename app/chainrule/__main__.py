@@ -3,16 +3,16 @@
     chainrule serve                      the explorer in the browser
     chainrule explore net.py:make        the explorer on a user's model, made by a function in a file
     chainrule check net.py:make          its faults as a report, for terminals and CI; exit status 1 if it has any
-    chainrule open dump.json             the explorer with a graph dump in it, or with many: the steps of a training
-    chainrule compare a.json b.json      the explorer with two of them, and where they differ
-    chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
+    chainrule open dump.json             the explorer with a graph dump, or with several: the steps of a training
+    chainrule compare a.json b.json      the explorer with two dumps and their differences
+    chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP, except for `timing`
     chainrule export dump.json -o net.svg   a graph dump as a picture, a page, a table or another tool's graph
     chainrule train 'data=moons' --steps 500 --keep first.run      the training of one spec, kept in a file
     chainrule runs folder                the live page of all runs in a folder
     chainrule runs follow runs           the runs of a folder in the terminal, while they are written
-    chainrule runs export first.run -o first.csv      a training that was kept, for other tools
+    chainrule runs export first.run -o first.csv      a run, for other tools
     chainrule presets                    the chapter's experiments
-    chainrule gradcheck f.py:MyFunction --inputs f.py:make_inputs      are the gradients of a function right?
+    chainrule gradcheck f.py:MyFunction --inputs f.py:make_inputs      check the gradients of a function
     chainrule build-extension            compile the chapter's C++ extension
     chainrule version
 
@@ -69,7 +69,9 @@ class RunsGroup(TyperGroup):
         return super().parse_args(ctx, args if args and args[0] in {*self.commands, "--help"} else ["show", *args])
 
 
-run_commands = typer.Typer(help="Work with trainings that were kept in a file; without a command: show.", cls=RunsGroup)
+run_commands = typer.Typer(
+    help="Show, follow and export runs: trainings in files. `runs FOLDER` means `runs show FOLDER`.", cls=RunsGroup
+)
 commands.add_typer(run_commands, name="runs")
 
 FormatName = StrEnum("FormatName", ["json", "dot", "svg", "html", "model-explorer", "node-data", "pytorch"])
@@ -261,7 +263,7 @@ def compare(
     settings = _server_settings(host, port, insecure)
     dumps = _opened([a, *b])
     if len(dumps) <= len(b):
-        _fail("compare needs all its dumps", USAGE)
+        _fail("compare needs every dump, but could not open all of them", USAGE)
     _serve(settings, dump=dumps, browser=browser, view=COMPARED)
 
 
@@ -357,7 +359,7 @@ def trace(
 @commands.command()
 def train(
     query: Annotated[str, typer.Argument(help="A spec, as in the page's address: 'data=moons&lr=0.1'.")],
-    keep: Annotated[Path, typer.Option(help="Write the run to this file, which must not exist.")],
+    keep: Annotated[Path, typer.Option(help="Write the run to this new file.")],
     steps: Annotated[
         int | None, typer.Option(help="Training steps.", min=0, show_default="the step of the spec")
     ] = None,
@@ -414,28 +416,30 @@ def export(
 
 @run_commands.command("show")
 def show_runs(
-    folder: Annotated[Path, typer.Argument(help="The folder with the runs, the files *.run.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="The folder with the runs (files *.run).")] = Path("runs"),
     port: FreePort = 0,
     browser: Browser = True,
 ) -> None:
-    """Show all runs of a folder in the browser, over each other, while they train.
+    """Show all runs of a folder in the browser, with their curves in one chart, while they train.
 
     The page also shows runs that begin later. Only this machine can open it.
     """
     if folder.exists() and not folder.is_dir():
-        _fail(f"{folder}: not a folder; give the folder that has the runs", USAGE)
+        _fail(f"{folder}: not a folder; give the folder that contains the runs", USAGE)
     _serve(_private_settings(port), runs=folder, browser=browser)
 
 
 @run_commands.command("export")
 def export_run(
     run: Annotated[Path, typer.Argument(help="The file of a run.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Write to this file, or for tensorboard this folder.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write to this file; for tensorboard, to this folder.")
+    ],
     form: Annotated[
         RunFormatName | None,
         typer.Option("--format", help="The format of the output.", show_default="from the suffix of OUTPUT"),
     ] = None,
-    table: Annotated[RunTableName, typer.Option(help="The table that csv and parquet hold.")] = RunTableName.rows,
+    table: Annotated[RunTableName, typer.Option(help="The table to write as csv or parquet.")] = RunTableName.rows,
 ) -> None:
     """Convert the file of a run to CSV, Parquet or event files of TensorBoard."""
     from chainrule.history import Run
@@ -447,13 +451,14 @@ def export_run(
 
 @run_commands.command("follow")
 def follow_runs(
-    path: Annotated[Path, typer.Argument(help="The file of a run, or a folder with runs, the files *.run.")],
+    path: Annotated[Path, typer.Argument(help="The file of a run, or a folder with runs (files *.run).")],
     once: Annotated[bool, typer.Option("--once", help="Print one table and end.", show_default=False)] = False,
 ) -> None:
     """Show runs in the terminal while they are written, until all have ended, or until Ctrl-C.
 
-    The table has the last step, loss with its curve, learning rate, steps per second, norm of all gradients, the layers
-    with the smallest and largest update beside their weight, and the last events. A pipe gets lines of text.
+    The table shows the last step, the loss and its curve, the learning rate, steps per second, the norm of all
+    gradients, the layers with the smallest and the largest update : weight, and the last events. If the output is not a
+    terminal, the command prints one line per change instead.
     """
     from rich.console import Console
 

@@ -82,8 +82,8 @@ class StoppedError(ChainruleError, code="stopped", status=503):
 
 
 STOP_REASONS = {
-    "disconnected": "the client has gone",
-    "superseded": "a newer request of the same socket took its place",
+    "disconnected": "the client has disconnected",
+    "superseded": "a newer request of the same socket replaced this one",
     "shutdown": "the server is shutting down",
 }
 """The reasons for stopping work, each with its message."""

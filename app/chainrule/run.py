@@ -329,8 +329,8 @@ def window_of(
                 window = window[:, slice(*cols)]
             if window.numel() > MAX_IN_WINDOW:
                 raise SpecError(
-                    f"rows: {window.numel()} values lie in this window of {name}, at most {MAX_IN_WINDOW} are given; "
-                    "take fewer rows or columns",
+                    f"rows: this window of {name} has {window.numel()} values; at most {MAX_IN_WINDOW} are allowed; "
+                    "request fewer rows or columns",
                     field="rows",
                     limit=MAX_IN_WINDOW,
                 )
@@ -338,7 +338,7 @@ def window_of(
 
     run_again(copy_window)
     if not found:
-        raise NotFoundError(f"name: {name!r} has no values to show", field="name")
+        raise NotFoundError(f"name: the tensor {name!r} has no values to show", field="name")
     return TensorValues(name, wanted.id, wanted.shape, wanted.dtype, rows, cols, json_value(found[0]))
 
 
@@ -346,7 +346,7 @@ def _check_window(rows: tuple[int, int], cols: tuple[int, int]) -> None:
     for field, (start, stop) in (("rows", rows), ("cols", cols)):
         if not 0 <= start < stop or stop - start > MAX_VALUES:
             raise SpecError(
-                f"{field}: {start}:{stop} is not a window of 1 to {MAX_VALUES} values that starts at 0 or later",
+                f"{field}: {start}:{stop} is not a range of 1 to {MAX_VALUES} indices that starts at 0 or later",
                 field=field,
                 limit=MAX_VALUES,
             )

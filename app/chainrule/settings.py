@@ -7,6 +7,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 LogLevel = Literal["critical", "error", "warning", "info", "debug"]
@@ -38,7 +39,8 @@ class Settings(BaseSettings):
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("127.0.0.1",),
-        description="Proxies whose X-Forwarded-Proto and X-Forwarded-For are trusted: addresses or networks; * is any.",
+        description="Proxies whose X-Forwarded-Proto and X-Forwarded-For are trusted: addresses or networks; "
+        "* trusts all.",
     )
     max_depth: int = Field(default=64, ge=1, le=10_000, description="Maximum number of layers of a spec.")
     max_width: int = Field(default=1024, ge=1, description="Maximum width of a layer.")
@@ -145,13 +147,18 @@ def read_settings(**given: Any) -> Settings:
     """Settings from the environment, overridden by the arguments.
 
     Raises:
-        ValueError: in one line, which variables are wrong and why; their values are not repeated.
+        ValueError: one line that names each wrong variable, its value (except the token) and what is allowed.
     """
     try:
         return Settings(**given)
     except ValidationError as error:
-        problems = (f"CHAINRULE_{str(each['loc'][0]).upper()}: {each['msg']}" for each in error.errors())
-        raise ValueError("; ".join(problems)) from None
+        raise ValueError("; ".join(map(_in_words, error.errors()))) from None
+
+
+def _in_words(problem: ErrorDetails) -> str:
+    name, says = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
+    value = "" if name == "token" else f"{problem['input']!r}: "
+    return f"CHAINRULE_{name.upper()}: {value}{says}"
 
 
 def is_loopback(host: str) -> bool:

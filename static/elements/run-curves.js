@@ -27,7 +27,7 @@ class RunCurves extends HTMLElement {
   #list = html("ol", { class: "events" });
   #more = html("p", { class: "more" });
   #none = html("p", { class: "more" }, "No events.");
-  /** What the list shows, so that a focus in it survives. */
+  /** The rows in the list, to keep them and their focus if they do not change. */
   #listed = "";
   /** @type {Mark[]} */
   #marks = [];

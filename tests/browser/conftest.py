@@ -258,7 +258,7 @@ def chapter(explorer: Explorer) -> Callable[[str], Page]:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory, server_url: str) -> Iterator[Callable[[str], str]]:
-    """The link of a server by its command, which runs from the first time that it is asked for."""
+    """The link of a server by its command. The server starts at the first use of its link."""
     links = {"serve": server_url}
     with ExitStack() as stack:
 

@@ -80,7 +80,7 @@ def test_thumbs_of_sliders_are_24_pixels_wide_and_high(show, view):
     for thumb in nodes:
         if thumb.get("attributes", [])[:2] != ["id", "thumb"]:
             continue
-        with suppress(Error):  # that of a slider that is not shown
+        with suppress(Error):  # the slider of this thumb is hidden
             box = session.send("DOM.getBoxModel", {"nodeId": thumb["nodeId"]})["model"]
             sizes.append((box["width"], box["height"]))
     session.detach()

@@ -28,7 +28,7 @@ OPENED = {
     "dumps": 'graph-view .box[data-id="body.2.weight"] .frame',
     "dumps-compared": 'comparison-table td .link:has-text("weight")',
 }
-"""What is clicked for the histogram of a tensor."""
+"""Scene → the selector of the element that a test clicks to see the histogram of a tensor."""
 
 
 def check(page, names):

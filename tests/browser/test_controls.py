@@ -71,7 +71,7 @@ def test_the_scale_says_which_std_results(explorer):
     page.get_by_role("button", name="Whole range").click()
     expect(page.locator('spec-controls .tick[data-scale="0.1414"]')).to_have_text("√2/√n")
 
-    # Where scale means nothing there are no ticks.
+    # If the scale has no effect, there are no ticks.
     page.select_option("#spec-init", "zeros")
     expect(page.locator("spec-controls .slider")).to_be_disabled()
     expect(page.locator("#spec-scale")).to_be_disabled()

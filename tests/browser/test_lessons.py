@@ -25,7 +25,7 @@ CHANGES = {
     "training.2": {"scale": 1},
     "training.3": {"optimizer": "adam", "lr": 0.003},
 }
-"""What solves a step that waits for another spec."""
+"""Step → the change of the spec that solves it."""
 
 BOXES = {"neuron.2": "b.g", "chain-rule.1": "w1.g"}
 

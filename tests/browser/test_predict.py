@@ -135,7 +135,7 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, profile_of):
     expect(prompt).to_contain_text("What will the std of l2 be?")
     assert explorer.figure("l2") == "?"
 
-    # What is typed outlasts the pictures that come meanwhile.
+    # The typed text stays while new pictures arrive.
     page.locator("#guess").focus()
     page.keyboard.type("about ")
     seq = page.get_attribute("run-status", "data-seq")

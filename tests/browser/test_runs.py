@@ -49,7 +49,7 @@ def press(chart, key, times=1):
 def test_runs_are_shown_over_each_other_and_a_live_one_grows(open_runs, tmp_path):
     page = open_runs(write_runs(tmp_path))
     expect(row(page, "nan")).to_contain_text(f"NaN from step {DIVERGES}")
-    expect(row(page, "text")).to_contain_text("it is not a run of schema chainrule.run/1")
+    expect(row(page, "text")).to_contain_text("the file is not a run of schema chainrule.run/1")
     chart = page.get_by_role("slider", name="Loss over the steps")
     assert chart.get_attribute("aria-valuetext") == "Step 119: first 0.00833, half 0.00417, nan NaN"
     page.locator("run-list label", has_text="half").click()

@@ -1,4 +1,4 @@
-"""What the automatic check says of a Function: faults, notes on what is meant, and what cannot be checked."""
+"""The results of the automatic check of a Function: faults, notes on intended differences, and unchecked Functions."""
 
 import math
 import random

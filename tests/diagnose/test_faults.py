@@ -29,7 +29,7 @@ def _seed():
 
 
 def evidence_of(model):
-    """Of a model's parameters, before a pass."""
+    """The evidence about a model's parameters before a pass."""
     evidence = Evidence()
     evidence.begins(model)
     evidence.ended()

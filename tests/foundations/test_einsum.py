@@ -40,7 +40,7 @@ def test_the_dimensions_behind_an_ellipsis_are_aligned_at_their_end():
         ("ij,kj->ik", [(2, 3), (4, 5)], 4, "'j' has size 3 in operand 0, but 5 in operand 1"),
         ("ii->i", [(2, 3)], 1, "'i' is repeated in operand 0, once of size 2 and once of 3"),
         ("ii", [(1, 3)], 1, "a diagonal needs equal sizes"),
-        ("...,i...", [(2,), (5, 3)], 5, "dimension 0 behind `...` has size 2 in operand 0, but 3 in operand 1"),
+        ("...,i...", [(2,), (5, 3)], 5, "dimension 0 of `...` has size 2 in operand 0, but 3 in operand 1"),
     ],
 )
 def test_the_error_of_shapes_that_do_not_fit_has_its_position(equation, shapes, position, says):

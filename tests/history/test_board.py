@@ -1,4 +1,4 @@
-"""A folder of runs for a live page: what changed, what is no run, and thinning that keeps extremes."""
+"""A folder of runs for the live page: changes, files that are not runs, and thinning that keeps extremes."""
 
 import math
 import os
@@ -41,7 +41,7 @@ def test_a_folder_is_listed_in_the_order_of_starts_with_the_errors_of_its_files(
         None,
     )
     assert found["cut"]["error"] == "the file is cut short or damaged"
-    assert found["other"]["error"] == "it is not a run of schema chainrule.run/1"
+    assert found["other"]["error"] == "the file is not a run of schema chainrule.run/1"
 
 
 def test_a_run_that_is_written_changes_its_state_and_others_are_not_read_again(tmp_path, monkeypatch):

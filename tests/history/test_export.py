@@ -93,7 +93,7 @@ def test_the_command(run, tmp_path):
     wrong = command(tmp_path / "a.csv", "-o", tmp_path / "c.csv")
     assert (wrong.exit_code, wrong.stderr) == (
         2,
-        f"chainrule: {tmp_path / 'a.csv'}: it is not a run of schema chainrule.run/1\n",
+        f"chainrule: {tmp_path / 'a.csv'}: the file is not a run of schema chainrule.run/1\n",
     )
     wrong = command(run.path, "-o", tmp_path / "c.xlsx")
     assert (wrong.exit_code, wrong.stderr) == (

@@ -161,8 +161,8 @@ def test_a_terminal_has_a_table_that_waits_for_runs(tmp_path):
                 write_steps(run, 0, 20)
 
     follow(tmp_path, out, wait=wait)
-    assert "has no run yet" in frames[0]
-    assert "it is not a run of schema chainrule.run/1" in frames[1]
+    assert "has no runs yet" in frames[0]
+    assert "the file is not a run of schema chainrule.run/1" in frames[1]
     shown = out.file.getvalue()[len(frames[1]) :]
     assert "layers.7: 0.0039" in shown
     assert "complete" in shown
@@ -199,7 +199,11 @@ def test_a_killed_run_is_silent(path):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("nowhere.run", "no such file"), ("empty", "the folder has no run"), ("text.run", "it is not a run of schema")],
+    [
+        ("nowhere.run", "file not found"),
+        ("empty", "the folder has no runs (files *.run)"),
+        ("text.run", "the file is not a run of schema"),
+    ],
 )
 def test_mistakes(name, message, tmp_path):
     (tmp_path / "empty").mkdir()
@@ -217,9 +221,9 @@ def test_a_file_that_is_damaged_meanwhile_is_an_error(path, is_terminal):
         run.close()
         path.write_text("no run")
 
-    with pytest.raises(RunError, match=r"first\.run: it is not a run of schema"):
+    with pytest.raises(RunError, match=r"first\.run: the file is not a run of schema"):
         follow(path, console(force_terminal=is_terminal), wait=wait)
-    with pytest.raises(RunError, match="no such file"):
+    with pytest.raises(RunError, match="file not found"):
         follow(path.with_name("nowhere.run"), console())
 
 

@@ -82,7 +82,7 @@ def test_what_is_written_is_read(path):
     assert read.rng_states(3) == {"cpu": b"\0state"}
     assert read.rng_states(2) == {}
     assert (read.trace_steps, read.trace(3)) == ([3], b'{"a": 1}')
-    with pytest.raises(RunError, match=r"step 1 has no trace; the steps with one are \[3\]"):
+    with pytest.raises(RunError, match=r"step 1 has no trace; the steps with a trace are 3"):
         read.trace(1)
     assert [each.name for each in path.parent.iterdir()] == ["first.run"], "a run that has ended is one file"
 
@@ -194,7 +194,7 @@ def test_the_losses_of_very_many_steps_are_thinned_too(path, monkeypatch):
 def test_a_second_writer_is_refused(path):
     with RunWriter(path, COLUMNS) as run:
         run.add_step(0)
-        with pytest.raises(RunError, match=r"first\.run: the file exists, and a run is never overwritten"):
+        with pytest.raises(RunError, match=r"first\.run: the file exists, and Chainrule never overwrites a run"):
             RunWriter(path, COLUMNS)
     assert Run(path).step_columns()["step"] == [0]
 
@@ -300,11 +300,11 @@ def damaged(path, kind):
     [
         ("cut", "the file is cut short or damaged"),
         ("overwritten", "the file is cut short or damaged"),
-        ("text", "it is not a run of schema chainrule.run/1"),
-        ("empty", "it is not a run of schema chainrule.run/1"),
-        ("other", "it is not a run of schema chainrule.run/1"),
-        ("missing", "no such file"),
-        ("version", "its schema is chainrule.run/2; this version of Chainrule reads chainrule.run/1"),
+        ("text", "the file is not a run of schema chainrule.run/1"),
+        ("empty", "the file is not a run of schema chainrule.run/1"),
+        ("other", "the file is not a run of schema chainrule.run/1"),
+        ("missing", "file not found"),
+        ("version", "the file has schema chainrule.run/2; this version of Chainrule reads chainrule.run/1"),
     ],
 )
 def test_a_file_that_is_no_run_is_an_error_in_one_line(kind, message, path):

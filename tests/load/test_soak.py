@@ -156,7 +156,7 @@ def idle(server):
         return seen[-1] == seen[-2]
 
     wait_for(rests, 30, lambda: f"the descriptors to rest: {seen}")
-    # By then the free memory of the last work has been returned.
+    # After this time the server has returned the free memory of its last work.
     time.sleep(GIVE_BACK_SECONDS + 2)
     return server.rss_bytes / MEBIBYTE, server.descriptors, server.threads
 

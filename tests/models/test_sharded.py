@@ -19,7 +19,7 @@ import chainrule
 rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-# What is not written yet holds NaN.
+# Memory that is not written yet contains NaN.
 torch.use_deterministic_algorithms(True)
 torch.utils.deterministic.fill_uninitialized_memory = True
 torch.manual_seed(0)

@@ -206,7 +206,7 @@ def test_two_optimizers_are_an_error():
     trainer = lightning.Trainer(
         max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False
     )
-    with pytest.raises(ValueError, match="optimizer: the Trainer has 2 optimizers; watch takes one"):
+    with pytest.raises(ValueError, match="optimizer: the Trainer has 2 optimizers; watch supports exactly one"):
         recipe("Lightning")(trainer, Module(), torch.utils.data.DataLoader(make_net()[1], batch_size=None))
 
 

@@ -41,7 +41,7 @@ def request_head(port: int, target: str, method: str = "GET", **headers: str) ->
 
 
 async def slow_reader(port: int) -> socket.socket:
-    """A connection whose kernel keeps little of what is not read."""
+    """A connection with a small receive buffer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.setblocking(False)

@@ -140,7 +140,7 @@ def test_the_api_and_the_command_line_measure_an_answer_in_its_format():
     assert (html.status_code, dump.status_code) == (422, 200)
     error = html.json()["error"]
     size = ANSWERS["html"].of(estimate_cost(ModelSpec(seed=7)).response_bytes)
-    assert error["message"].startswith(f"widths: {size} bytes of answer as html")
+    assert error["message"].startswith(f"widths: {size} bytes of answer in the format html")
     environment = {"CHAINRULE_MAX_RESPONSE_BYTES": str(1 << 20)}
     result = CliRunner().invoke(commands, ["trace", "seed=7", "--format", "html"], env=environment)
     assert result.exit_code == USAGE

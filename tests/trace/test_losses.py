@@ -214,7 +214,7 @@ def test_a_loss_that_was_set_stays():
 
 def test_a_gradient_that_one_pass_left_unread_is_no_part_of_the_next():
     class Both(torch.autograd.Function):
-        """Its backward makes both gradients, whichever are asked for."""
+        """Its backward always computes both gradients, even if only one is needed."""
 
         @staticmethod
         def forward(ctx, a, b):

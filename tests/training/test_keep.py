@@ -84,7 +84,7 @@ def test_a_run_that_diverges_is_kept(tmp_path):
 
 def test_mistakes(tmp_path):
     keep = tmp_path / "first.run"
-    with pytest.raises(SpecError, match="program: 'neuron' is not trained; only mlp is"):
+    with pytest.raises(SpecError, match="program: 'neuron' cannot be trained; only mlp can"):
         keep_training(ModelSpec.parse({"program": "neuron"}), keep)
     assert not keep.exists()
     assert train("step=2", "--keep", keep).exit_code == 0
@@ -92,7 +92,7 @@ def test_mistakes(tmp_path):
         keep_training(ModelSpec(), keep)
     again = train("step=2", "--keep", keep)
     assert again.exit_code == 2
-    assert "the file exists, and a run is never overwritten" in again.stderr
+    assert "the file exists, and Chainrule never overwrites a run" in again.stderr
     wrong = train("program=neuron", "--steps", 3, "--keep", tmp_path / "other.run")
     assert wrong.exit_code == 2
     assert wrong.stderr.startswith("chainrule: ")

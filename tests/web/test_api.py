@@ -276,7 +276,7 @@ def test_a_deadline_is_answered_504_on_every_route(open_client, settings, monkey
     assert answer.headers["cache-control"] == "no-store"
     assert answer.json()["error"] == {
         "code": "deadline_exceeded",
-        "message": "this takes longer than 0.05 seconds (CHAINRULE_DEADLINE_SECONDS)",
+        "message": "the computation takes longer than 0.05 seconds (CHAINRULE_DEADLINE_SECONDS)",
         "limit": 0.05,
     }
     assert closed(app.state.service.metrics) == {("request", "accepted"): 1, ("request", "timed_out"): 1}

@@ -360,7 +360,7 @@ TOPOLOGY = {"type": "websocket.send", "text": "topology"}
 
 
 def received(code, messages=0):
-    """What a client sends until it leaves."""
+    """The messages of a client until it leaves."""
     incoming = [{"type": "websocket.receive", "text": "spec"}] * messages
     return [{"type": "websocket.connect"}, *incoming, {"type": "websocket.disconnect", "code": code}]
 

@@ -43,7 +43,7 @@ def test_the_list_says_what_each_run_is_and_how_far(client, folder):
     told = answer.json()
     assert told["folder"] == str(folder)
     run, broken = told["runs"]
-    assert (broken["name"], broken["error"]) == ("text", "it is not a run of schema chainrule.run/1")
+    assert (broken["name"], broken["error"]) == ("text", "the file is not a run of schema chainrule.run/1")
     expected = {
         "name": "a b&c",
         "ended": "complete",
@@ -94,8 +94,20 @@ def test_a_trace_opens_in_the_explorer_with_its_theory(client):
         ("/steps.json", {"run": "../a b&c"}, 404, "run", "has no run"),
         ("/steps.json", {"run": "text"}, 422, None, "is not a run"),
         ("/steps.json", {"run": "a b&c", "after": "1.5"}, 422, "after", "'1.5' is not a step"),
-        ("/rows.json", {"run": "a b&c", "part": "x", "statistic": "std"}, 404, "part", "has no 'x'"),
-        ("/rows.json", {"run": "a b&c", "part": "weight", "statistic": "ratio"}, 404, "statistic", "has no 'ratio'"),
+        (
+            "/rows.json",
+            {"run": "a b&c", "part": "x", "statistic": "std"},
+            404,
+            "part",
+            "has no part 'x'; its parts are ",
+        ),
+        (
+            "/rows.json",
+            {"run": "a b&c", "part": "weight", "statistic": "ratio"},
+            404,
+            "statistic",
+            "has no statistic 'ratio'; its statistics are std",
+        ),
         ("/trace.json", {"run": "a b&c", "step": "2"}, 404, "step", "step 2 has no trace"),
         ("/trace.json", {"run": "a b&c", "step": "1", "what": "x"}, 422, "what", "is not dump or theory"),
     ],

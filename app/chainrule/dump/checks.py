@@ -105,12 +105,14 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
     for row, tensor in enumerate(dump.tensors):
         if tensor.producer is not None and tensor.id not in maker:
             _fail(
-                f"tensors[{row}].producer", f"the op {shown_json(tensor.producer)} does not have it among its outputs"
+                f"tensors[{row}].producer",
+                f"the op {shown_json(tensor.producer)} does not have this tensor among its outputs",
             )
         for place, name in enumerate(tensor.consumers):
             if tensor.id not in reads[ops[name]]:
                 _fail(
-                    f"tensors[{row}].consumers[{place}]", f"the op {shown_json(name)} does not have it among its inputs"
+                    f"tensors[{row}].consumers[{place}]",
+                    f"the op {shown_json(name)} does not have this tensor among its inputs",
                 )
 
 

@@ -192,7 +192,7 @@ def _names(subscripts: Sequence[Subscript]) -> tuple[str, ...]:
 
 
 def _check_size(name: str, size: int, known: int, operand: int, earlier: Sequence[Occurrence], position: int) -> None:
-    what = f"'{name}'" if len(name) == 1 else f"dimension {name[1:]} behind `...`"
+    what = f"'{name}'" if len(name) == 1 else f"dimension {name[1:]} of `...`"
     within = [each for each in earlier if each.operand == operand]
     if within and within[0].size != size:
         raise EinsumError(

@@ -3,9 +3,9 @@
 schema.py   the tables, and the errors of SQLite in words
 writer.py   `RunWriter`: commits at least once a second, and thins out old steps
 reader.py   `Run`, `Runs` and `runs`: steps, rows and events as tables
-board.py    a folder of runs for a live page: what has changed, thinned
+board.py    a folder of runs for the live page: the changes, thinned
 export.py   CSV, Parquet, TensorBoard
-summary.py  what a terminal and a notebook show
+summary.py  the summary that a terminal and a notebook show
 follow.py   the terminal
 picture.py  the notebook: curves as SVG
 """

@@ -1,4 +1,4 @@
-"""A folder of runs, for a page that asks again and again: what has changed, and no more than it can draw."""
+"""A folder of runs for the live page: only the changes since its last request, thinned to what it can draw."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from chainrule.errors import NotFoundError, RunError
 from chainrule.history.reader import SUFFIX, Run
 
 MAX_RUNS = 500
-"""Runs of a folder that are listed: the ones written last."""
+"""Maximum number of runs in the list; the ones written last are listed."""
 
 MAX_POINTS = 2000
-"""Steps in one answer."""
+"""Maximum number of steps in one answer."""
 
 MAX_COLUMNS = 500
-"""Steps of a table of layers in one answer."""
+"""Maximum number of steps of a table of layers in one answer."""
 
 MAX_CELLS = 100_000
-"""Figures of a table of layers in one answer."""
+"""Maximum number of values of a table of layers in one answer."""
 
 MAX_EVENTS = 500
-"""Events in one answer: the first ones."""
+"""Maximum number of events in one answer; it has the first ones."""
 
 RATIO = "ratio"
-"""Beside the statistics of a row, for the part `update`: its norm, relative to that of the weight."""
+"""One more statistic of the part `update`: the norm of the update ÷ the norm of the weight."""
 
 _EXTREMES = ("loss", "gradient_norm")
 
@@ -45,9 +45,9 @@ class Board:
         self._known: dict[Path, dict[str, Any]] = {}
 
     def listing(self) -> list[dict[str, Any]]:
-        """What each run is and how far it is, in the order of their start, and the `error` of files that are no runs.
+        """One entry per file, in the order of the start: the run and its progress, or the `error` of reading it.
 
-        `state` changes with the file.
+        The `state` of an entry changes whenever its file changes.
         """
         written = {path: _times(path) for path in self.folder.glob(f"*{SUFFIX}")}
         newest = sorted(written, key=lambda path: written[path], reverse=True)[:MAX_RUNS]
@@ -57,7 +57,7 @@ class Board:
 
     def _entry(self, path: Path, written: tuple[float, ...], known: dict[str, Any] | None) -> dict[str, Any]:
         state = hashlib.blake2b(repr(written).encode(), digest_size=8).hexdigest()
-        # An error may be of the moment.
+        # An error may be temporary, so such a file is read again.
         if known is not None and known["state"] == state and known["error"] is None:
             return known
         about: dict[str, Any] = dict.fromkeys(("started", "ended", "step", "loss", "diverged", "spec", "model"))
@@ -70,11 +70,11 @@ class Board:
         return about
 
     def find(self, name: str) -> Run:
-        """The run with this name, which is compared with those of the folder.
+        """The run with this name. The name is compared with the files, so it cannot lead out of the folder.
 
         Raises:
-            NotFoundError: there is none.
-            RunError: its file cannot be read.
+            NotFoundError: the folder has no such run.
+            RunError: the file of the run cannot be read.
         """
         for path in self.folder.glob(f"*{SUFFIX}"):
             if path.stem == name:
@@ -83,7 +83,7 @@ class Board:
 
 
 def _times(path: Path) -> tuple[float, ...]:
-    """When a run was written last, and what changes with each commit."""
+    """The time of the last write to a run, and numbers that change with each commit."""
     times, sizes = [0.0], []
     for each in (path, path.with_name(f"{path.name}-wal")):
         try:
@@ -96,12 +96,12 @@ def _times(path: Path) -> tuple[float, ...]:
 
 
 def steps_after(run: Run, after: int) -> dict[str, list[Any]]:
-    """The steps after a step; of more than MAX_POINTS, those with the extremes, and NaN or Inf where it begins."""
+    """The steps after a step, at most MAX_POINTS: with the extremes, and with the first NaN or Inf of each piece."""
     columns = run.step_columns(after)
     if len(columns["step"]) <= MAX_POINTS:
         return columns
     kept = {0, len(columns["step"]) - 1}
-    # Each piece gives a smallest, a largest and a first that is not finite.
+    # Each piece contributes its smallest, its largest and its first non-finite value.
     pieces = (MAX_POINTS - len(kept)) // (3 * len(_EXTREMES))
     for name in _EXTREMES:
         kept |= _extremes(columns[name], pieces)
@@ -109,7 +109,7 @@ def steps_after(run: Run, after: int) -> dict[str, list[Any]]:
 
 
 def _extremes(figures: list[float | None], pieces: int) -> set[int]:
-    """Places of the smallest, the largest and the first not finite figure of each piece."""
+    """Indices of the smallest, the largest and the first non-finite value of each piece."""
     values = np.array(figures, np.float64)  # None is NaN
     finite = np.isfinite(values)
     strange = ~finite & np.array([figure is not None for figure in figures])
@@ -123,19 +123,20 @@ def _extremes(figures: list[float | None], pieces: int) -> set[int]:
 
 
 def table_after(run: Run, part: str, statistic: str, after: int) -> tuple[list[int], list[str], FloatArray]:
-    """A statistic of a part after a step: its steps, its layers, and the figures (steps, layers), NaN if not known.
+    """A statistic of a part after a step: steps, layers, and values (steps, layers), where NaN means not known.
 
-    Of too many steps those stay that differ most from the others: they have the extremes.
+    If there are too many steps, the ones that differ most from the others stay, because they contain the extremes.
 
     Raises:
         NotFoundError: the run has no such part, or no such statistic.
     """
     parts = run.parts
     if part not in parts:
-        raise NotFoundError(f"part: the run has no {part[:80]!r}", field="part", limit=list(parts))
+        message = f"part: the run has no part {part[:80]!r}; its parts are {', '.join(parts)}"
+        raise NotFoundError(message, field="part", limit=list(parts))
     statistics = [*run.columns, *([RATIO] if part == "update" else [])]
     if statistic not in statistics:
-        message = f"statistic: {part} has no {statistic[:80]!r}"
+        message = f"statistic: {part} has no statistic {statistic[:80]!r}; its statistics are {', '.join(statistics)}"
         raise NotFoundError(message, field="statistic", limit=statistics)
     layers = parts[part]
     name = "norm" if statistic == RATIO else statistic
@@ -160,14 +161,14 @@ def _table(
     steps, at = np.unique(np.array(rows["step"], np.int64), return_inverse=True)
     place = {layer: index for index, layer in enumerate(layers)}
     values = np.full((len(steps), len(layers)), np.nan)
-    # A layer may be new since the layers were read.
+    # The run may have got a new layer after `layers` was read.
     known = np.array([layer in place for layer in rows["layer"]], bool)
     values[at[known], [place[layer] for layer in rows["layer"] if layer in place]] = rows[statistic][known]
     return steps, values
 
 
 def _outstanding(values: FloatArray, most: int) -> npt.NDArray[np.int64]:
-    """Places of `most` rows: of each piece the one with a figure farthest from its column's mean, or with an Inf."""
+    """Indices of `most` rows: from each piece the row with the value farthest from its column's mean, or with Inf."""
     finite = np.isfinite(values)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = np.where(finite, values, 0).sum(0) / np.maximum(1, finite.sum(0))

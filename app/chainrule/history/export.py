@@ -21,12 +21,13 @@ TABLES: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
 
 
 def export(run: Run, path: Path, form: str | None = None, table: str = "rows") -> None:
-    """Write a run as csv, parquet or tensorboard; without `form` the file's suffix decides. Missing folders are made.
+    """Write a run as csv, parquet or tensorboard. Without `form`, the suffix of the file selects the format.
 
-    csv and parquet hold one table: steps, rows or events. tensorboard is a folder with an event file.
+    csv and parquet contain one table: steps, rows or events. tensorboard is a folder with an event file. Missing
+    folders are created.
 
     Raises:
-        RequestError: another format, suffix or table.
+        RequestError: the format, the suffix or the table is unknown.
         MissingExtraError: the extra of the format is not installed.
         RunError: the run cannot be read.
         OSError: the file cannot be written.
@@ -58,7 +59,7 @@ def _write_parquet(run: Run, path: Path, table: str) -> None:
 
 
 def _write_tensorboard(run: Run, path: Path, _table: str) -> None:
-    """The figures of the steps and rows as scalars, the histograms as histograms; events have no place there."""
+    """Write the numbers of steps and rows as scalars, and the histograms; TensorBoard has no form for events."""
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
@@ -93,7 +94,7 @@ def _write_tensorboard(run: Run, path: Path, _table: str) -> None:
             for (layer, part), counts in run.histograms(step).items():
                 place, size = place_of.get((step, layer, part)), int(counts.sum())
                 if place is None or not size:
-                    continue  # thinned out meanwhile, or without a finite value
+                    continue  # the row was thinned out meanwhile, or has no finite value
                 figures = {name: float(rows[name][place]) for name in run.columns}
                 low, high = figures["min"], figures["max"]
                 width = (high - low) / len(counts)

@@ -18,24 +18,24 @@ from chainrule.history.reader import SUFFIX, Run
 from chainrule.history.summary import Summary, figure
 
 SECONDS = 1.0
-"""Between two readings."""
+"""The time between two readings of the files."""
 
 SILENT = 60
 """Seconds without a commit after which a run that has not ended is called silent."""
 
 EVENTS = 5
-"""Last events that are shown."""
+"""Number of the last events that are shown."""
 
 _CELLS = 24
-"""Characters of a sparkline, at most."""
+"""Maximum number of characters of a sparkline."""
 
 _WIDTH = 160
-"""Columns of a table that is not in a terminal."""
+"""Width in characters of a table that is not printed to a terminal."""
 
 
 @dataclass
 class _Followed:
-    """A run, or why its file cannot be read."""
+    """A run, or the reason why its file cannot be read."""
 
     path: Path
     summary: Summary = field(default_factory=lambda: Summary(_CELLS))
@@ -50,7 +50,7 @@ class _Followed:
 
     @property
     def state(self) -> str:
-        """How it ended, or what it does."""
+        """The error of the file, the way the run ended, or its present state."""
         if self.error is not None:
             return self.error
         if self.summary.ended is not None:
@@ -64,16 +64,16 @@ def follow(
 ) -> None:
     """Show the run in a file, or all runs in a folder, until all have ended.
 
-    A terminal gets a table that stays in its place. Anything else gets a line per run that has changed, and per event.
+    A terminal shows one table that is updated in place. Any other output gets one line per changed run, and per event.
 
     Args:
-        path: the file or the folder; runs may appear in it later.
-        console: where to print.
+        path: the file or the folder; the folder may get more runs later.
+        console: the output.
         once: print one table and return.
-        wait: is called between two readings.
+        wait: called between two readings of the files.
 
     Raises:
-        RunError: the file cannot be read, there is no such path, or with `once` no run in the folder.
+        RunError: the path does not exist, the file cannot be read, or `once` is set and the folder has no runs.
     """
     if not path.is_dir():
         Run(path)
@@ -87,7 +87,7 @@ def follow(
             if not path.is_dir() and runs[path].error is not None:
                 raise RunError(f"{path}: {runs[path].error}")
             if once and not runs:
-                raise RunError(f"{path}: the folder has no run, a file *{SUFFIX}")
+                raise RunError(f"{path}: the folder has no runs (files *{SUFFIX})")
             if live is not None:
                 live.update(_picture(path, runs), refresh=True)
             elif once:
@@ -102,7 +102,7 @@ def follow(
 
 
 def _written(path: Path) -> float:
-    """When a run was written last, in seconds since 1970."""
+    """The time of the last write to a run, in seconds since 1970."""
     times = []
     for each in (path, path.with_name(f"{path.name}-wal")):
         with contextlib.suppress(OSError):
@@ -112,7 +112,7 @@ def _written(path: Path) -> float:
 
 def _picture(path: Path, runs: dict[Path, _Followed]) -> Group | Text:
     if not runs:
-        return Text(f"{path} has no run yet")
+        return Text(f"{path} has no runs yet")
     figures = Table("run", box=None, pad_edge=False)
     for name in ("step", "loss"):
         figures.add_column(name, justify="right", no_wrap=True)
@@ -141,7 +141,7 @@ def _layers(ratios: list[tuple[str, float]]) -> str:
 
 
 class _Lines:
-    """Prints what has changed since the last call."""
+    """Prints the changes since the last call."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

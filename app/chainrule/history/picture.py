@@ -1,4 +1,4 @@
-"""A run as a picture: SVG without scripts, in HTML that notebooks show, also where they trust nothing."""
+"""A run as a picture: SVG without scripts, in HTML that notebooks show even if they are not trusted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from chainrule.history.summary import Summary, figure, scaled
 
 EVENTS = 3
-"""Last events in words."""
+"""Number of the last events that are shown in words."""
 
 WANTED_RATIO = 1e-3
-"""About the ratio of update to weight of a net that trains well."""
+"""The ratio of update to weight in a net that trains well, about."""
 
 _PANEL, _HEIGHT = 300, 150
 _LEFT, _TOP, _WIDE, _HIGH = 52, 26, 236, 100
@@ -28,7 +28,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def to_html(summary: Summary, name: str) -> str:
-    """How far a run is, in ASCII: a sentence, the curves, the last events."""
+    """The progress of a run as HTML in ASCII: a sentence, the curves and the last events."""
     named = [("loss", summary.loss), ("lr", summary.lr), ("gradient norm", summary.gradient_norm)]
     said = [f"step {summary.step}" if summary.step >= 0 else "no step yet"]
     said += [f"{key} {figure(value)}" for key, value in named if value is not None]
@@ -39,7 +39,7 @@ def to_html(summary: Summary, name: str) -> str:
     if summary.ended is not None:
         said.append(summary.ended)
     sentence = f"{name}: {', '.join(said)}"
-    # An image and not an inline SVG: notebooks that are not trusted drop the latter.
+    # An image, because notebooks that are not trusted remove inline SVG.
     address = f"data:image/svg+xml;base64,{base64.b64encode(to_svg(summary).encode()).decode()}"
     items = "".join(
         f"<li>step {step}, {html.escape(kind)}: {html.escape(text)}</li>"
@@ -98,7 +98,7 @@ def _panel(title: str, curves: Sequence[Points], wanted: float | None, last: int
             if height is None:
                 crosses += f"M{x - 2:.1f} {_TOP}l4 4m0-4l-4 4"
             else:
-                # h0 makes a dot of a point without neighbours.
+                # h0 draws a dot if the point has no neighbours.
                 line += f"{'M' if begins else 'L'}{x:.1f} {bottom - _HIGH * height:.1f}{'h0' if begins else ''}"
             begins = height is None
         style = ' class="l"' if len(curves) > 1 and number != len(curves) // 2 else ""

@@ -20,7 +20,7 @@ from chainrule.errors import RunError
 from chainrule.history.schema import EVENT_COLUMNS, SCHEMA, STEP_COLUMNS, from_column, run_error
 
 SUFFIX = ".run"
-"""Of the runs that `runs` finds in a folder."""
+"""The suffix of the files that `runs` finds in a folder."""
 
 FINITE = "typeof(loss) IN ('real', 'integer') AND abs(loss) <= 1.7976931348623157e308"
 
@@ -38,17 +38,17 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 class Run:
-    """A run in a file. Every question reads the file anew, and so sees what has been committed since.
+    """A run in a file. Each call reads the file again, so it sees all data that has been committed until then.
 
     Attributes:
         name: the file's name without its suffix.
-        spec: of a net of the lab, or None.
+        spec: the spec of a net of the lab, or None.
         model: the description of any other model, or None.
         environment: versions, device, threads.
-        rank: of the process that wrote it.
+        rank: the rank of the process that wrote the run.
         world: the number of processes.
-        columns: the names of the figures in a row.
-        started: seconds since 1970.
+        columns: the names of the numbers in a row.
+        started: the time of the start, in seconds since 1970.
 
     Raises:
         RunError: the file is not a run, is of another version, or is cut short or damaged.
@@ -60,7 +60,7 @@ class Run:
         with self._connected() as connection:
             (schema,) = connection.execute("SELECT schema FROM run").fetchone() or (None,)
             if schema != SCHEMA:
-                raise RunError(f"{self.path}: its schema is {schema}; this version of Chainrule reads {SCHEMA}")
+                raise RunError(f"{self.path}: the file has schema {schema}; this version of Chainrule reads {SCHEMA}")
             pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
             spec, self.model, environment, self.rank, self.world, columns, self.started = connection.execute(
                 "SELECT spec, model, environment, rank, world, columns, started FROM run"
@@ -78,7 +78,7 @@ class Run:
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
-            raise RunError(f"{self.path}: no such file")
+            raise RunError(f"{self.path}: file not found")
         try:
             connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
             try:
@@ -90,15 +90,15 @@ class Run:
 
     @property
     def ended(self) -> str | None:
-        """None while the run is written and after a kill; `complete`; or the exception that ended it."""
+        """None while the run is written and after a kill; `complete`; or the exception that ended the run."""
         with self._connected() as connection:
             ended: str | None = connection.execute("SELECT ended FROM run").fetchone()[0]
         return ended
 
     def progress(self) -> dict[str, Any]:
-        """How far it is: `ended`, the last `step` and `loss`, the number of `events`, and the step it `diverged` at.
+        """The progress: `ended`, the last `step` and `loss`, the number of `events`, and the step where it `diverged`.
 
-        It has diverged at the first loss of NaN or Inf that no finite loss follows. Each is None if there is none.
+        A run diverged at its first NaN or Inf loss that no finite loss follows. A value that is not known is None.
         """
         with self._connected() as connection:
             found = connection.execute(PROGRESS).fetchone()
@@ -106,7 +106,7 @@ class Run:
         return {"ended": ended, "step": step, "loss": from_column(loss), "diverged": diverged, "events": events}
 
     def step_columns(self, after: int = -1) -> dict[str, list[Any]]:
-        """The steps after a step: their loss, learning rate, seconds and norm of all gradients; None: not known."""
+        """The steps after a step: loss, learning rate, seconds and norm of all gradients; None means not known."""
         with self._connected() as connection:
             found = connection.execute(
                 f"SELECT {', '.join(STEP_COLUMNS)} FROM step WHERE step > ? ORDER BY step", (after,)
@@ -123,9 +123,9 @@ class Run:
         return {name: list(values) for name, values in zip(EVENT_COLUMNS, columns, strict=True)}
 
     def row_columns(self, layer: str | None = None, part: str | None = None, after: int = -1) -> dict[str, Any]:
-        """The rows of the steps after a step, of all layers and parts, or of one.
+        """The rows of the steps after a step, for all layers and parts or for one of them.
 
-        step, layer, part, and a float64 array for each of `columns`.
+        The keys are step, layer and part, with a list each, and the names in `columns`, with a float64 array each.
         """
         with self._connected() as connection:
             names = {place: key for place, *key in connection.execute("SELECT * FROM tensor")}
@@ -187,12 +187,13 @@ class Run:
         """The graph dump of a step.
 
         Raises:
-            RunError: it has none.
+            RunError: the step has no trace.
         """
         with self._connected() as connection:
             found = connection.execute("SELECT dump FROM trace WHERE step = ?", (step,)).fetchone()
         if found is None:
-            raise RunError(f"{self.path}: step {step} has no trace; the steps with one are {self.trace_steps}")
+            steps = ", ".join(map(str, self.trace_steps)) or "none"
+            raise RunError(f"{self.path}: step {step} has no trace; the steps with a trace are {steps}")
         return gzip.decompress(found[0])
 
     def rng_states(self, step: int) -> dict[str, bytes]:
@@ -227,7 +228,7 @@ class Run:
 
 
 class Runs(Sequence[Run]):
-    """Runs, in the order of their start; `steps`, `rows` and `events` are of all of them, with the column `run`."""
+    """Runs in the order of their start. `steps`, `rows` and `events` join the tables, with the column `run`."""
 
     def __init__(self, found: Sequence[Run]) -> None:
         self._runs = sorted(found, key=lambda run: run.started)
@@ -244,17 +245,17 @@ class Runs(Sequence[Run]):
 
     @property
     def steps(self) -> Any:
-        """As `Run.steps`."""
+        """The steps of all runs, as in `Run.steps`."""
         return as_table(self._joined([run.step_columns() for run in self]))
 
     @property
     def rows(self) -> Any:
-        """As `Run.rows`; a figure that a run does not have is NaN."""
+        """The rows of all runs, as in `Run.rows`; a number that a run does not have is NaN."""
         return as_table(self._joined([run.row_columns() for run in self]))
 
     @property
     def events(self) -> Any:
-        """As `Run.events`."""
+        """The events of all runs, as in `Run.events`."""
         return as_table(self._joined([run.event_columns() for run in self]))
 
     def _joined(self, tables: list[dict[str, Any]]) -> Columns:
@@ -290,6 +291,6 @@ def as_table(columns: Columns) -> Any:
 
 
 def _plain(values: Any) -> Sequence[Any]:
-    """A column without numpy's types."""
+    """A column as a list of Python values."""
     plain: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values
     return plain

@@ -1,6 +1,6 @@
 """The tables of a run's file, and SQLite's errors in words.
 
-`chainrule.run/1` is additive: a later version of Chainrule may add tables and columns, and changes none.
+`chainrule.run/1` is additive: a later version of Chainrule may add tables and columns, but does not change these.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ EVENT_COLUMNS = ("step", "kind", "text", "op", "node", "batch")
 
 
 def to_column(value: float | None) -> float | str | None:
-    """A number for SQLite, which would turn NaN into NULL: NaN is the text `NaN`."""
+    """A number for SQLite. NaN becomes the text `NaN`, because SQLite would store it as NULL."""
     return "NaN" if value is not None and math.isnan(value) else value
 
 
@@ -64,7 +64,7 @@ def run_error(path: Path, error: sqlite3.Error) -> RunError:
     """An error of reading a run, in words."""
     name = getattr(error, "sqlite_errorname", "")
     if name == "SQLITE_NOTADB" or (name == "SQLITE_ERROR" and "no such" in str(error)):
-        said = f"it is not a run of schema {SCHEMA}"
+        said = f"the file is not a run of schema {SCHEMA}"
     elif name.startswith("SQLITE_CORRUPT"):
         said = "the file is cut short or damaged"
     elif name.startswith("SQLITE_CANTOPEN"):

@@ -1,4 +1,4 @@
-"""What a terminal and a notebook show of a run, in the same space however long it is."""
+"""The summary of a run that a terminal and a notebook show. Its size does not grow with the run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from chainrule.history.reader import Run
 
 CELLS = 120
-"""Points of a curve, at most."""
+"""Maximum number of points of a curve."""
 
 RECENT = 50
-"""Steps whose duration is the pace."""
+"""Number of the last steps that give the steps per second."""
 
 EXTREMES = 3
-"""Layers with the smallest and the largest update, of each."""
+"""Number of layers with the smallest update : weight, and also with the largest."""
 
 LOGARITHMIC = 30
-"""A curve whose values differ by this factor has a logarithmic axis."""
+"""A curve has a logarithmic axis if its values differ by this factor."""
 
 _FIGURES = ("step", "loss", "lr", "seconds", "gradient_norm")
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -27,14 +27,14 @@ _BROKEN = "×"
 
 
 class Curve:
-    """A figure over the steps: the means of cells of equally many steps."""
+    """A value over the steps. Each cell has the same number of steps, and holds their mean."""
 
     def __init__(self, cells: int = CELLS) -> None:
         self._steps_per_cell = 1
         self._sums, self._counts = [0.0] * cells, [0] * cells
 
     def add(self, step: int, value: float | None) -> None:
-        """Add the value of a step; None is not known. NaN and Inf make the mean of their cell so."""
+        """Add the value of a step; None means not known. The mean of a cell with NaN or Inf is NaN or Inf."""
         if value is None:
             return
         cells = len(self._sums)
@@ -67,7 +67,7 @@ def scaled(values: Sequence[float]) -> tuple[list[float | None], float, float]:
     """Values on an axis from 0 to 1, None for NaN and Inf, and the ends of the axis.
 
     The axis is logarithmic if no value is negative and the largest is LOGARITHMIC times the smallest positive one.
-    Zeros then stand at 0.
+    Zeros are then at 0.
     """
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
@@ -86,15 +86,15 @@ def scaled(values: Sequence[float]) -> tuple[list[float | None], float, float]:
 
 
 def update_ratios(weights: Mapping[str, float], updates: Mapping[str, float]) -> dict[str, float]:
-    """Layer → the norm of the update of its parameters ÷ their norm, from the norms of parameters at one step.
+    """Layer → norm of the update of its parameters ÷ norm of its parameters, from the norms of parameters at one step.
 
-    The parameters `0.weight` and `0.bias` are of the layer `0`. A layer of zeros, or with NaN or Inf, has no ratio.
+    The parameters `0.weight` and `0.bias` belong to the layer `0`. A layer of zeros, or with NaN or Inf, has no ratio.
     """
     squares: dict[str, list[float]] = {}
     for name, norm in updates.items():
         if name in weights:
             sums = squares.setdefault(name.rpartition(".")[0] or name, [0.0, 0.0])
-            # Of floats, a product is Inf where a power raises.
+            # If a float is too large, a product is Inf, but a power raises.
             sums[0] += norm * norm
             sums[1] += weights[name] * weights[name]
     ratios = {layer: update / weight for layer, (update, weight) in squares.items() if weight}
@@ -102,18 +102,18 @@ def update_ratios(weights: Mapping[str, float], updates: Mapping[str, float]) ->
 
 
 class Summary:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         step: the last step, or -1.
-        loss: the last that is known.
-        lr: the last that is known.
-        gradient_norm: the last that is known.
-        losses: their curve.
-        gradient_norms: their curve.
-        ratios: of each layer the ratio of update to weight at the last step that has rows.
-        ratio_curves: the smallest, the median and the largest of these ratios.
-        events: (step, kind, text) of each.
+        loss: the last known loss.
+        lr: the last known learning rate.
+        gradient_norm: the last known norm of all gradients.
+        losses: the curve of the losses.
+        gradient_norms: the curve of the norms of all gradients.
+        ratios: layer → ratio of update to weight at the last step that has rows.
+        ratio_curves: the curves of the smallest, the median and the largest of these ratios.
+        events: (step, kind, text) of each event.
         ended: see `Run`.
     """
 
@@ -133,7 +133,7 @@ class Summary:
     def add_step(
         self, step: int, loss: float | None, lr: float | None, seconds: float | None, gradient_norm: float | None
     ) -> None:
-        """Add the figures of a step; None is not known."""
+        """Add the numbers of a step; None means not known."""
         self.step = step
         self.losses.add(step, loss)
         self.gradient_norms.add(step, gradient_norm)
@@ -153,15 +153,15 @@ class Summary:
                 curve.add(step, ordered[place])
 
     def read(self, run: Run, *, all_rows: bool = False) -> None:
-        """Add what has been written since the last call. Without `all_rows`, the rows of the last steps are enough."""
-        # First: what is written before the end is read, too.
+        """Add the data written since the last call. Without `all_rows`, reads the rows of the last steps only."""
+        # Read `ended` first: then all data written before the end is read below.
         self.ended = run.ended
         steps = run.step_columns(after=self.step)
         for figures in zip(*(steps[name] for name in _FIGURES), strict=True):
             self.add_step(*figures)
         recorded = [step for step in run.recorded_steps if step > self._recorded]
         if recorded:
-            # The last step of the lab has no update.
+            # In a run of the lab, the last step has no update.
             after = self._recorded if all_rows or len(recorded) < 3 else recorded[-3]
             weights, updates = (_norms(run.row_columns(part=part, after=after)) for part in ("weight", "update"))
             for step in recorded:
@@ -173,18 +173,18 @@ class Summary:
 
     @property
     def steps_per_second(self) -> float | None:
-        """The pace of the last RECENT steps."""
+        """The steps per second of the last RECENT steps."""
         seconds = sum(self._seconds)
         return len(self._seconds) / seconds if seconds > 0 else None
 
     @property
     def smallest(self) -> list[tuple[str, float]]:
-        """The layers with the smallest updates, beside their weights."""
+        """The layers with the smallest update : weight."""
         return sorted(self.ratios.items(), key=lambda each: each[1])[:EXTREMES]
 
     @property
     def largest(self) -> list[tuple[str, float]]:
-        """The layers with the largest updates, beside their weights; none of the smallest."""
+        """The layers with the largest update : weight, without those in `smallest`."""
         rest = sorted(self.ratios.items(), key=lambda each: each[1])[EXTREMES:]
         return rest[: -EXTREMES - 1 : -1]
 
@@ -198,5 +198,5 @@ def _norms(rows: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 
 
 def figure(value: float | None) -> str:
-    """A number in at most four digits; empty if it is not known."""
+    """A number with at most four digits; empty if it is not known."""
     return "" if value is None else f"{value:.4g}"

@@ -1,7 +1,7 @@
-"""Writes a run: the training hands over figures and goes on; a thread commits them within a second.
+"""Writes a run: the training hands over its numbers and continues; a thread commits them within a second.
 
-Not more than `limit` bytes are used, whatever the number of steps: when they are, every second old step loses its rows
-and histograms. Steps with an event keep them, and so does every row with the smallest or largest figure of its tensor.
+The tables never take more than `limit` bytes. When they are full, every second old step loses its rows and histograms.
+The steps around an event keep them, and so does every row with the smallest or the largest number of its tensor.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from chainrule.history.schema import SCHEMA, TABLES, to_column
 logger = logging.getLogger(__name__)
 
 LIMIT = 180_000_000
-"""Bytes of a run's tables. The file and its log stay below 200 MB."""
+"""Maximum size of a run's tables in bytes. The file and its log stay below 200 MB."""
 
 MAX_STEPS = 1_000_000
-"""Steps whose loss is kept."""
+"""Maximum number of steps whose loss is kept."""
 
 COMMIT_SECONDS = 0.5
 """The longest wait for a commit."""
 
 MAX_PENDING = 20_000
-"""Records that wait for a commit; at more the training waits for it."""
+"""If more records wait for a commit, the training waits for the commit."""
 
 DELETED_AT_ONCE = 500
-"""Steps whose rows one transaction deletes."""
+"""Number of steps whose rows one transaction deletes."""
 
 PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "journal_size_limit = 4000000")
 
@@ -57,21 +57,21 @@ _Records = list[tuple[str, tuple[Any, ...]]]
 class RunWriter:
     """Writes one run into a new file. Any thread may call its methods.
 
-    Use it as a context manager, or call `close`. The end of the process commits what waits; a killed process loses at
-    most the last second. If the disk is full, the writer logs one warning and stops; the training continues.
+    Use it as a context manager, or call `close`. At the end of the process, waiting data is committed; a killed process
+    loses at most the last second. If the disk is full, the writer logs one warning and stops; the training continues.
 
     Args:
-        path: the file, which must not exist yet; missing folders are made.
-        columns: the names of the figures in a row.
+        path: the new file; missing folders are created.
+        columns: the names of the numbers in a row.
         spec: the spec of a net of the lab.
         model: the description of any other model.
         environment: versions, device, threads.
-        rank: of this process.
+        rank: the rank of this process.
         world: the number of processes.
         limit: see LIMIT.
 
     Attributes:
-        failure: why nothing is written any more, or None.
+        failure: the reason why the writer has stopped, or None.
 
     Raises:
         RunError: the file exists, or cannot be written.
@@ -95,7 +95,7 @@ class RunWriter:
         self._process = os.getpid()
         self._create()
         try:
-            # One transaction: a reader finds all tables or none.
+            # In one transaction, so a reader finds all tables or no table.
             self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             for pragma in PRAGMAS:
                 self._connection.execute(f"PRAGMA {pragma}")
@@ -115,21 +115,22 @@ class RunWriter:
         self._eventful: list[int] = []
         self._pending: _Records = []
         self._closed = False
-        self._turn = threading.Lock()  # of the connection
-        self._change = threading.Lock()  # of what waits
+        self._turn = threading.Lock()  # for the connection
+        self._change = threading.Lock()  # for the waiting data
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._commit, name="chainrule run", daemon=True)
         self._thread.start()
         atexit.register(self.close, "the process ended")
 
     def _create(self) -> None:
-        """Create the file, unless it exists: of two writers one is refused, whatever their order."""
+        """Create the file. If it exists, raise an error, so only one of two writers gets it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
             raise RunError(
-                f"{self.path}: the file exists, and a run is never overwritten; choose another name, or remove the file"
+                f"{self.path}: the file exists, and Chainrule never overwrites a run; choose another name, or remove "
+                "the file"
             ) from None
         except OSError as error:
             raise RunError(f"{self.path}: {error.strerror}") from None
@@ -142,7 +143,7 @@ class RunWriter:
         seconds: float | None = None,
         gradient_norm: float | None = None,
     ) -> None:
-        """Write the figures of a step; a second call for the same step replaces them."""
+        """Write the numbers of a step; a second call for the same step replaces them."""
         figures = (to_column(loss), to_column(lr), to_column(seconds), to_column(gradient_norm))
         with self._change:
             self._steps.add(step)
@@ -158,7 +159,7 @@ class RunWriter:
         moments: npt.NDArray[np.float64],
         counts: npt.NDArray[np.uint32] | None = None,
     ) -> None:
-        """Write the statistics of a step: of each (layer, part) its moments (width,), and its histogram (bins,)."""
+        """Write the statistics of a step: for each (layer, part) its moments (width,) and its histogram (bins,)."""
         records: _Records = []
         with self._change:
             known = len(self._tensors)
@@ -167,7 +168,7 @@ class RunWriter:
             records += [("INSERT INTO tensor VALUES (?, ?, ?)", (i, *key)) for i, key in enumerate(new, known)]
             self._details.add(step)
             self._extremes.add(step, np.array(ids, np.intp), moments)
-        # One record for a step, whatever the number of its tensors: SQLite takes microseconds for each.
+        # One record per step for all tensors, because SQLite takes microseconds per record.
         places = np.array(ids, "<u4").tobytes()
         for name, values in (("row", moments.astype("<f8")), ("histogram", counts)):
             if values is not None:
@@ -175,7 +176,7 @@ class RunWriter:
         self._add(records)
 
     def add_trace(self, step: int, dump: bytes) -> None:
-        """Write the whole trace of a step: a graph dump. It stays however long the run is."""
+        """Write the whole trace of a step: a graph dump. Thinning never deletes it."""
         self._add([("INSERT OR REPLACE INTO trace VALUES (?, ?)", (step, gzip.compress(dump, mtime=0)))])
 
     def remove_trace(self, step: int) -> None:
@@ -193,7 +194,7 @@ class RunWriter:
         batch: int | None = None,
         rng: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Write an event; thinning spares its step and the recorded steps around it.
+        """Write an event; thinning keeps its step and the recorded steps around it.
 
         `node`: the op in the graph of the step's trace. `rng`: device → the state of its generator before the step.
         """
@@ -206,7 +207,7 @@ class RunWriter:
     def _add(self, records: _Records) -> None:
         with self._change:
             if self._closed:
-                raise RunError(f"{self.path}: the run is closed")
+                raise RunError(f"{self.path}: the run is closed, so nothing can be added")
             if self.failure is not None:
                 return
             self._pending += records
@@ -215,29 +216,29 @@ class RunWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Commit all that waits."""
+        """Commit all waiting data."""
         if os.getpid() != self._process:
-            return  # a fork: the connection is its parent's
+            return  # after a fork: the connection belongs to the parent process
         with self._turn:
             self._write()
             self._thin()
 
     def _commit(self) -> None:
         """The thread: commits until the run is closed."""
-        # Not woken by records: a thread that wakes at each step slows the training down.
+        # Records do not wake this thread, because waking at each step would slow the training down.
         while not self._ending.wait(COMMIT_SECONDS):
             if self._pending:
                 self.flush()
 
     def _write(self) -> None:
-        """Commit all that waits. Needs the connection's turn."""
+        """Commit all waiting data. The caller holds `_turn`."""
         with self._change:
             records, self._pending = self._pending, []
         if records:
             self._transact(records)
 
     def _transact(self, records: _Records) -> None:
-        """Commit records, or give up with one warning; the file stays as it was."""
+        """Commit records. After an error, log one warning and write no more; the file stays as it was."""
         if self.failure is not None:
             return
         try:
@@ -254,14 +255,14 @@ class RunWriter:
             logger.warning("%s: %s; the training continues, but the rest of the run is not written", self.path, error)
 
     def _thin(self) -> None:
-        """Delete the rows of every second old step if there are too many. Needs the connection's turn."""
+        """If the tables are too large, delete the rows of every second old step. The caller holds `_turn`."""
         if self.failure is not None or self._size() <= self._limit:
             return
         with self._change:
             kept = self._extremes.steps()
             doomed = self._details.halve({near for each in self._eventful for near in self._details.around(each)})
             forgotten = self._steps.halve({*self._eventful, self._lowest[1], self._highest[1]}, MAX_STEPS)
-            # A row that is an extreme now may be none at the next thinning.
+            # A row that is an extreme now may not be one at the next thinning.
             self._details.put_back([step for step in doomed if step in kept])
         for start in range(0, len(doomed), DELETED_AT_ONCE):
             records: _Records = []
@@ -272,7 +273,7 @@ class RunWriter:
         self._transact([("DELETE FROM step WHERE step = ?", (step,)) for step in forgotten])
 
     def _only(self, step: int, spared: set[int]) -> _Records:
-        """What leaves a step the rows and histograms of these tensors."""
+        """Records that delete the rows and histograms of a step, except those of the spared tensors."""
         records: _Records = []
         for table, column in (("row", "moments"), ("histogram", "counts")):
             found = None
@@ -290,13 +291,13 @@ class RunWriter:
         return records
 
     def _size(self) -> int:
-        """Bytes of the tables: the file without its free pages."""
+        """The size of the tables in bytes: the file without its free pages."""
         asked = ("page_count", "freelist_count", "page_size")
         pages, free, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked)
         return int((pages - free) * size)
 
     def close(self, ended: str = _COMPLETE) -> None:
-        """Commit all that waits, with the way the run ended; the file is then one file. A second call does nothing."""
+        """Commit all waiting data and how the run ended. The run is then one file. A second call does nothing."""
         if os.getpid() != self._process:
             return
         with self._change:
@@ -310,10 +311,10 @@ class RunWriter:
         self.flush()
         try:
             if self.failure is None:
-                # Without its log the file can be copied, and read from a folder that nobody may write to.
+                # Without its log the file can be copied, and can be read in a read-only folder.
                 self._connection.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError:
-            pass  # somebody reads it; its log stays beside it
+            pass  # another process reads the file, so its log stays
         finally:
             self._connection.close()
 
@@ -327,10 +328,10 @@ class RunWriter:
 
 
 class _Extremes:
-    """For each tensor and column the steps with its smallest and its largest figure."""
+    """For each tensor and column, the steps with the smallest and the largest number."""
 
     def __init__(self, width: int) -> None:
-        self._best = np.full((2, 0, width), -math.inf)  # of the negative figures, and of the figures
+        self._best = np.full((2, 0, width), -math.inf)  # of the negated numbers, and of the numbers
         self._at = np.full((2, 0, width), -1, np.int64)
 
     def add(self, step: int, ids: npt.NDArray[np.intp], moments: npt.NDArray[np.float64]) -> None:
@@ -346,7 +347,7 @@ class _Extremes:
             self._at[place, ids[better], columns] = step
 
     def steps(self) -> dict[int, set[int]]:
-        """Step → the tensors with an extreme there."""
+        """Step → the tensors that have an extreme at this step."""
         found: dict[int, set[int]] = {}
         for _, tensor, column in zip(*np.nonzero(self._at >= 0), strict=True):
             for step in self._at[:, tensor, column].tolist():
@@ -355,7 +356,7 @@ class _Extremes:
 
 
 class _Kept:
-    """The steps of a table, in order, each with its number in the order of all that ever were."""
+    """The steps of a table in order. Each keeps the number that it got when it was added."""
 
     def __init__(self) -> None:
         self._numbered: dict[int, int] = {}
@@ -379,13 +380,13 @@ class _Kept:
         return steps[max(place - 1, 0) : place + 1]
 
     def halve(self, spared: Collection[int], most: int = 0) -> list[int]:
-        """Remove all but every 2nd, 4th, … step until half are left, if there are more than `most`; gives these."""
+        """If there are more than `most` steps, keep every 2nd, 4th, … until half are left. Returns the others."""
         if len(self._numbered) <= most:
             return []
         numbers = np.array(list(self._numbered.values()))
         while self._stride < self._count and np.count_nonzero(numbers % self._stride == 0) > len(numbers) / 2:
             self._stride *= 2
-        # Steps since the last call are dense, so the others may be few already.
+        # The steps since the last call are dense, and the older ones may already be sparse.
         removed = [step for step, number in self._numbered.items() if number % self._stride and step not in spared]
         for step in removed:
             del self._numbered[step]

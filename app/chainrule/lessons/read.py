@@ -78,7 +78,7 @@ def read_lessons(folder: Path) -> tuple[Lesson, ...]:
         paths = sorted(path for path in folder.iterdir() if path.suffix == ".md")
         texts = [path.read_text(encoding="utf-8") for path in paths]
     except (OSError, UnicodeDecodeError) as error:
-        raise LessonError(f"{folder}: {error}") from None
+        raise LessonError(f"{folder}: {getattr(error, 'strerror', None) or error}") from None
     lessons = [read_lesson(path.name, text) for path, text in zip(paths, texts, strict=True)]
     names = [lesson.name for lesson in lessons]
     for lesson in lessons:

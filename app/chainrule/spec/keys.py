@@ -24,7 +24,7 @@ SPEC_KEYS: tuple[Key, ...] = (
         "widths",
         "100,50,1",
         "widths",
-        "Features of the input, of every hidden layer and of the output; 100x51 repeats.",
+        "Features of the input, of every hidden layer and of the output; 100x51 stands for 51 times 100.",
         minimum=1,
         maximum=MAX_SIZE,
         lengths=PROGRAMS[DEFAULT].widths,

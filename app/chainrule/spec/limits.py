@@ -42,7 +42,7 @@ def check_limits(spec: ModelSpec, settings: Settings, form: str = "json") -> Non
     memory = with_answer(cost, form)
     _check("widths", operations, cost.flops, settings.max_flops, "MAX_FLOPS")
     _check("widths", "bytes of memory", memory, settings.max_memory_bytes, "MAX_MEMORY_BYTES")
-    _check("widths", f"bytes of answer as {form}", answer, settings.max_response_bytes, "MAX_RESPONSE_BYTES")
+    _check("widths", f"bytes of answer in the format {form}", answer, settings.max_response_bytes, "MAX_RESPONSE_BYTES")
 
 
 def with_limits(error: SpecError, settings: Settings, *, layers: bool = True) -> SpecError:

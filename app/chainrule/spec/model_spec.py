@@ -182,8 +182,8 @@ def _unused_key(name: str, value: object, program: str) -> SpecError:
     users = [each.name for each in PROGRAMS.values() if name in each.keys]
     used = list(keys_of(program))
     return SpecError(
-        f"{name}: {shown(value)} with program={program}, which does not use it; it uses {', '.join(used)}. "
-        f"{name} is for {', '.join(users)}",
+        f"{name}: program={program} does not use this key, given as {shown(value)}; its keys are {', '.join(used)}; "
+        f"{name} is a key of {', '.join(users)}",
         field=name,
         limit=used,
     )
@@ -224,7 +224,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
     if bias_std and values["init"] == "torch_default":
         raise SpecError(
             f"bias_std: {number_text(bias_std)} with init=torch_default, which draws its own biases from U(±1/√n_in); "
-            "with it bias_std must be 0",
+            "bias_std must then be 0",
             field="bias_std",
             limit=0,
         )
@@ -239,13 +239,14 @@ def _check_data(values: Mapping[str, Any]) -> None:
         last = " or ".join(map(str, outputs))
         raise SpecError(
             f"widths: {shown(widths_text(widths))} with data={name}, which has {size.features} features and "
-            f"{size.classes} classes; the first width must be {size.features}, the last {last}",
+            f"{size.classes} classes; the first width must be {size.features}, the last width {last}",
             field="widths",
             limit={"first": size.features, "last": outputs},
         )
     if values["batch"] > size.samples:
         raise SpecError(
-            f"batch: {values['batch']} with data={name}, which has {size.samples} samples to train on",
+            f"batch: {values['batch']} with data={name}, which has {size.samples} training samples; "
+            f"batch must be at most {size.samples}",
             field="batch",
             limit={"minimum": 1, "maximum": size.samples},
         )

@@ -108,7 +108,7 @@ PRESETS: tuple[Preset, ...] = (
         statistic="std",
         theory="std 1",
         printed="1.0150",
-        note="Only std 1/√100 is stable over 50 layers. At width 100 results still vary: the median of seeds is 0.922.",
+        note="Only std 1/√100 is stable over 50 layers. At width 100 results vary: the median over seeds is 0.922.",
     ),
     Preset(
         name="deep-relu",

@@ -154,7 +154,8 @@ def unknown_key(name: str, names: Iterable[str], owner: str) -> dict[str, Any]:
     """Arguments of the error for a name that is not one of the owner's keys."""
     field, known = name if len(name) <= 40 else name[:39] + "…", list(names)
     near = closest(name, known)
-    message = f"{field}: unknown key; the keys of {owner} are {', '.join(known) or 'none'}{near and f'; {near}'}"
+    keys = f"the keys of {owner} are {', '.join(known)}" if known else f"{owner} has no keys"
+    message = f"{field}: unknown key; {keys}{near and f'; {near}'}"
     return {"message": message, "field": field, "limit": known or None}
 
 
@@ -236,7 +237,7 @@ def _read_widths(key: Key, value: object) -> tuple[int, ...]:
         if not key.holds(width):
             raise ValueError(f"{width} is out of range")
     if len(widths) < least:
-        raise ValueError(f"{least} are needed")
+        raise ValueError(f"at least {least} are needed")
     return tuple(widths)
 
 

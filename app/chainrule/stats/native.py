@@ -72,7 +72,8 @@ def _load() -> Kernel | None:
     source = Path(__file__).with_name("_kernel.c")
     if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != found.SOURCE:
         logger.warning(
-            "the statistics kernel was compiled from another source; PyTorch computes the statistics. Install again"
+            "the statistics kernel was compiled from another source; PyTorch computes the statistics. "
+            "Install Chainrule again"
         )
         return None
     try:

@@ -1,4 +1,4 @@
-"""How well a net does at a step of its training, and what it has learned of its data set."""
+"""The scores of a net at a step of its training, and its predictions for its data set."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from chainrule.foundations.layers import cross_entropy, lin, mse, relu
 from chainrule.spec.data import DATA_SETS, RANDOM
 
 GRID = 32
-"""Points of a decision surface along each feature."""
+"""Number of points of a decision surface along each feature."""
 
 UNIT_GRID = 16
-"""Points of a unit's map along each feature."""
+"""Number of points of a unit's map along each feature."""
 
 MAX_UNITS = 16
-"""Units of a layer that have a map."""
+"""Maximum number of units of a layer that have a map."""
 
 MAX_WRONG = 24
-"""Samples in a list of wrong answers."""
+"""Maximum number of samples in the list of wrong answers."""
 
 Pixels = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The loss, and the fraction of samples of which the class is right; None without classes."""
+    """The loss, and the fraction of samples with the correct class; None without classes."""
 
     loss: float
     accuracy: float | None
@@ -56,11 +56,11 @@ class Surface:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """The classes that a net gives the held-out samples.
+    """The classes that a net assigns to the held-out samples.
 
     Attributes:
-        counts: (classes, classes): samples of the row's class that the net takes for the column's.
-        wrong: (sample, class given) of the first wrong ones.
+        counts: (classes, classes): number of samples of the row's class that the net assigns to the column's class.
+        wrong: (sample, assigned class) of the first wrong answers.
     """
 
     counts: tuple[tuple[int, ...], ...]
@@ -107,7 +107,7 @@ def _score(training: Training, out: Tensor, target: Tensor) -> Score:
 
 
 def _classes(out: Tensor) -> Tensor:
-    """The class that each row of outputs means: (n,)."""
+    """The class of each row of outputs: (n,)."""
     return (out[:, 0] > 0).long() if out.shape[1] == 1 else out.argmax(1)
 
 

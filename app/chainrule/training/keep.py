@@ -22,22 +22,22 @@ from chainrule.training.wire import PARTS
 from chainrule.watching.events import Detector
 
 HISTOGRAMS = 10
-"""Every so many recorded steps have histograms."""
+"""Every HISTOGRAMS-th recorded step has histograms."""
 
 
 def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10) -> None:
     """Train a spec's net to its step, and write the run into a new file.
 
-    Every step has its loss and the norm of all gradients. The last step and every `every`-th one have the statistics of
+    Every step has its loss and the norm of all gradients. The last step and each `every`-th step have the statistics of
     each layer: of PARTS, and of the weight's update by the optimizer. The run has the events of the losses and the
-    gradients, and the trace of the step with the first NaN or Inf, beside that of the step before.
+    gradients, and the traces of the step with the first NaN or Inf and of the step before it.
 
     Raises:
-        SpecError: the spec's program is no net, or its device is absent.
+        SpecError: the spec's program is not a net, or its device is not available.
         RunError: the file exists, or cannot be written.
     """
     if not spec.is_net:
-        raise SpecError(f"program: {spec.program!r} is not trained; only mlp is", field="program", limit=["mlp"])
+        raise SpecError(f"program: {spec.program!r} cannot be trained; only mlp can", field="program", limit=["mlp"])
     retracer, training = Retracer(), Training(spec)
     retracer.training = training
     detector, is_finite = Detector(), True
@@ -97,7 +97,7 @@ class _Rows:
                     self._add(layer.name, part, table.moments[place], table.counts[place])
 
     def add_updates(self, training: Training, before: list[torch.Tensor]) -> None:
-        """The statistics of how each weight has changed."""
+        """Add the statistics of the change of each weight."""
         for layer, weight in zip(training.model.layers, before, strict=True):
             moments, counts = np.empty(len(COLUMNS)), np.empty(BINS, np.uint32)
             summarize(training.model.leaves[layer.weight].detach() - weight, moments, counts)

@@ -29,10 +29,10 @@ from chainrule.training.evaluation import (
 TRAINING_SCHEMA = "chainrule.training/1"
 
 MAX_ROWS = 2000
-"""Rows in one message. If there are more updates, it contains every 2nd, 3rd, …, and always the last."""
+"""Maximum number of rows in one message. If there are more updates, it has every 2nd, 3rd, …, and always the last."""
 
 RECORDED = 200
-"""Steps of `dump_run` whose layers have statistics, about."""
+"""Approximate number of steps of `dump_run` whose layers have statistics."""
 
 PARTS = ("preactivation", "activation", "gradient", "weight", "weight_gradient")
 """The tensors of a layer whose statistics a run holds."""
@@ -77,7 +77,7 @@ def rows_json(training: Training, start: int, stop: int) -> dict[str, Any]:
 
 
 def numbers(values: np.ndarray[Any, Any]) -> list[Any]:
-    """Numbers with 6 digits, as JSON; one that is not finite is a word."""
+    """Numbers with 6 digits, as JSON; NaN and Inf become strings."""
     return [json_number(float(f"{value:.6g}")) for value in values]
 
 

@@ -121,7 +121,8 @@ def _import_from(package: tuple[str, ...], path: Path) -> ModuleType:
         module = importlib.import_module(name)
         if not os.path.samefile(str(module.__file__), path):
             raise ImportError(
-                f"{name} is {module.__file__}: that file comes first on the import path, or is already imported"
+                f"import {name} gives another file, {module.__file__}: "
+                "it comes first on the import path, or is already imported"
             )
     return module
 

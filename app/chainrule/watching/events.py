@@ -1,4 +1,4 @@
-"""Events: which figures of a step say that it went wrong."""
+"""Events: numbers of a step that show that it went wrong."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from dataclasses import dataclass, field
 import torch
 
 WINDOW = 50
-"""Steps that the loss and the gradient norm of a step are compared with."""
+"""Number of previous steps with which the loss and the gradient norm of a step are compared."""
 
 LEAST = 10
-"""Steps before there is anything to compare with."""
+"""Number of previous steps that a comparison needs."""
 
 SPIKE = 8
-"""A loss above the median by so many median absolute deviations is a spike, if it also is SHARE above it."""
+"""A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it."""
 
 SHARE = 0.1
-"""The losses of a plateau differ so little that any step would be a spike."""
+"""A spike is also this share above the median. Without this, tiny changes of the loss on a plateau were spikes."""
 
 EXPLOSION = 100
-"""A gradient norm, or a ratio of update to weight, of so many medians is an explosion."""
+"""A gradient norm, or a ratio of update to weight, is an explosion if it is this many times its median."""
 
 LEAP = 10
-"""A learning rate that grows so many times in one step is a mistake."""
+"""A rise of the learning rate by more than this factor in one step is an event."""
 
 DEAD = 0.5
-"""The dead fraction of a layer beyond which its units have died; they live again below half of it."""
+"""A layer has died if more than this fraction of its units are dead. It is alive again at half of this fraction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What went wrong at a step.
+    """A step that went wrong.
 
     Attributes:
-        step: counts the steps of the training from 0.
+        step: the number of the step; the first step of the training is 0.
         kind: one of the keys of KINDS.
         text: one sentence.
         op: the path of the module or the name of the parameter; None if it is not known.
         node: the id of the op in the graph of the step's trace, if the step was run again.
-        batch: the index of the batch, as `loss` was told; else the step.
-        good_step: the last step before it that was recorded without NaN and Inf.
+        batch: the index of the batch that was given to `loss`; without one, the step.
+        good_step: the last recorded step before this one without NaN and Inf.
         rng_states: device → the state of torch's generator at the beginning of the step.
     """
 
@@ -61,19 +61,19 @@ KINDS = {
     "nonfinite": "the first NaN or Inf",
     "overflow": "a step that the GradScaler skips",
     "stale_gradients": "gradients that were not set to zero",
-    "loss_spike": "a loss far above the last ones",
-    "gradient_explosion": "gradients far above the last ones",
-    "update_spike": "an update, or a learning rate, far above the last ones",
+    "loss_spike": "a loss far above the previous losses",
+    "gradient_explosion": "gradients far above the previous gradients",
+    "update_spike": "an update or a learning rate far above the previous one",
     "dead_units": "units that have died",
 }
 """The kinds of events."""
 
 HARMLESS = frozenset({"overflow"})
-"""Kinds that neither stop a training nor warn: a GradScaler tries such steps on purpose."""
+"""Kinds that neither stop a training nor warn, because a GradScaler tries such steps on purpose."""
 
 
 class Detector:
-    """Compares the figures of a step with those of the last WINDOW steps."""
+    """Compares the numbers of a step with the numbers of the last WINDOW steps."""
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=WINDOW)
@@ -86,16 +86,16 @@ class Detector:
         self._lr: float | None = None
 
     def nonfinite(self, step: int, text: str, op: str | None = None) -> list[Event]:
-        """The first NaN or Inf of the run, and the first that has a place; all others follow from it."""
+        """The first NaN or Inf of the run, and the first one with a known place. All others follow from it."""
         if self._nonfinite and (op is None or self._nonfinite[-1].op is not None):
             return []
         self._nonfinite.append(Event(step, "nonfinite", text, op))
         return self._nonfinite[-1:]
 
     def loss(self, step: int, loss: float) -> list[Event]:
-        """A spike, beside the steps before; another within WINDOW steps belongs to it.
+        """A spike, compared with the previous steps. Another spike within WINDOW steps belongs to the same event.
 
-        A loss that is not finite is left to `nonfinite`.
+        Ignores NaN and Inf, which `nonfinite` reports.
         """
         if not math.isfinite(loss):
             return []
@@ -106,15 +106,15 @@ class Detector:
             if deviation > 0 and loss - median > max(SPIKE * deviation, SHARE * abs(median)):
                 is_new, self._spiked = self._spiked is None or step - self._spiked > WINDOW, step
                 text = (
-                    f"the loss is {loss:.4g}; the median of the last {len(self._losses)} steps is {median:.4g}, "
-                    f"and their median absolute deviation {deviation:.2g}"
+                    f"the loss is {loss:.4g}; the last {len(self._losses)} losses have a median of {median:.4g} "
+                    f"and a median absolute deviation of {deviation:.2g}"
                 )
                 found += [Event(step, "loss_spike", text)] if is_new else []
         self._losses.append(loss)
         return found
 
     def gradient_norm(self, step: int, norm: float) -> list[Event]:
-        """An explosion, beside the steps before."""
+        """An explosion, compared with the previous steps."""
         if not math.isfinite(norm):
             return []
         found = []
@@ -134,7 +134,7 @@ class Detector:
     ) -> list[Event]:
         """A leap of the learning rate or of the update.
 
-        `updates`, `weights`: parameter → L2 norm; no updates of a step that is not recorded.
+        `updates`, `weights`: parameter → L2 norm. `updates` is None for a step that is not recorded.
         """
         said, op = "", None
         if self._lr is not None and lr > LEAP * self._lr > 0:
@@ -146,13 +146,13 @@ class Detector:
             median = statistics.median(self._ratios) if len(self._ratios) >= LEAST else math.inf
             if math.isfinite(ratio):
                 if not said and ratio > EXPLOSION * median > 0:
-                    said = f"the updates are {ratio / median:.3g} times as large as in the last recorded steps"
+                    said = f"the norm of all updates, relative to the weights, is {ratio / median:.3g} times its median"
                 self._ratios.append(ratio)
             if said:
                 op = max(ratio_of, key=lambda name: ratio_of[name] / (self._ratio_of.get(name) or 1))
-                said += f"; the update of {op} is {ratio_of[op]:.3g} times its weight (L2 norms)"
+                said += f"; update : weight of {op} is {ratio_of[op]:.3g}"
                 if op in self._ratio_of:
-                    said += f", in the recorded step before {self._ratio_of[op]:.3g} times"
+                    said += f", and was {self._ratio_of[op]:.3g} in the previous recorded step"
             self._ratio_of = ratio_of
         return [Event(step, "update_spike", said, op)] if said else []
 
@@ -163,6 +163,6 @@ class Detector:
             self._is_dead[layer] = False
         elif fraction > DEAD and not is_dead:
             self._is_dead[layer] = True
-            text = f"{fraction:.0%} of the units of {layer} are dead: they are above 0 for no input of the batch"
+            text = f"{fraction:.0%} of the units of {layer} are dead: they are not above 0 for any input of the batch"
             return [Event(step, "dead_units", text, layer)]
         return []

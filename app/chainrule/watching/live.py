@@ -14,16 +14,16 @@ from chainrule.watching.events import Event
 logger = logging.getLogger(__name__)
 
 SECONDS = 1.0
-"""The least time between two pictures."""
+"""The shortest time between two pictures."""
 
 
 class LiveOutput:
-    """Curves of the run, drawn anew in the training's thread, at most once a second; the last picture stays.
+    """Curves of the run, drawn in the training's thread at most once a second. The last picture stays in the cell.
 
-    A picture that fails is the last one, with one warning; the training continues.
+    After a picture fails, no other picture is drawn. One warning is logged, and the training continues.
 
     Args:
-        name: of the run.
+        name: the name of the run.
         events: the list to which the training adds its events.
     """
 
@@ -36,12 +36,12 @@ class LiveOutput:
         self._draw()
 
     def refresh(self) -> None:
-        """Draw, unless the last picture is new."""
+        """Draw, unless the last picture is less than SECONDS old."""
         if time.monotonic() - self._drawn >= SECONDS:
             self._draw()
 
     def close(self, ended: str) -> None:
-        """Draw for the last time."""
+        """Draw the last picture."""
         self.summary.ended = ended
         self._draw()
 

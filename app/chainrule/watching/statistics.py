@@ -1,4 +1,4 @@
-"""The statistics of one step: hooks in the leaf modules, and readings of the parameters around the update."""
+"""The statistics of one step: from hooks on the leaf modules, and from the parameters before and after the update."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from chainrule.stats import COLUMNS, COUNT_COLUMNS, StatisticsSlab, unsupported
 FloatArray = npt.NDArray[np.float64]
 
 SAMPLE = 2**16
-"""Elements of a larger parameter from which its update is taken."""
+"""For a parameter with more elements, the update is computed from a sample of this size."""
 
 RUN = 64
-"""Neighbouring elements in each of the sample's evenly spaced runs."""
+"""The sample consists of evenly spaced runs of this many neighbouring elements."""
 
 PARTS = ("activation", "gradient", "weight", "weight_gradient", "update")
 """The tensors of a layer or parameter that have statistics."""
@@ -40,7 +40,7 @@ class Members:
 
     Attributes:
         leaves: module without children → its path; the model itself has the name of its class.
-        parameters: (name, parameter).
+        parameters: (name, parameter) pairs.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -51,7 +51,7 @@ class Members:
         self.look()
 
     def look(self) -> None:
-        """Look again: the model may have changed since. Costs about 1 µs a module where it has not."""
+        """Look again, because the model may have changed. Takes about 1 µs per module if it has not."""
         modules = [self._model]
         for module in modules:  # grows
             modules += [child for child in module._modules.values() if child is not None]
@@ -65,14 +65,14 @@ class Members:
 
 
 class StepStatistics:
-    """The statistics of one step. Its hook is there until `end`.
+    """The statistics of one step. Its hook stays until `end`.
 
-    A module that is called several times has the statistics of its first call: where gradients accumulate, of the first
-    batch.
+    A module that is called several times has the statistics of its first call. If gradients accumulate, this is the
+    first batch.
 
     Args:
-        members: of the model, as it is now.
-        scale: the gradients of outputs are divided by it.
+        members: the present modules and parameters of the model.
+        scale: the divisor of the gradients of outputs.
         has_histograms: whether the rows have histograms.
     """
 
@@ -81,7 +81,7 @@ class StepStatistics:
         expected = 2 * len(members.leaves) + 3 * len(members.parameters)
         self._slab = StatisticsSlab(max(expected, 1), only_moments=not has_histograms)
         self._rows: dict[str, dict[str, int]] = {part: {} for part in PARTS}  # part → layer → row
-        self._dividers: dict[int, float] = {}  # row → what its figures are divided by
+        self._dividers: dict[int, float] = {}  # row → the divisor of its numbers
         self._repeats: dict[int, float] = {}  # row → elements of the tensor ÷ elements of its sample
         self._rectifiers: list[tuple[str, int]] = []
         self._before: list[tuple[str, torch.Tensor, torch.Tensor, float]] = []
@@ -89,7 +89,7 @@ class StepStatistics:
         self._handle = register_module_forward_hook(self._forward)
 
     def end(self) -> None:
-        """Remove the hook; gradients that come later are not taken."""
+        """Remove the hook; later gradients are ignored."""
         self._is_over = True
         self._handle.remove()
 
@@ -131,7 +131,7 @@ class StepStatistics:
     def take_parameters(self, optimizer: Optimizer) -> None:
         """Take the parameters, and their gradients as the optimizer sees them.
 
-        Copy what the update is compared with, while the cache holds it: whole parameters, or samples of SAMPLE
+        Also copies the parameters before the update, while they are in the cache: in full, or samples of SAMPLE
         elements.
         """
         # A fused optimizer divides by the scale itself.
@@ -148,7 +148,7 @@ class StepStatistics:
 
     @torch.no_grad()
     def take_updates(self) -> None:
-        """Take how the optimizer has changed the parameters, and let the copies go."""
+        """Take the changes that the optimizer made to the parameters, and release the copies."""
         for name, now, before, repeats in self._before:
             row = self._take(name, "update", torch.sub(now, before, out=before))
             if repeats != 1 and row >= 0:
@@ -165,7 +165,7 @@ class StepStatistics:
 
     @property
     def _moments(self) -> FloatArray:
-        """The slab's rows, divided and repeated."""
+        """The slab's rows, divided by the scale, and scaled from a sample to the whole parameter."""
         moments = self._slab.moments
         for row, divider in self._dividers.items():
             moments[row, _SCALED] /= divider
@@ -186,7 +186,7 @@ class StepStatistics:
         return self._slab.counts[self._places()] if self._has_histograms else None
 
     def norms(self, part: str) -> dict[str, float]:
-        """Layer → L2 norm of its part; NaN where it has NaN or Inf."""
+        """Layer → L2 norm of its part; NaN if the part contains NaN or Inf."""
         rows = self._rows[part]
         moments = self._moments[list(rows.values())]
         norms = np.where(moments[:, _NONFINITE].any(1), math.nan, moments[:, _NORM])
@@ -198,7 +198,7 @@ class StepStatistics:
         return [(path, float(moments[row, _DEAD])) for path, row in self._rectifiers]
 
     def first_nonfinite(self, loss: float | None) -> tuple[str, str | None] | None:
-        """Where the first NaN or Inf of the step is, and the path of the module or the name of the parameter."""
+        """The place of the first NaN or Inf in words, and the path of the module or the name of the parameter."""
         moments = self._moments
         first: dict[str, str] = {}
         for part, rows in self._rows.items():
@@ -209,16 +209,19 @@ class StepStatistics:
             return None
         kinds = {path: type(module).__name__ for module, path in self._members.leaves.items()}
         if name := first.get("weight"):
-            return f"the parameter {name} is NaN or Inf before the pass: an earlier update has made it so", name
+            return f"the parameter {name} contains NaN or Inf before the pass: an earlier update wrote it", name
         if path := first.get("activation"):
             number = list(self._rows["activation"]).index(path) + 1
-            return f"forward: the output of {path} ({kinds[path]}), module {number} of the pass, is NaN or Inf", path
+            return (
+                f"forward: the output of {path} ({kinds[path]}), module {number} of the pass, contains NaN or Inf",
+                path,
+            )
         if loss is not None and not math.isfinite(loss):
-            return "forward: the loss is NaN or Inf, and the outputs of all modules are finite", None
+            return "forward: the loss is NaN or Inf, but the outputs of all modules are finite", None
         if path := first.get("gradient"):
-            return f"backward: the gradient of the output of {path} ({kinds[path]}) is NaN or Inf", path
+            return f"backward: the gradient of the output of {path} ({kinds[path]}) contains NaN or Inf", path
         if name := first.get("weight_gradient"):
-            return f"backward: the gradient of the parameter {name} is NaN or Inf", name
+            return f"backward: the gradient of the parameter {name} contains NaN or Inf", name
         return None
 
 

@@ -1,6 +1,6 @@
-"""Other people's trainers: their wrappers of models and optimizers, and their callbacks.
+"""Trainers of other libraries: their wrappers of models and optimizers, and their callbacks.
 
-No trainer's package is imported: who passes a trainer has imported it.
+This module does not import these libraries: a user who passes a trainer has imported its library.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch.optim import Optimizer
 
 
 class Watcher(Protocol):
-    """What a trainer tells."""
+    """Receives the reports of a trainer."""
 
     def start(self, model: nn.Module, optimizer: Optimizer, scaler: torch.amp.GradScaler | None = None) -> None:
-        """The training begins."""
+        """Called when the training begins."""
 
     def loss(self, loss: torch.Tensor | float) -> None:
-        """The loss of the step, before the optimizer's step."""
+        """Called with the loss of the step, before the optimizer's step."""
 
 
 def bare_model(model: nn.Module) -> nn.Module:
@@ -41,21 +41,21 @@ def bare_optimizer(optimizer: Optimizer) -> Optimizer:
 
 
 def is_trainer(given: Any) -> bool:
-    """Whether `attach` knows it."""
+    """Whether `attach` supports this object."""
     return _home(given) is not None
 
 
 def attach(trainer: Any, watcher: Watcher) -> Callable[[], None]:
-    """Let a trainer tell the start of its training and its losses; returns what undoes this.
+    """Make a trainer report the start of its training and its losses. Returns a function that undoes this.
 
-    The loss of a step with accumulated gradients is the one whose gradient they are.
+    If gradients accumulate over several batches, the loss of the step is the loss of all these batches.
     """
     package = _home(trainer)
     return _ATTACH[package.partition(".")[0]](trainer, watcher, package) if package else lambda: None
 
 
 def _home(trainer: Any) -> str | None:
-    """The package of the Trainer that this is, or that its class extends."""
+    """The package of the Trainer class that the object is an instance of; None for another object."""
     modules = (each.__module__ for each in type(trainer).__mro__ if each.__name__ == "Trainer")
     return next((each.partition(".trainer")[0] for each in modules if each.partition(".")[0] in _ATTACH), None)
 
@@ -65,7 +65,9 @@ def _attach_lightning(trainer: Any, watcher: Watcher, package: str) -> Callable[
 
     def on_train_start(trainer: Any, module: nn.Module) -> None:
         if len(trainer.optimizers) != 1:
-            raise ValueError(f"optimizer: the Trainer has {len(trainer.optimizers)} optimizers; watch takes one")
+            raise ValueError(
+                f"optimizer: the Trainer has {len(trainer.optimizers)} optimizers; watch supports exactly one"
+            )
         watcher.start(module, trainer.optimizers[0], trainer.scaler)
 
     def on_before_backward(_trainer: Any, _module: nn.Module, loss: torch.Tensor) -> None:
@@ -102,7 +104,7 @@ def _attach_transformers(trainer: Any, watcher: Watcher, package: str) -> Callab
     callback.on_train_begin = on_train_begin
     callback.on_pre_optimizer_step = on_pre_optimizer_step
     trainer.add_callback(callback)
-    # No callback is told a loss.
+    # Callbacks do not receive the loss, so the method that computes it is wrapped.
     trainer.training_step = with_loss
 
     def detach() -> None:
@@ -113,11 +115,11 @@ def _attach_transformers(trainer: Any, watcher: Watcher, package: str) -> Callab
 
 
 def _tell(watcher: Watcher, losses: list[torch.Tensor]) -> None:
-    """Tell the sum of the batches' losses, which the trainer has divided by their number."""
+    """Report the sum of the losses of the batches. The trainer has divided each loss by the number of batches."""
     if losses:
         watcher.loss(torch.stack(losses).sum())
         losses.clear()
 
 
 _ATTACH = {"lightning": _attach_lightning, "pytorch_lightning": _attach_lightning, "transformers": _attach_transformers}
-"""By the top package of the Trainer."""
+"""Top package of the Trainer → the function that attaches to it."""

@@ -8,12 +8,12 @@
             watch.loss(loss)
             optimizer.step()
 
-With a Trainer of Lightning or transformers in the place of both, the watching begins with its training.
+A Trainer of Lightning or transformers can replace the model and the optimizer. Then the watch begins with its training.
 
-A step begins after the optimizer's last step and ends with its next one. Of a recorded step, hooks take statistics of
-what passes: outputs of leaf modules, their gradients, and the parameters, their gradients and their updates. No other
-step has a hook in the model, but for one on a parameter, which sees gradients that were not set to zero. No hook
-changes a number, and no tensor is kept, but for a copy of the parameters during the optimizer's step.
+A step begins after one optimizer step and ends with the next one. In a recorded step, hooks take statistics of the
+outputs of leaf modules, of their gradients, and of the parameters, their gradients and their updates. Other steps have
+no hook in the model, except one on a parameter, which detects gradients that were not set to zero. No hook changes a
+number. No tensor is kept, except a copy of the parameters during the optimizer's step.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ from chainrule.watching.statistics import Members, StepStatistics
 ACTIONS = ("record", "warn", "stop")
 
 HISTOGRAMS = 100
-"""The steps between two recorded steps with histograms, at least."""
+"""Minimum number of steps between two recorded steps with histograms."""
 
 MAX_TRACES = 20
-"""The events whose step is run again in full."""
+"""Maximum number of events whose step is run again in full."""
 
 
 class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
-    """Watch a training loop: the losses and statistics go into a run, and what goes wrong is an event.
+    """Watch a training loop: write losses and statistics into a run, and report steps that go wrong as events.
 
     Args:
         model: the nn.Module that is trained; or a Trainer of Lightning or transformers, before its training.
-        optimizer: its optimizer; each call of its `step` ends a step. A Trainer has its own.
-        every: the statistics of every so many steps are recorded.
-        keep: the file of the run, which must not exist; of several ranks, each writes its own. None keeps no file.
-        on: what an event does besides being written: `record` records the next step too, `warn` also warns, `stop`
-            raises WatchError before the optimizer changes a parameter.
-        callback: is called with each event.
-        scaler: the torch.amp.GradScaler, if there is one: gradients of outputs are divided by its scale, and a step
-            that it skips is an event.
+        optimizer: the optimizer of the model; each call of its `step` ends a step. Leave it out for a Trainer.
+        every: record the statistics of every `every`-th step.
+        keep: the new file of the run; with several ranks, each rank writes its own file. None writes no file.
+        on: the reaction to an event. `record` writes it and records the next step too. `warn` does the same and warns.
+            `stop` raises WatchError before the optimizer changes a parameter; after it, if the update is the event.
+        callback: a function that is called with each event.
+        scaler: the torch.amp.GradScaler of the training, if any. The gradients of outputs are divided by its scale, and
+            each step that it skips is an event.
 
     Attributes:
-        events: what went wrong so far.
+        events: the events so far.
 
     Raises:
-        TypeError, ValueError: an argument is something else.
+        TypeError, ValueError: an argument is wrong; the message names it and the allowed values.
         RunError: the file exists, or cannot be written.
     """
 
@@ -90,14 +90,15 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     ) -> None:
         has_own = trainers.is_trainer(model)
         if not isinstance(model, nn.Module) and not has_own:
-            said = "is not a torch.nn.Module, nor a Trainer of Lightning or transformers"
-            raise TypeError(f"model: {type(model).__name__} {said}")
+            wanted = "a torch.nn.Module, or a Trainer of Lightning or transformers"
+            raise TypeError(f"model: expected {wanted}, got a value of type {type(model).__name__}")
         if has_own and optimizer is not None:
-            raise TypeError("optimizer: a Trainer has its own")
+            raise TypeError("optimizer: watch finds the optimizer of a Trainer; leave this argument out")
         if not has_own and not isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer: {type(optimizer).__name__} is not a torch.optim.Optimizer")
+            found = type(optimizer).__name__
+            raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got a value of type {found}")
         if every < 1:
-            raise ValueError(f"every: {every} is not a whole number from 1")
+            raise ValueError(f"every: {every} is not an integer of at least 1")
         if on not in ACTIONS:
             raise ValueError(f"on: {on!r} is not one of {', '.join(ACTIONS)}")
         self._given, self._every, self._on = (model, optimizer), every, on
@@ -113,10 +114,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._live: LiveOutput | None = None
         self._handles: list[Any] = []
         self._detach: Callable[[], None] = lambda: None
-        self._mark: tuple[int, int] | None = None  # address and version of a parameter's gradient after the last step
+        self._mark: tuple[int, int] | None = None  # a parameter's gradient after the last step: address, version
         self._is_stale = False
         self._has_stepped = False
-        self._traces = 0  # of events
+        self._traces = 0  # number of events whose step was run again
         self._compared: int | None = None  # the step whose trace is kept for comparison
 
     def __enter__(self) -> Self:
@@ -128,7 +129,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         return self
 
     def start(self, model: nn.Module, optimizer: Optimizer, scaler: torch.amp.GradScaler | None = None) -> None:
-        """Begin a step. A Trainer calls this; when it trains a second time, the number of the steps goes on."""
+        """Begin the first step. A Trainer calls this; if it trains a second time, the step numbers continue."""
         self._model, self._optimizer = trainers.bare_model(model), trainers.bare_optimizer(optimizer)
         self._members = Members(self._model)
         self._scaler = self._scaler or scaler or getattr(optimizer, "scaler", None)
@@ -177,9 +178,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 kept.close("complete" if error is None else in_words(error))
 
     def loss(self, loss: torch.Tensor | float, batch: int | None = None) -> None:
-        """Tell the loss of this step, before the optimizer's step. The mean counts of several calls in a step.
+        """Give the loss of this step, before the optimizer's step. Several calls in one step give the mean.
 
-        `batch` is the index of the batch, for the events.
+        `batch` is the index of the batch. The events of the step contain it.
         """
         self._batch = self._step if batch is None else batch
         told = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
@@ -187,12 +188,12 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._loss = sum(self._losses) / len(self._losses)
 
     def step(self, closure: Callable[[], torch.Tensor], batch: int | None = None) -> torch.Tensor:
-        """One training step, which is run again under `chainrule.record` if it is an event.
+        """Make one training step. If it has an event, run it again under `chainrule.record`.
 
-        `closure` sets the gradients to zero, runs forward and backward on one batch and returns the loss; then the
-        optimizer's step follows. For the second run, the buffers and the generators of random numbers get back their
-        state before the first. The run keeps its trace, of at most MAX_TRACES events, and for comparison the trace of a
-        step before it: the last one with histograms and without NaN and Inf.
+        `closure` sets the gradients to zero, runs forward and backward on one batch and returns the loss. Then this
+        method calls the optimizer's step. Before the second run, the buffers and the generators of random numbers are
+        set back to their state before the first. The run keeps the traces of at most MAX_TRACES events. For comparison,
+        it also keeps the trace of an earlier step: the last one with histograms and without NaN and Inf.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         loss = closure()
@@ -213,7 +214,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         has_room = self._traces < MAX_TRACES
         if self._judge(self._gradient_norm(), replay if has_room else None):
             self._traces += has_room
-            self._compared = None  # it stays
+            self._compared = None  # this trace stays in the run
         elif self._has_histograms and self._good == self._step:
             replay()
             if self._run is not None and self._compared is not None:
@@ -223,7 +224,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         return loss
 
     def _rng_states(self) -> dict[str, torch.Tensor]:
-        """Device → the state of torch's generator: of the host, and of the model's device."""
+        """Device → the state of torch's generator, for the host and the model's device."""
         states = {"cpu": torch.get_rng_state()}
         device = self._trained.device
         if device.type != "cpu":
@@ -262,26 +263,27 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         return self._step % (-(-HISTOGRAMS // self._every) * self._every) == 0
 
     def _judge(self, norm: float | None = None, replay: Callable[[], Trace] | None = None) -> list[Event]:
-        """The events of the step's forward and backward pass; a second call gives them again.
+        """The events of the step's forward and backward pass. A second call returns the same events.
 
-        `replay` runs the step again if there are any.
+        If there are events, `replay` runs the step again.
         """
         if self._judged is not None:
             return self._judged
         step, taken = self._step, self._pass
         found, place = [], None
         if self._is_stale:
-            text = "the gradients were not set to zero: this backward pass has added to those of the step before"
+            text = "the gradients were not set to zero: this backward pass added to the gradients of the previous step"
             found.append(Event(step, "stale_gradients", text, self._name_of(self._trained)))
         if taken is not None:
             place = self._end_pass(taken)
             norm = math.hypot(*taken.norms("weight_gradient").values()) if norm is None else norm
         if place is None and any(each is not None and not math.isfinite(each) for each in (self._loss, norm)):
-            what = "a gradient" if self._loss is None or math.isfinite(self._loss) else "the loss"
-            place = f"{what} is NaN or Inf; the statistics of this step are not recorded", None
+            is_gradient = self._loss is None or math.isfinite(self._loss)
+            what = "a gradient contains" if is_gradient else "the loss is"
+            place = f"{what} NaN or Inf; the statistics of this step were not recorded", None
         if place is not None:
             good = (
-                "no earlier step is recorded" if self._good is None else f"step {self._good} was recorded without any"
+                "no earlier step is known to be good" if self._good is None else f"the last good step is {self._good}"
             )
             found += self._detector.nonfinite(step, f"{place[0]}; {good}", place[1])
         if self._loss is not None:
@@ -306,7 +308,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         return found
 
     def _end_pass(self, taken: StepStatistics) -> tuple[str, str | None] | None:
-        """Take the parameters; the place of the first NaN or Inf, see `StepStatistics.first_nonfinite`."""
+        """Take the parameters. Returns the place of the first NaN or Inf, as `StepStatistics.first_nonfinite`."""
         taken.end()
         taken.take_parameters(self._optimizer)
         place = taken.first_nonfinite(self._loss)
@@ -378,10 +380,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._begin()
 
     def _after_gradient(self, parameter: torch.Tensor) -> None:
-        """See whether the first gradient after a step was added to the gradient of that step."""
+        """Detect that the first gradient after a step was added to the gradient of that step."""
         mark, self._mark = self._mark, None
         gradient = parameter.grad
-        # A gradient that was set to zero in its place has changed twice.
+        # A gradient that was set to zero in place has changed twice.
         if (
             mark is not None
             and gradient is not None
@@ -390,13 +392,13 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._is_stale = True
 
     def _after_scaler(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """Update the scaler's scale; if it has skipped the optimizer's step, so ends the step."""
+        """Update the scaler's scale. If the scaler skipped the optimizer's step, this ends the step."""
         self._update_scale(new_scale)
         if new_scale is None and not self._has_stepped:
             assert self._scaler is not None
             taken = self._pass
             place = None if taken is None else self._end_pass(taken)
-            text, op = place or ("a gradient is NaN or Inf; the statistics of this step are not recorded", None)
+            text, op = place or ("a gradient contains NaN or Inf; the statistics of this step were not recorded", None)
             text += f". The GradScaler skips this step and lowers its scale to {self._scaler.get_scale():g}"
             self._tell([Event(self._step, "overflow", text, op)])
             self._end_step()

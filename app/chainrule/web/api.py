@@ -95,7 +95,7 @@ def api_router(service: Service) -> APIRouter:
         api.theory,
         "Theory of one kind of layer",
         "Mean-field theory: moments of the activation at q = 1, and the stable fixed point of variance q and "
-        'correlation c, null without a fixed point; depth scales in layers, "Infinity" without limit. '
+        'correlation c, null without a fixed point; depth scales in layers, "Infinity" if there is no limit. '
         "Schema `chainrule.theory/1`.",
         tag="trace",
         errors=(401, 422, *COMPUTE_ERRORS),
@@ -251,7 +251,7 @@ class Api:
     async def post_trace(self, request: Request) -> Response:
         """POST /api/v1/trace."""
         if request.scope["query_string"]:
-            raise RequestError("a posted spec belongs in the body, not in the address")
+            raise RequestError("put the spec in the body, not in the query string")
         spec = self.service.read(await read_json_object(request, self.service))
         body = await self.service.run(request, spec.device, lambda: FORMATS["json"].render(spec, {}))
         return Response(body, 200, {"cache-control": "no-store"}, JSON)
@@ -269,7 +269,7 @@ class Api:
         spec = self.service.read(query_of(request))
         if not spec.is_net:
             raise SpecError(
-                f"program: {spec.program!r} cannot be trained; run.json is only for mlp", field="program", limit=["mlp"]
+                f"program: {spec.program!r} cannot be trained; only mlp can", field="program", limit=["mlp"]
             )
         tag = entity_tag(request.scope["path"], spec.query(), repr(environment(spec.device)))
         return await self.service.answer(request, tag, spec.device, partial(dump_run, spec))
@@ -287,7 +287,11 @@ class Api:
             raise NotFoundError("no dump is open; open one with `chainrule open dump.json`")
         index, what = (key.read(request.query_params.get(key.name, key.default)) for key in (DUMP_INDEX, DUMP_PART))
         if index >= len(dumps):
-            raise NotFoundError(f"index: no dump {index}", field="index", limit=len(dumps) - 1)
+            raise NotFoundError(
+                f"index: {index} is too large; the last open dump has index {len(dumps) - 1}",
+                field="index",
+                limit=len(dumps) - 1,
+            )
         content, digest = await run_in_threadpool(dumps[index].load)
         if what == ITS_THEORY:
             tag = entity_tag(digest, what)
@@ -359,5 +363,7 @@ async def read_json_object(request: Request, service: Service) -> dict[str, Any]
     except orjson.JSONDecodeError as error:
         raise RequestError(f"the body is not JSON: {error}", code="malformed_json") from None
     if not isinstance(value, dict):
-        raise RequestError("the body is JSON but not an object of the spec's keys", status=422, code="invalid_body")
+        raise RequestError(
+            "the body is JSON, but not an object with the keys of a spec", status=422, code="invalid_body"
+        )
     return value

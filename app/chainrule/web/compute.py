@@ -307,7 +307,7 @@ class ComputeSlot:
         thread = loop.run_in_executor(self._executor, context.run, work.perform, compute, self._let_go)
         self._work, self._thread = work, thread
         thread.add_done_callback(partial(self._computed, work))
-        late = DeadlineError(f"this takes longer than {seconds:g} seconds ({setting})", limit=seconds)
+        late = DeadlineError(f"the computation takes longer than {seconds:g} seconds ({setting})", limit=seconds)
         timer = None if left == math.inf else loop.call_later(left, work.stop.ask, late)
         try:
             async with asyncio.timeout(None if timer is None else left + PATIENCE_SECONDS):

@@ -62,13 +62,15 @@ class Requests(h11.Connection):
         """See `h11.Connection.next_event`.
 
         Raises:
-            h11.RemoteProtocolError: also where a request has Content-Length and Transfer-Encoding.
+            h11.RemoteProtocolError: also where a request has both Content-Length and Transfer-Encoding.
         """
         event = super().next_event()
         if isinstance(event, h11.Request) and {b"content-length", b"transfer-encoding"} <= {
             name for name, _ in event.headers
         }:
-            raise h11.RemoteProtocolError("a request has Content-Length and Transfer-Encoding")
+            raise h11.RemoteProtocolError(
+                "a request has both Content-Length and Transfer-Encoding; only one is allowed"
+            )
         return event
 
 

@@ -65,7 +65,7 @@ def read_wish(text: str | None, last_seq: int, read_spec: Callable[[Mapping[str,
     if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
         raise _bad_message(f"seq must be an integer from 0 to {MAX_SEQ}", field="seq")
     if seq <= last_seq:
-        raise _bad_message(f"seq {seq} does not follow {last_seq}: each number must be larger than the last one", "seq")
+        raise _bad_message(f"seq: {seq} is not larger than {last_seq}, the seq of the previous message", "seq")
     if not isinstance(spec, dict):
         raise _bad_message("spec must be an object", field="spec")
     return Wish(seq, spec, read_spec)

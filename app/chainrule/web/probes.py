@@ -102,7 +102,7 @@ def watch(metrics: Metrics, compute: Compute) -> None:
     for device, slot in compute.slots.items():
         for name, doc, read in (
             ("queue_length", "Requests that wait for a device.", lambda slot: slot.waiting),
-            ("queue_limit", "Requests that may wait for a device.", lambda slot: slot.queue),
+            ("queue_limit", "Maximum number of requests that wait for a device.", lambda slot: slot.queue),
             ("line_length", "Requests and live sockets that wait for a device.", lambda slot: slot.in_line),
             ("device_busy", "Whether a device computes.", lambda slot: slot.busy),
             (

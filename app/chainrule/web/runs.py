@@ -123,7 +123,12 @@ def runs_router(service: Service, folder: Path) -> APIRouter:
         def read() -> tuple[bytes, str]:
             run = board.find(name)
             if step not in run.trace_steps:
-                raise NotFoundError(f"step: step {step} has no trace", field="step", limit=run.trace_steps)
+                steps = ", ".join(map(str, run.trace_steps)) or "none"
+                raise NotFoundError(
+                    f"step: step {step} has no trace; the steps with a trace are {steps}",
+                    field="step",
+                    limit=run.trace_steps,
+                )
             content = run.trace(step)
             return content, blake2b(content, digest_size=16).hexdigest()
 
@@ -134,14 +139,21 @@ def runs_router(service: Service, folder: Path) -> APIRouter:
         return not_modified(tag) if is_fresh(request.headers, tag) else tagged(content, tag)
 
     for path, handler, keys, errors, summary, doc in (
-        (".json", listing, (), (401, 422), "Runs of the folder", "Every run: what it is, and how far."),
+        (
+            ".json",
+            listing,
+            (),
+            (401, 422),
+            "Runs of the folder",
+            "Every run with its spec or its model, its last step and its state.",
+        ),
         (
             "/steps.json",
             steps,
             (RUN, AFTER),
             ERRORS,
             "Steps of a run",
-            "At most 2000 steps, with the extremes; the first 500 events; the steps with a trace.",
+            "At most 2000 steps, including the extreme values; the first 500 events; the steps with a trace.",
         ),
         (
             "/rows.json",
@@ -150,7 +162,7 @@ def runs_router(service: Service, folder: Path) -> APIRouter:
             ERRORS,
             "Layers of a run",
             "A statistic of a part: `values` has a list per step with a figure per layer. `ratio` of the part `update` "
-            "is the norm of the update, relative to that of the weight.",
+            "is the norm of the update ÷ the norm of the weight.",
         ),
         (
             "/trace.json",
@@ -187,7 +199,7 @@ def _described(run: dict[str, Any]) -> dict[str, Any]:
         try:
             query = ModelSpec.parse(run["spec"]).query()
         except SpecError:  # of a later version
-            model = "a net of the lab, whose spec this version of Chainrule cannot read"
+            model = "a net of the lab; this version of Chainrule cannot read its spec"
     if model is not None:
         model = " ".join(model[: 4 * MODEL_LENGTH].split())[:MODEL_LENGTH]
     return {**run, "spec": query, "model": model}

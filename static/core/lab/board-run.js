@@ -23,7 +23,7 @@ export class LayerTable {
   layers = [];
   /** @type {StepColumn[]} */
   columns = [];
-  /** The state of the run that it is of. */
+  /** The state of the run to which the table belongs. */
   state = "";
 
   /** The step to ask from, -1 for all. */
@@ -62,7 +62,7 @@ export class BoardRun {
   parts = [];
   /** @type {string[]} */
   statistics = [];
-  /** The state of the file that all this is of. */
+  /** The state of the file that was read last. */
   state = "";
   problem = "";
   /** By part and statistic. @type {Map<string, LayerTable>} */
