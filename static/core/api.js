@@ -80,7 +80,7 @@ async function get(path, accept, signal, more = {}) {
 
 /** @param {Response} response @param {{error?: ErrorBody} | null} body null: no JSON @returns {ApiError} */
 function errorOf({ status, headers }, body) {
-  const unreadable = { code: UNREADABLE, message: `The server answered ${status} without saying why.` };
+  const unreadable = { code: UNREADABLE, message: `The server answered with status ${status} and gave no reason.` };
   // A proxy may write a date in place of seconds.
   const seconds = /^\d+$/.exec(headers.get("retry-after") ?? "");
   return new ApiError(body?.error ?? unreadable, status, seconds && Number(seconds[0]));

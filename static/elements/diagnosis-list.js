@@ -96,8 +96,8 @@ class DiagnosisList extends HTMLElement {
     this.classList.toggle("healthy", isHealthy);
     this.#writeState(isHealthy ? "healthy" : "", text);
     const { rule, source } = this.rules?.band ?? { rule: "", source: "" };
-    const title = typeof this.#judged === "string" ? ""
-      : `${this.#judged.within} of ${this.#judged.figures} values lie in the bands of theory: ${rule} (${source}).`;
+    const title = typeof this.#judged === "string" || this.#judged.figures === 0 ? ""
+      : `${this.#judged.within} of ${this.#judged.figures} values lie in the bands of theory. The rule of a band: ${rule} (${source}).`;
     write(this.#state, "title", title);
   }
 

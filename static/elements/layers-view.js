@@ -35,7 +35,7 @@ const HUES = { activation: "forward", preactivation: "forward", gradient: "backw
 
 /** @type {{key: "form" | "range" | "axis", label: string, choices: [string, string][]}[]} */
 const SWITCHES = [
-  { key: "form", label: "Form", choices: [["heatmap", "Heatmap"], ["ridgeline", "Ridgeline"]] },
+  { key: "form", label: "Kind of chart", choices: [["heatmap", "Heatmap"], ["ridgeline", "Ridgeline"]] },
   { key: "range", label: "Range of values", choices: [["fixed", "Fixed"], ["adaptive", "Fit"]] },
   { key: "axis", label: "Axis of values", choices: [["linear", "Linear"], ["log", "Log"]] },
 ];
@@ -274,7 +274,9 @@ class LayersView extends HTMLElement {
     const range = this.#range ?? { low: -1, high: 1, threshold: 1 };
     const all = needed === null ? "No finite value"
       : `All finite values: ${significant(needed.low)} to ${significant(needed.high)}`;
-    return { ...range, rule: this.#options.range === "fixed" ? `There is no std for a fixed range. ${all}` : all };
+    return { ...range,
+      rule: this.#options.range === "fixed" ? `The fixed range needs a finite std, and this picture has none. ${all}`
+        : all };
   }
 
   async #atRest() {

@@ -86,7 +86,10 @@ function stateOf({ ended, diverged, loss, written }) {
   const parts = [];
   if (diverged !== null) parts.push(`${loss === "NaN" ? "NaN" : "Inf"} from step ${diverged}`);
   if (ended !== null) parts.push(ended);
-  else parts.push(Date.now() / 1000 - written < QUIET ? "running" : "no end: killed, or a long step");
+  else parts.push(
+      Date.now() / 1000 - written < QUIET ? "running"
+        : "no end recorded: the process was killed, or this step takes long",
+    );
   return parts.join(" · ");
 }
 

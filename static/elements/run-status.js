@@ -8,7 +8,8 @@ import { significant } from "../core/format.js";
 const CONNECTION = {
   connecting: ["connecting…", ""],
   live: ["live", ""],
-  fetch: ["one answer at a time", "The server answers, but it has no free live connection for this page."],
+  fetch: ["no live connection",
+    "The server has no free live connection for this page, so each change is a separate request."],
   busy: ["server is busy, trying again",
     "The server is too busy for this request. The last picture stays until the server answers."],
   locked: ["token needed", "The server needs its token. Open the link that the server printed."],

@@ -169,7 +169,9 @@ class TrainingView extends HTMLElement {
     const now = run.column("update_ratio", step - 1);
     write(this.#ratio, "aria-label",
       now === undefined ? "No update before step 0."
-        : `Last update : weight from ${significant(Math.min(...now))} to ${significant(Math.max(...now))}.`);
+        : `Update : weight of the last step, over the layers: from ${significant(Math.min(...now))} to ${
+          significant(Math.max(...now))
+        }.`);
   }
 
   /** @param {TrainingMessage} message @param {Palette} palette */

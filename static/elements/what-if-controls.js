@@ -43,7 +43,7 @@ class WhatIfControls extends HTMLElement {
     const key = (/** @type {string} */ name) => /** @type {SpecKey} */ (keys.find((each) => each.name === name));
     const head = html("div", { class: "head" }, html("h2", {}, "What if"), this.#reset);
     const first = html("div", { class: "group first" }, head,
-      html("p", { class: "about" }, "A copy is changed, not the model itself."), this.#scaleField(key("scale")));
+      html("p", { class: "about" }, "This changes a copy, not your model."), this.#scaleField(key("scale")));
     const init = html("select", {},
       ...(key("init").choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
     const seed = textInput(key("seed").kind);
@@ -135,7 +135,7 @@ class WhatIfControls extends HTMLElement {
     this.#take.disabled = here === null || isTaken;
     writeText(this.#take, here === null ? "group of the selected box" : `this group: ${here || ALL}`);
     const title = isTaken ? "This group is already chosen" : "Choose the group of the selected box";
-    write(this.#take, "title", here === null ? "First select a box of a group in the graph" : title);
+    write(this.#take, "title", here === null ? "First select a box inside a group of the graph" : title);
   }
 
   /** @param {Picture} picture */

@@ -98,7 +98,7 @@ function context({ context: kept, needs_input_grad: needs, inputs, class: name }
   if (rows.length === 0) rows.push(html("tr", {}, td("", "nothing")));
   return [
     p("",
-      `The node ${kept.node} shows: ${name} keeps ${kept.bytes} bytes of tensors in memory until backward has run.`),
+      `The node ${kept.node} of the graph holds them: ${name} keeps ${kept.bytes} bytes of tensors in memory until backward has run.`),
     div("scroll", factsTable(["", "is", "shape", "dtype", "memory"], rows)),
     tuple,
   ];

@@ -96,7 +96,7 @@ function notes({ m, k, n, threads, baseline, rungs }) {
     } in sums of ${counted(k, "product")}.`,
     `◇ marks the chapter's speed-up for 5×784 by 784×10 on another machine${
       m === 5 && k === 784 && n === 10 ? "" : ", not for these sizes"
-    }, so only the order is comparable.`,
+    }, so compare only the order of the five.`,
   ].filter((sentence) => sentence !== "").join(" ");
 }
 

@@ -124,6 +124,15 @@ def test_the_header_follows_the_slider(explorer, dump_of, profile_of):
     expect(spoken).to_contain_text(re.compile(r"\. healthy, \d of 9 in band$"))
 
 
+def test_a_trained_net_has_no_bands_to_explain(explorer):
+    page = explorer.open("/").page
+    state = page.locator("diagnosis-list .state")
+    expect(state).to_have_attribute("title", re.compile(r"^8 of 9 values lie in the bands"))
+    explorer.open("/?step=5")
+    expect(state).to_contain_text("no theory for this pass")
+    expect(state).to_have_attribute("title", "")
+
+
 def test_header_note_and_inspector_have_one_band(explorer, profile_of):
     """In this draw the std of l1 is 10.33: outside of theory's band by chance."""
     query = "preset=randn&seed=13"

@@ -135,7 +135,7 @@ def test_two_steps_are_compared(explorer, steps_url, dumps):
     expect(layers).to_have_count(3)
     assert layers.nth(0).locator("td").all_text_contents()[1] == significant(statistic(a, "body.1.relu", "std"))
     expect(page.locator("layer-profile .key")).to_contain_text("A, step0.json")
-    expect(page.locator("graph-view .legend")).to_contain_text("Difference to A")
+    expect(page.locator("graph-view .legend")).to_contain_text("Difference from A")
 
     page.get_by_role("button", name="Swap").click()
     expect(comparison.locator(".specs strong")).to_have_text(["step1000.json", "step0.json"])

@@ -122,7 +122,7 @@ def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(small, tab
     second.expect_picture(scale=2)
     second.set(scale=3)
     second.expect_picture(scale=3)
-    expect(second.page.locator("run-status .connection")).to_have_text("one answer at a time")
+    expect(second.page.locator("run-status .connection")).to_have_text("no live connection")
     first.page.goto("about:blank")
     second.expect_state("live")  # a socket that was refused is tried again after up to 15 s
     second.expect_picture(scale=3)

@@ -29,7 +29,7 @@ def test_neuron(chapter):
     expect(page).to_have_url(re.compile(r"\?weights=0\.5%2C0\.25%2C-4$"))
     trap = page.locator("#zip-trap")
     expect(trap).to_be_hidden()
-    page.get_by_role("button", name="a weight too few").click()
+    page.get_by_role("button", name="one weight too few").click()
     expect(trap).to_contain_text("would return 1.50")
     expect(trap.locator("tr.dropped")).to_have_text("20.500dropped")
     expect(page.locator("#input-weights")).to_have_attribute("aria-invalid", "true")

@@ -60,7 +60,7 @@ def test_what_is_connected_is_asked_for_and_the_way_is_walked(explorer):
     )
     panel = page.locator("inspector-panel")
     panel.get_by_role("button", name="Down", exact=True).click()
-    panel.get_by_label("Ops away").select_option("3")
+    panel.get_by_label("Distance in ops").select_option("3")
     expect_when_idle(page, "() => location.hash.includes('reach=down3')")
     expect(panel.get_by_role("button", name="Down", exact=True)).to_have_attribute("aria-pressed", "true")
     panel.get_by_role("button", name="Highlight it in the graph").click()

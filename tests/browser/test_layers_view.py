@@ -127,7 +127,7 @@ def test_a_fixed_range_counts_what_lies_beyond(layers):
     explorer = layers("widths=100x11&init=standard_normal&scale=0.2", range="fixed", form="ridgeline")
     page = explorer.page
     dump = explorer.dump()
-    expect(page.locator("layers-view .readout")).to_have_text("Fixed: ±4.00 = 4 × std 1")
+    expect(page.locator("layers-view .readout")).to_have_text("Fixed: ±4.00 = 4 × a std of 1")
     lane = (
         "(axis, at) => document.querySelector('layers-view .plot').data.filter((each) => each.yaxis === axis)[at].z[0]"
     )

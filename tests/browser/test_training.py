@@ -61,7 +61,8 @@ def test_a_played_step_is_the_server_s_and_every_view_shows_it(explorer, server_
         update / weight
         for update, weight in zip(run["rows"]["update_norms"][-1], run["rows"]["weight_norms"][-1], strict=True)
     ]
-    assert words(page, "Last update : weight") == f"Last update : weight from {min(ratios):#.3g} to {max(ratios):#.3g}."
+    name = "Update : weight of the last step, over the layers"
+    assert words(page, name) == f"{name}: from {min(ratios):#.3g} to {max(ratios):#.3g}."
     assert f"2 layers by {step + 1} steps" in words(page, "Std of the activation, ")
     page.get_by_role("button", name="Graph", exact=True).click()
     idle(page)

@@ -46,7 +46,7 @@ test("no rule stands where none is true", () => {
     ["dropout", { p: 0.1, training: false }, [x], "Dropout, in evaluation"],
     ["gelu", { approximate: "tanh" }, [x], "Gaussian error linear unit, by tanh"],
     ["max", {}, [x, x], "The larger of two"],
-    ["max", { dim: 0 }, [x], "Extreme"],
+    ["max", { dim: 0 }, [x], "Largest or smallest element"],
     ["pow", {}, [x, x], "Power with a tensor as exponent"],
     ["where", { 2: 0 }, [x, x], null],
     ["scaled_dot_product_attention", { dropout_p: 0.1 }, [x, x, x], null],

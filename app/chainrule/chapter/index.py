@@ -81,7 +81,7 @@ _TABLE = """
 001 | Extending torch.autograd | functions | foundations/functions.py
     class LinearFunction(Function) | ctx.needs_input_grad | bias.unsqueeze(0).expand_as(output)
     grad_output.sum(0).squeeze(0) | linear = LinearFunction.apply
-001 | Arguments that are no tensors | functions | foundations/functions.py
+001 | Arguments that are not tensors | functions | foundations/functions.py
     class MulConstant(Function) | ctx.constant
 001 | Checking gradients | gradcheck | foundations/gradient_check.py foundations/exercises.py
     gradcheck(linear, input, eps=1e-6, atol=1e-4)

@@ -136,7 +136,7 @@ PAGE = Page(
     inputs=(
         text("inputs", "2,-1,0.5", "The inputs of the neuron.", read_numbers, _NUMBERS, _LIST),
         text("weights", "0.5,0.25,-2", "The weights, one for each input.", read_numbers, _NUMBERS, _LIST),
-        text("bias", "0.75", "Added to the sum.", read_number, "a number", NUMBER),
+        text("bias", "0.75", "The number that is added to the sum.", read_number, "a number", NUMBER),
         tensor("x", "1,2,3;-1,0,2", "The inputs, batch_size × n_inputs.", MAX_NUMEL, dims=(2,)),
         tensor("w", "1,0,-1;0.5,0.5,0.5;2,-1,0;-1,1,1", _WEIGHTS, MAX_NUMEL, dims=(2,)),
         tensor("b", "0,1,-1,0.5", "The biases, one per neuron.", MAX_NUMEL, dims=(1,)),

@@ -113,7 +113,7 @@ def _exploding(paths: Paths) -> list[Fault]:
     if signals:
         worst = max(signals, key=paths.signal.__getitem__)
         message = f"the signal grows{_per_layer(paths, worst)}: the RMS of {paths.layers[worst].name} is "
-        message += f"{figure(paths.signal[worst])} times the RMS of its source"
+        message += f"{figure(paths.signal[worst])} times the RMS where this signal starts"
         remedy = "Use a smaller scale of the weights (the scale that keeps the variance), or a normalization."
         return [_fault(paths, "exploding", signals[0], message, remedy, [*signals, *gradients])]
     if not gradients:
@@ -160,7 +160,8 @@ def _vanishing(paths: Paths) -> list[Fault]:
     if some:
         worst = min(some, key=paths.signal.__getitem__)
         message = f"the signal fades{_per_layer(paths, worst)}: " + (
-            f"the RMS of {paths.layers[worst].name} is {figure(paths.signal[worst])} times the RMS of its source"
+            f"the RMS of {paths.layers[worst].name} is {figure(paths.signal[worst])} "
+            "times the RMS where this signal starts"
             if gone is None
             else f"it is 0 from {gone} on"
         )

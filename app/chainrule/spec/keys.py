@@ -74,7 +74,7 @@ SPEC_KEYS: tuple[Key, ...] = (
         choices=("functions", "classes", "layer_function", "autograd_function", "module"),
     ),
     Key("loss", "mse", "choice", "The loss; cross_entropy draws class labels.", choices=("mse", "cross_entropy")),
-    Key("batch", 200, "int", "Inputs in the batch.", minimum=1, maximum=MAX_SIZE),
+    Key("batch", 200, "int", "Number of examples in the batch.", minimum=1, maximum=MAX_SIZE),
     Key(
         "data",
         RANDOM,

@@ -69,7 +69,7 @@ function noteOf({ terms }, { topology }, picture) {
   const figures = terms.flatMap((term) => term.kind === "figure" ? [term.figure] : []);
   if (figures.includes("time") && topology.op_us == null) return "This recording has no times of its ops.";
   const isCompared = figures.some((figure) => !OP_FIGURES.has(figure) && figure !== "numel" && figure !== "rank");
-  return isCompared && picture.hidden !== null ? "Numbers that are hidden until you guess are not compared." : null;
+  return isCompared && picture.hidden !== null ? "The search skips the numbers that are hidden until you guess." : null;
 }
 
 const thingsIn = memo(build);

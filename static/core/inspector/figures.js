@@ -35,7 +35,7 @@ const DIGITS = 6;
 const FIGURE_HELP = {
   mean: "over the finite values",
   std: "population std, over the finite values",
-  "dead units": "at most 0 for every input of the batch",
+  "dead units": "share of units that are at most 0 for every input of the batch",
   saturated: "at the flat ends of the activation function",
 };
 
@@ -168,7 +168,7 @@ function comparisons(picture, theory, layer, tensor, rules) {
     const std = figureAt(picture, picture.floats.std, picture.rows.get(tensor));
     const drawn = significant(theory.layers[layer.index - 1]?.weight_std);
     return [{ key: "weight_std", label: "std", measured: std, expected: drawn, band: "", isIn: null,
-      says: "the std of the initialization, with its scale", source: "" }];
+      says: "the std of the scheme, times the scale", source: "" }];
   }
   return figuresOf(picture, theory, tensor).map((figure) => {
     const { quantity: name, measured, expected } = figure;

@@ -21,7 +21,7 @@ export function flopsText(op, tensor, twin = null) {
     const times = op.flops / twin.flops;
     if (times === 1) return `${total}, as many as the forward op`;
     if (Number.isInteger(times))
-      return `${times} · ${count(twin.flops)} = ${total}: for each operand one product of the forward op's size`;
+      return `${times} · ${count(twin.flops)} = ${total}: one product of the forward op's size for each operand`;
     return total;
   }
   const inputs = op.inputs.map((id) => tensor(id)?.shape ?? []);

@@ -26,7 +26,7 @@ export function reachControls(host) {
     };
     return { way, button: buttonOf({ title, "aria-pressed": "false" }, choose, text) };
   });
-  const select = html("select", { "aria-label": "Ops away" },
+  const select = html("select", { "aria-label": "Distance in ops" },
     ...HOPS.map((each) =>
       html("option", { value: String(each) }, each === Infinity ? "all" : `${each} ${each === 1 ? "op" : "ops"}`)
     ));

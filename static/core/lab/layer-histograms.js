@@ -51,7 +51,7 @@ export function adaptiveRange({ floats }, columns) {
  * @returns {ValueRange & {rule: string} | null} null where the last layer's gradient has no std to go by */
 export function fixedRange({ topology, floats }, columns, of) {
   let unit = 1;
-  let rule = "4 × std 1";
+  let rule = "4 × a std of 1";
   if (of === "weight") {
     const inputs = fewestInputs(topology);
     unit = Math.sqrt(2 / inputs);

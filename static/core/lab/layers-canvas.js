@@ -191,8 +191,8 @@ export function drawLegend(context, width, plan, histograms, paint, family) {
     const y = hasNeedles ? 1 : 7;
     const share = peakShare(histograms) * (bar / plan.reach) ** 2;
     context.textAlign = "right";
-    context.fillText(`${percent(share)} of a layer in one bin (∝ √)`, width - bar - 8, y);
-    if (hasNeedles) context.fillText("exactly equal values, whole column = all", width - bar - 8, 13);
+    context.fillText(`${percent(share)} of a layer’s values in one bin (width ∝ √)`, width - bar - 8, y);
+    if (hasNeedles) context.fillText("line: equal values, full column width = all", width - bar - 8, 13);
     context.fillStyle = ridgeFill(paint);
     context.fillRect(width - bar, y + 1, bar, 8);
     context.fillStyle = paint.hue;

@@ -19,7 +19,7 @@ export const OVERLAYS = [
     says: "bytes of a tensor; for an op, the bytes that it reads and writes; for a closed box, the sum" },
   { name: "flops", title: "FLOPs", unit: "FLOP", scale: "auto",
     says: "floating-point operations of an op; for a closed box, the sum" },
-  { name: "difference", title: "Difference to A", unit: "", scale: "auto",
+  { name: "difference", title: "Difference from A", unit: "", scale: "auto",
     says:
       "difference of a tensor from the same tensor in A: the largest relative difference of std, minimum and maximum; for an op or a closed box, the largest inside" },
   { name: "health", title: "Health", unit: "", scale: "words",

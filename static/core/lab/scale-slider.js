@@ -168,9 +168,9 @@ export class ScaleSlider {
 
   #writeButton() {
     const isNeeded = isOutside(this.#value);
-    const told = isNeeded ? "The value lies outside ×0.5 to ×2"
-      : this.#isWhole ? "Show ×0.5 to ×2, with equal steps"
-      : `Show ×${setting(this.range.minimum)} to ×${setting(this.range.maximum)}, in decades`;
+    const told = isNeeded ? "The scale is outside ×0.5 to ×2"
+      : this.#isWhole ? "Show ×0.5 to ×2 on a linear axis"
+      : `Show ×${setting(this.range.minimum)} to ×${setting(this.range.maximum)} on a logarithmic axis`;
     writeText(this.button, this.#isWhole ? "×0.5 to ×2" : "Whole range");
     write(this.button, "aria-disabled", String(isNeeded));
     write(this.button, "title", told);

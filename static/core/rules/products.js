@@ -28,7 +28,7 @@ export const PRODUCT_RULES = [
       "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ₖⱼ",
       "{x}ᵢₖ enters only row i of {y}: ∂{y}ᵢⱼ/∂{x}ᵢₖ = {w}ₖⱼ, so {dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ₖⱼ: row i of {dy} times row k of {w}, which is {dy} @ {w}ᵀ",
       "{w}ₖⱼ enters only column j: ∂{y}ᵢⱼ/∂{w}ₖⱼ = {x}ᵢₖ, so {dw}ₖⱼ = Σᵢ {x}ᵢₖ · {dy}ᵢⱼ: column k of {x} times column j of {dy}, which is {x}ᵀ @ {dy}",
-      "no other product of these has the right shape; an operand that is used for every matrix of a batch gets the sum over the batch",
+      "if all sizes differ, no other product of these has the right shape; an operand that is used for every matrix of a batch gets the sum over the batch",
     ],
     source: CHAPTER,
     kernel: {

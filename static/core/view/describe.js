@@ -68,7 +68,7 @@ export function summary({ facts, drawing }) {
     if (drawing.kind[box] === FRAME && drawing.half[box] === 0) open += 1;
   return `${plural(opsForward, "op")} forward, ${count(opsBackward)} backward, ${
     plural(tensors, "tensor")
-  }; longest path ${plural(path, "op")}; ${plural(groups, "group")}, of which ${count(open)} open; ${
+  }; longest path ${plural(path, "op")}; ${plural(groups, "group")}, ${count(open)} of them open; ${
     plural(drawing.boxes, "box").replace(/boxs$/, "boxes")
   } drawn.`;
 }
