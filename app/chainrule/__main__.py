@@ -7,7 +7,7 @@
     chainrule compare a.json b.json      the explorer with two dumps and their differences
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP, except for `timing`
     chainrule export dump.json -o net.svg   a graph dump as a picture, a page, a table or another tool's graph
-    chainrule train 'data=moons' --steps 500 --keep first.run      the training of one spec, kept in a file
+    chainrule train 'data=moons&widths=2,16,2' --steps 500 --keep first.run      the training of one spec, in a file
     chainrule runs folder                the live page of all runs in a folder
     chainrule runs follow runs           the runs of a folder in the terminal, while they are written
     chainrule runs export first.run -o first.csv      a run, for other tools
@@ -358,7 +358,7 @@ def trace(
 
 @commands.command()
 def train(
-    query: Annotated[str, typer.Argument(help="A spec, as in the page's address: 'data=moons&lr=0.1'.")],
+    query: Annotated[str, typer.Argument(help="A spec, as in the page's address: 'data=moons&widths=2,16,2&lr=0.1'.")],
     keep: Annotated[Path, typer.Option(help="Write the run to this new file.")],
     steps: Annotated[
         int | None, typer.Option(help="Training steps.", min=0, show_default="the step of the spec")
