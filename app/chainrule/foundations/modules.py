@@ -130,22 +130,22 @@ class LinearLayer(nn.Module):
 
 
 class Module(nn.Module):
-    """An nn.Module whose `super().__init__()` nobody has to call: it is called before `__init__`, always.
+    """An nn.Module that needs no call of `super().__init__()`: the call always happens before `__init__`.
 
-    Until nn.Module's own constructor has run there is no place to register a parameter or a layer, and the first
-    assignment of one raises an AttributeError. `__new__` comes before any `__init__`, so here the place is there.
+    A module can register parameters and layers only after nn.Module's constructor has run. Before that, assigning
+    one raises an AttributeError. Python calls `__new__` before `__init__`, so `__new__` runs the constructor here.
 
     Source: the Module of fastai, named in ch. 17. There a metaclass calls a `__pre_init__`.
     """
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Module:
-        """The object, ready to register what `__init__` assigns."""
+        """A module that can register the parameters and layers that `__init__` assigns."""
         module = super().__new__(cls)
         nn.Module.__init__(module)
         return module
 
     def __init__(self) -> None:
-        """Nothing: who calls it all the same must not lose what is registered already."""
+        """Does nothing, so a call of it keeps everything that is registered already."""
 
 
 class SequentialModel(nn.Module):

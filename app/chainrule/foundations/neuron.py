@@ -30,8 +30,8 @@ def neuron(inputs: Iterable[Scalar], weights: Iterable[Scalar], bias: Scalar) ->
     inputs, weights: n numbers, or tensors (n,); bias: a number, or a tensor (). For tensors the output is a
     tensor () that autograd can follow. Raises ValueError unless there are as many inputs as weights.
 
-    Source: ch. 17. There `zip` is not strict: of inputs and weights of different lengths it pairs as many as the
-    shorter one has, drops the rest without a word, and the output is wrong.
+    Source: ch. 17. There `zip` is not strict: if inputs and weights differ in length, it silently drops the end of
+    the longer one, and the output is wrong.
     """
     # output = sum([x*w for x,w in zip(inputs, weights)]) + bias         # as printed
     return sum([x * w for x, w in zip(inputs, weights, strict=True)]) + bias

@@ -5,9 +5,9 @@
 //                grad_weight[o,i] = Σ_b grad_output[b,o] inp[b,i]           grad_outputᵀ @ inp
 //                grad_bias[o]     = Σ_b grad_output[b,o]
 //
-// On the CPU the three products are ATen's, which hands them to the BLAS that PyTorch was built with: no loop written
-// here would come near it. What the extension saves is around them: one call from Python forward and one backward, and
-// with addmm no tensor between the product and the bias. On a GPU the kernels are our own, in linear_cuda.cu.
+// On the CPU, ATen computes the three products with the BLAS of PyTorch, which is much faster than loops in this file.
+// The extension saves work around the products: Python calls it once forward and once backward, and addmm adds the
+// bias without a tensor for the product alone. On a GPU, the kernels in linear_cuda.cu compute the products.
 
 #include "linear.h"
 
@@ -23,14 +23,14 @@
 namespace chainrule {
 namespace {
 
-// What ATen does while one of these lives is neither recorded by autograd, whose Function this operator is the inside
-// of, nor cast by autocast: LinearCpp has cast the operands already.
+// While an object of this class exists, autograd does not record the calls of ATen, because LinearCpp defines their
+// backward, and autocast does not cast their operands, because LinearCpp has cast them already.
 struct BelowAutograd {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
-// One message for everything that does not fit together, with what was expected and what came.
+// Raises one message, with the expected and the given shapes, if any shapes do not match.
 void check_shapes(const at::Tensor& inp, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   const bool fits = inp.dim() == 2 && weight.dim() == 2 && inp.size(1) == weight.size(1) &&
                     (!bias || (bias->dim() == 1 && bias->size(0) == weight.size(0)));
@@ -52,7 +52,7 @@ void check_dense(const at::Tensor& tensor, const char* name) {
                     tensor.layout());
 }
 
-// `other` has to be dense, of inp's dtype and on inp's device: nothing is converted or moved silently.
+// Checks that `other` is dense and has the dtype and the device of inp: this file converts and moves no tensor.
 void check_same_kind(const at::Tensor& inp, const at::Tensor& other, const char* name) {
   check_dense(other, name);
   TORCH_CHECK_TYPE(other.scalar_type() == inp.scalar_type(), "linear: inp is ", inp.scalar_type(), ", but ", name,
@@ -72,7 +72,7 @@ void check_arguments(const at::Tensor& inp, const at::Tensor& weight, const std:
   check_shapes(inp, weight, bias);
 }
 
-// a @ b, plus bias in every row where there is one, on the device that the tensors are on.
+// a @ b, plus the bias in every row if there is a bias, computed on the device of the tensors.
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& bias = std::nullopt) {
   if (a.is_cuda()) {
 #ifdef WITH_CUDA
@@ -117,8 +117,8 @@ LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor&
 
 }  // namespace chainrule
 
-// wrap_pybind_function gives up Python's lock while it computes, and makes of each TORCH_CHECK the Python exception it
-// stands for: ValueError, TypeError, RuntimeError, with the message alone and no C++ stack in it.
+// wrap_pybind_function releases Python's lock during the computation. It turns a failed TORCH_CHECK into a Python
+// exception (ValueError, TypeError or RuntimeError), whose message contains no C++ stack.
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.doc() = "The linear operator in C++: out = inp @ weight.T + bias, and its gradients.";
   module.def("forward", torch::wrap_pybind_function_no_gil(chainrule::linear_forward), pybind11::arg("inp"),

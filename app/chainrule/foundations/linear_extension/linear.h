@@ -1,7 +1,7 @@
-// The linear operator in C++: what the sources of this extension offer each other.
+// The linear operator in C++: the functions that the sources of this extension share.
 //
 // Shapes, with PyTorch's weight: inp (batch, fan_in), weight (fan_out, fan_in), bias (fan_out), out and grad_output
-// (batch, fan_out). Everything here takes strides as they come: nothing has to be contiguous.
+// (batch, fan_out). All functions accept any strides: no tensor must be contiguous.
 
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace chainrule {
 
-// The gradients of inp, weight and bias; empty (None in Python) for each that was not asked for.
+// The gradients of inp, weight and bias; a gradient that is not needed is empty (None in Python).
 using LinearGradients = std::tuple<std::optional<at::Tensor>, std::optional<at::Tensor>, std::optional<at::Tensor>>;
 
 // out = inp @ weightᵀ + bias
 at::Tensor linear_forward(const at::Tensor& inp, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
-// The gradients that `needs_input_grad` asks for: of inp, weight, bias, in this order.
+// The gradients of inp, weight and bias, in this order, if `needs_input_grad` is true for them.
 LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& inp, const at::Tensor& weight,
                                 const std::array<bool, 3>& needs_input_grad);
 

@@ -1,11 +1,11 @@
-// The linear operator's products on a GPU: one tiled matmul kernel for all three of them, and a column sum for the bias.
+// The linear operator's products on a GPU: one tiled matmul kernel for all three, and a column sum for the bias.
 //
-// A block of TILE × TILE threads makes one tile of the result. It walks along the inner dimension tile by tile: every
-// thread brings one element of a and one of b into shared memory, all wait, and each adds up TILE products from there,
-// so that each element is read from global memory inner/TILE times less often. Transposed operands cost nothing: the
-// kernel is given strides. half and bfloat16 are added up in float.
+// A block of TILE × TILE threads computes one tile of the result, and goes through the inner dimension in tiles: each
+// thread copies one element of a and one of b into shared memory, all threads wait, and each adds up TILE products of
+// these elements. So each element is read from global memory TILE times less often. Transposed operands cost nothing,
+// because the kernel uses strides. Sums of half and bfloat16 products are in float.
 //
-// This is the textbook kernel, to be read. cuBLAS, which torch calls, uses the tensor cores and is many times faster.
+// This textbook kernel is easy to read. torch calls cuBLAS, which uses tensor cores and is many times faster.
 
 #include <ATen/AccumulateType.h>
 #include <ATen/Dispatch.h>
@@ -24,16 +24,16 @@ namespace chainrule {
 namespace {
 
 constexpr int TILE = 16;
-constexpr int64_t MAX_GRID_Y = 65535;  // CUDA's limit: the rest of the rows is taken in strides of the grid
+constexpr int64_t MAX_GRID_Y = 65535;  // CUDA's limit: the grid steps over the other rows
 
-// A matrix where it lies: element (r, c) is at data[r * row_stride + c * column_stride].
+// A matrix in memory, not copied: element (r, c) is at data[r * row_stride + c * column_stride].
 template <typename scalar_t>
 struct Matrix {
   const scalar_t* data;
   int64_t rows, columns, row_stride, column_stride;
 
   __device__ scalar_t at(int64_t row, int64_t column) const {
-    // Outside there are zeros: they add nothing, so that the edges need no code of their own.
+    // Elements outside the matrix are 0 and add nothing, so tiles at the edges need no extra code.
     return row < rows && column < columns ? data[row * row_stride + column * column_stride] : scalar_t(0);
   }
 };
@@ -48,7 +48,7 @@ __global__ void matmul_kernel(Matrix<scalar_t> a, Matrix<scalar_t> b, const scal
                               scalar_t* out) {
   using acc_t = at::acc_type<scalar_t, /*is_cuda=*/true>;
   __shared__ acc_t a_tile[TILE][TILE];
-  __shared__ acc_t b_tile[TILE][TILE + 1];  // one more column: no two threads of a warp meet in one memory bank
+  __shared__ acc_t b_tile[TILE][TILE + 1];  // the extra column prevents memory bank conflicts
   const int x = threadIdx.x, y = threadIdx.y;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * TILE + x;
   for (int64_t top = static_cast<int64_t>(blockIdx.y) * TILE; top < a.rows; top += static_cast<int64_t>(gridDim.y) * TILE) {
@@ -60,7 +60,7 @@ __global__ void matmul_kernel(Matrix<scalar_t> a, Matrix<scalar_t> b, const scal
       __syncthreads();
 #pragma unroll
       for (int k = 0; k < TILE; ++k) sum += a_tile[y][k] * b_tile[k][x];
-      __syncthreads();  // nobody overwrites a tile that another thread still reads
+      __syncthreads();  // wait until all threads have read the tile
     }
     if (row < a.rows && column < b.columns) {
       if (bias != nullptr) sum += static_cast<acc_t>(bias[column * bias_stride]);
