@@ -24,7 +24,7 @@ def find_chromium(playwright: Playwright) -> str:
     """Path of $CHAINRULE_CHROMIUM, of an installed Chromium or Chrome, or of Playwright's own.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: no Chromium was found.
     """
     named = os.environ.get("CHAINRULE_CHROMIUM")
     candidates = [named] if named else [*NAMES, playwright.chromium.executable_path]
