@@ -484,7 +484,8 @@ interface ChainFactor {
 }
 
 interface GroupNode {
-  kind: "module" | "fold" | "rest" | "plumbing"; // plumbing: ops between modules that only reshape or compute positions
+  // plumbing: ops between modules that only reshape or compute positions; stretch: layers before, between or after blocks
+  kind: "module" | "fold" | "rest" | "plumbing" | "stretch";
   module: number; // position in the topology's modules; of a fold that of the module around it
   items: (number | GroupNode)[]; // forward ops and groups, in order of execution
   repeats: number; // of a fold how often its pattern repeats, of a rest one less; else 0
@@ -536,7 +537,7 @@ interface LayoutRequest {
   key: string;
   arrays: GraphArrays | null;
   open: Uint8Array;
-  foldOn: boolean;
+  kinds: number;
   options: LayoutOptions;
 }
 

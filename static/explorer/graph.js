@@ -3,7 +3,7 @@
 import { cancel, later } from "../core/activity.js";
 import { isDarkScheme, onSchemeChange } from "../core/colours.js";
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
-import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../core/graph/graph.js";
+import { buildGraph, find, GROUP_KINDS, idOf, KINDS, openGroups } from "../core/graph/graph.js";
 import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/lab/overlay.js";
 import { reach } from "../core/graph/reach.js";
 import { parseQuery } from "../core/graph/query.js";
@@ -86,7 +86,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     if (of === null) return;
     const expansion = expansionOf(view.value);
     const can = of.arrays.groupKind.some((kind) => GROUP_KINDS[kind] === "fold");
-    elements["toolbar"].folds = { can, on: can && openGroups(of, expansion).foldOn };
+    elements["toolbar"].folds = { can, on: can && openGroups(of, expansion).kinds === KINDS.all };
     screen.expansion = expansion;
   }
 

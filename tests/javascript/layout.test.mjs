@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { synthetic } from "../../bench/graph/synthetic.mjs";
-import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../../static/core/graph/graph.js";
+import { buildGraph, find, GROUP_KINDS, KINDS, idOf, openGroups } from "../../static/core/graph/graph.js";
 import { DrawingRequests } from "../../static/core/layout/client.js";
 import { LayoutCache, layoutGraph, layoutSteps } from "../../static/core/layout/layout.js";
 import { ROUTE_KINDS } from "../../static/core/layout/sizes.js";
@@ -99,13 +99,13 @@ test("repetitions are folded, and things have addresses", () => {
   assert.deepEqual(graph.groupId,
     ["model/forward", "layers.0/forward", "layers.1/forward", "layers.2/forward", "loss/forward"]);
   for (const [expansion, wanted] of [
-    [{}, [[1, 0, 0, 0, 0], false]],
-    [{ toggled: ["layers.1/forward"] }, [[1, 0, 1, 0, 0], false]],
-    [{ level: "0", fold: "on" }, [[1, 0, 0, 0, 0], true]],
-    [{ level: "all" }, [[1, 1, 1, 1, 1], false]],
+    [{}, [[1, 0, 0, 0, 0], KINDS.modules]],
+    [{ toggled: ["layers.1/forward"] }, [[1, 0, 1, 0, 0], KINDS.modules]],
+    [{ level: "0", fold: "on" }, [[1, 0, 0, 0, 0], KINDS.all]],
+    [{ level: "all" }, [[1, 1, 1, 1, 1], KINDS.modules]],
   ]) {
-    const { open, foldOn } = openGroups(graph, { level: "layer", toggled: [], fold: "auto", ...expansion });
-    assert.deepEqual([[...open], foldOn], wanted);
+    const { open, kinds } = openGroups(graph, { level: "layer", toggled: [], fold: "auto", ...expansion });
+    assert.deepEqual([[...open], kinds], wanted);
   }
   for (const id of [...graph.groupId, "l1", "layers.0.matmul", "n3", "layers.1/backward"])
     assert.equal(idOf(graph, find(graph, id)), id);
@@ -189,24 +189,30 @@ test("at first sight a large graph says what the model is", () => {
   const named = (path, type) => Object.fromEntries([[path, type], [`${path}.attn`, "Attention"],
     ...["attn.q", "attn.out", "mlp.up", "mlp.down"].map((name) => [`${path}.${name}`, "Linear"]), [`${path}.mlp`, "MLP"]]);
   const gpt = chain(
-    Object.assign({ "": "LM", trunk: "Trunk", "trunk.wte": "Embedding", "trunk.h": "ModuleList", "trunk.ln": "LayerNorm",
+    Object.assign({ "": "LM", trunk: "Trunk", "trunk.wte": "Embedding", "trunk.drop": "Dropout", "trunk.h": "ModuleList", "trunk.ln": "LayerNorm",
       head: "Linear" }, ...range(12, (at) => [named(`trunk.h.${at}`, "Block")])),
-    [["trunk", "view", 0], ["trunk.wte", "embedding"], ...range(12, (at) => block(`trunk.h.${at}`)),
+    [["trunk", "view", 0], ["trunk.wte", "embedding"], ["trunk.drop", "dropout"], ...range(12, (at) => block(`trunk.h.${at}`)),
       ["trunk.ln", "layer_norm"], ["trunk", "view", 0], ["", "getitem"], ["head", "linear"], ["", "cross_entropy"]],
   );
-  assert.deepEqual(atSight(gpt), ["n0", "trunk.wte/forward", "trunk.h.0*12/forward", "trunk.ln/forward",
-    "view+1/forward", "head/forward", "n102"]);
+  const [front, trunk, back] = ["trunk.wte+2/forward", "trunk.h.0*12/forward", "trunk.ln+2/forward"];
+  assert.deepEqual(atSight(gpt), [front, trunk, back, "n103"]);
+  const { groupId, groupLabel } = buildGraph(gpt);
+  assert.deepEqual([front, trunk, back].map((id) => groupLabel[groupId.indexOf(id)]),
+    ["Embedding → Dropout", "Block", "LayerNorm → Linear"]);
+  // At another level, or in a small graph, the layers stand by themselves.
+  for (const expansion of [{ level: "layer", fold: "off" }, { level: "auto", fold: "off", toggled: [front] }])
+    holds(Object.keys(layOut(gpt, expansion).boxes), ["trunk.wte/forward", "trunk.drop/forward"]);
 
   // Few stages stand side by side, though all of them are alike.
   const stages = [1, 2, 3, 4].map((at) => `layer${at}`);
   const blocks = stages.flatMap((path) => range(6, (at) => [`${path}.${at}`]));
   const resnet = chain(
-    Object.assign({ "": "ResNet", stem: "Conv2d", norm: "BatchNorm2d", fc: "Linear" },
+    Object.assign({ "": "ResNet", stem: "Conv2d", norm: "BatchNorm2d", relu: "ReLU", fc: "Linear" },
       ...stages.map((path) => ({ [path]: "Sequential" })), ...blocks.map((path) => named(path, "Block"))),
-    [["stem", "conv2d"], ["norm", "batch_norm"], ...blocks.flatMap(block), ["fc", "linear"]],
+    [["stem", "conv2d"], ["norm", "batch_norm"], ["relu", "relu"], ...blocks.flatMap(block), ["fc", "linear"]],
   );
   assert.deepEqual(atSight(resnet),
-    ["stem/forward", "norm/forward", ...stages.map((path) => `${path}/forward`), "fc/forward"]);
+    ["stem+2/forward", ...stages.map((path) => `${path}/forward`), "fc/forward"]);
 });
 
 test("opening a group moves nothing within others", () => {
@@ -254,7 +260,7 @@ test("an overtaken request is never answered", async () => {
   const { arrays } = graphs[1];
   const open = new Uint8Array(arrays.groups).fill(1);
   const request = (number) =>
-    ({ request: number, key: "k", arrays: number === 1 ? arrays : null, open, foldOn: false, options });
+    ({ request: number, key: "k", arrays: number === 1 ? arrays : null, open, kinds: KINDS.modules, options });
   const { now } = performance;
   let clock = 0;
   performance.now = () => (clock += 1000);
@@ -408,7 +414,7 @@ test("whatever was opened and closed before, the drawing is the same", () => {
     const { arrays } = buildGraph(topology);
     for (const fold of ["on", "off"]) {
       for (const orientation of ORIENTATIONS) {
-        const { open, foldOn } = openGroups({ arrays, groupId: [] }, { level: "all", toggled: [], fold });
+        const { open, kinds } = openGroups({ arrays, groupId: [] }, { level: "all", toggled: [], fold });
         const options = { orientation, length: 1400, breadth: 560 };
         const cache = new LayoutCache();
         let seed = 7;
@@ -417,7 +423,7 @@ test("whatever was opened and closed before, the drawing is the same", () => {
           return Math.floor((seed / 2 ** 32) * below);
         };
         for (let round = 0; round < 25; round += 1) {
-          const opened = { open: open.slice(), foldOn };
+          const opened = { open: open.slice(), kinds };
           // Now and then one layout is given up half-way.
           const steps = layoutSteps(arrays, opened, options, cache);
           for (let step = random(4) === 0 ? random(8) : 0; step > 0; step -= 1) if (steps.next().done) break;

@@ -1,6 +1,6 @@
 /** Which groups are open, as the address has it, and how to change that. No DOM. */
 
-import { GROUP_KINDS, openGroups } from "./graph.js";
+import { openGroups } from "./graph.js";
 import { readersOf } from "./wiring.js";
 
 /** @typedef {{level: string, toggled: string, fold: "auto" | "on" | "off"}} ExpansionKeys of the view */
@@ -37,10 +37,10 @@ export function toggle(view, id) {
 export function toggledToShow(view, graph, item) {
   const expansion = expansionOf(view);
   const { arrays, groupId } = graph;
-  const { open, foldOn } = openGroups(graph, expansion);
+  const { open, kinds } = openGroups(graph, expansion);
   const ids = new Set(expansion.toggled);
   for (let group = homeOf(graph, item); group > 0; group = arrays.groupParent[group]) {
-    const isSeeThrough = !foldOn && GROUP_KINDS[arrays.groupKind[group]] !== "module";
+    const isSeeThrough = arrays.groupKind[group] >= kinds;
     const id = groupId[group];
     if (!isSeeThrough && open[group] === 0 && !ids.delete(id)) ids.add(id);
   }

@@ -10,7 +10,10 @@ export const ROLES =
   /** @type {const} */ (["input", "target", "parameter", "buffer", "constant", "preactivation", "activation",
     "intermediate", "loss", "gradient", "saved"]);
 
-export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest", "plumbing"]);
+export const GROUP_KINDS = /** @type {const} */ (["module", "stretch", "fold", "rest", "plumbing"]);
+
+/** How many of GROUP_KINDS are groups in a drawing. The items of a group of another kind belong to the group around it. */
+export const KINDS = { modules: 1, stretches: 2, all: GROUP_KINDS.length };
 
 /** A graph of more boxes than this at layer level has its repetitions folded. At level "auto" its layers
  * are shown if their forward boxes are at most MAX_AT_SIGHT, else the outermost groups that are at least MIN_AT_SIGHT. */
@@ -100,8 +103,8 @@ export function backwardId(id) {
   return id.replace(/\/forward(?=[^/]*$)/, "/backward");
 }
 
-/** Which groups are open, one number per group. If `foldOn` is false, the entries of folds are ignored.
- * @param {Graph} graph @param {Expansion} expansion @returns {{open: Uint8Array, foldOn: boolean}} */
+/** Which groups are open, one number per group, and which kinds there are, see KINDS; entries of other kinds are ignored.
+ * @param {Graph} graph @param {Expansion} expansion @returns {{open: Uint8Array, kinds: number}} */
 export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
   const { groups, groupKind, groupDepth, groupIsLeaf, groupRepeats, groupParent } = arrays;
   const open = new Uint8Array(groups);
@@ -112,41 +115,42 @@ export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
   const openTo = (depth, withLeaves) => {
     for (let group = 0; group < groups; group += 1) {
       const isOpen = groupKind[group] === 0 && groupDepth[group] < depth && (withLeaves || groupIsLeaf[group] === 0);
-      open[group] = isOpen ? 1 : 0;
+      open[group] = isOpen || (level !== "auto" && groupKind[group] === 1) ? 1 : 0;
     }
     // A closed model would be a single box.
     open[0] = 1;
   };
   openTo(0, false);
   // The stages of a network stand side by side where they are few.
-  const areFew = isOverview && itemsShown(arrays, open, false) <= MAX_AT_SIGHT
+  const areFew = isOverview && itemsShown(arrays, open, KINDS.stretches) <= MAX_AT_SIGHT
     && !groupRepeats.some((repeats, group) => groupParent[group] === 0 && repeats > MAX_STAGES);
-  const foldOn = fold === "on" || (fold === "auto" && isLarge && !areFew);
+  const isFolded = fold === "on" || (fold === "auto" && isLarge && !areFew);
+  const kinds = isFolded ? KINDS.all : isOverview ? KINDS.stretches : KINDS.modules;
   if (level === "layer" || level === "auto") openTo(Infinity, false);
   else openTo(level === "all" ? Infinity : Number.parseInt(level, 10), true);
-  if (isOverview && itemsShown(arrays, open, foldOn) > MAX_AT_SIGHT) {
+  if (isOverview && itemsShown(arrays, open, kinds) > MAX_AT_SIGHT) {
     const deepest = Math.max(...groupDepth);
     let depth = 0;
     do {
       openTo(depth, false);
       depth += 1;
-    } while (depth <= deepest && itemsShown(arrays, open, foldOn) < MIN_AT_SIGHT);
+    } while (depth <= deepest && itemsShown(arrays, open, kinds) < MIN_AT_SIGHT);
   }
   groupId.forEach((id, group) => {
     if (group > 0 && flipped.has(id)) open[group] = 1 - open[group];
   });
-  return { open, foldOn };
+  return { open, kinds };
 }
 
-/** @param {GraphArrays} arrays @param {Uint8Array} open @param {boolean} foldOn @returns {number} boxes of ops and closed
+/** @param {GraphArrays} arrays @param {Uint8Array} open @param {number} kinds @returns {number} boxes of ops and closed
  * groups in the forward half */
-function itemsShown({ ops, groups, opHalf, opGroup, groupKind, groupParent }, open, foldOn) {
+function itemsShown({ ops, groups, opHalf, opGroup, groupKind, groupParent }, open, kinds) {
   /** Whether what is directly in a group is shown. */
   const isSeen = new Uint8Array(groups);
   let items = 0;
   for (let group = 0; group < groups; group += 1) {
     const isAround = group === 0 || isSeen[groupParent[group]] === 1;
-    const isSeeThrough = groupKind[group] !== 0 && !foldOn;
+    const isSeeThrough = groupKind[group] >= kinds;
     isSeen[group] = isAround && (isSeeThrough || open[group] === 1) ? 1 : 0;
     if (isAround && isSeen[group] === 0) items += 1;
   }
@@ -255,12 +259,12 @@ function groupIds(nodes, { modules, ops }) {
   return nodes.map(({ kind, module, items, repeats }) => {
     if (kind === "module") return named(pathOf(module));
     if (kind === "rest") return named(`${fold}.rest`);
-    if (kind === "plumbing") return named(`${ops[Number(items[0])].name}+${items.length - 1}`);
-    const group = items.find((item) => typeof item === "object");
+    const group = items.find((item) => typeof item === "object" && item.kind === "module");
     const [first] = items;
-    const isOfGroups = group !== undefined && group.kind === "module";
+    if (kind === "plumbing") return named(`${ops[Number(first)].name}+${items.length - 1}`);
+    if (kind === "stretch") return named(`${pathOf(/** @type {GroupNode} */ (group).module)}+${items.length - 1}`);
     fold = `${
-      isOfGroups ? pathOf(group.module) : (typeof first === "number" && ops[first].name) || "model"
+      typeof group === "object" ? pathOf(group.module) : (typeof first === "number" && ops[first].name) || "model"
     }*${repeats}`;
     return named(fold);
   });
@@ -271,11 +275,12 @@ function labelOfGroup(node, { modules, ops }, activations) {
   const { kind, items, repeats } = node;
   if (kind === "module") return labelOfModule(node, modules, activations);
   if (kind === "rest") return `${repeats} more`;
-  const names = items.flatMap((item) => {
-    if (typeof item === "number") return [activations[item] || ops[item].name];
+  const all = items.flatMap((item) => {
+    if (typeof item === "number") return kind === "stretch" ? [] : [activations[item] || ops[item].name];
     return item.kind === "rest" || item.kind === "plumbing" ? []
       : [item.kind === "module" ? labelOfModule(unwrapped(item), modules, activations) : "…"];
   });
+  const names = kind === "stretch" ? all.filter((name, at) => name !== all[at - 1]) : all;
   return names.length <= NAMED_ITEMS ? names.join(" → ") : `${names.slice(0, NAMED_ITEMS - 1).join(" → ")} → …`;
 }
 

@@ -7,10 +7,12 @@ import { Variants } from "./variants.js";
 // Repeated blocks, folded: the first repetition stands for all, the others are put away together.
 
 const LONGEST_PERIOD = 8;
-/** How often a run of leaves has to repeat to be folded, and a run that holds groups of groups. */
 /** Ops that only rearrange elements, though they may copy them. */
 const REARRANGING = new Set(["contiguous", "getitem", "pad", "to"]);
+/** How often a run of leaves has to repeat to be folded, and a run that holds groups of groups. */
 const FEWEST = { leaves: 4, blocks: 2 };
+/** Items of a stretch, at least. */
+const FEWEST_IN_STRETCH = 3;
 
 /** @param {GroupNode} group @param {readonly number[]} shapes of its items; equal numbers, equal structure
  * @param {Variants} variants
@@ -60,6 +62,28 @@ function foldPlumbing(items, module, plumbing) {
     if (end - at > 1) folded.push({ kind: "plumbing", module, items: items.slice(at, end), repeats: 0 });
     else folded.push(...items.slice(at, Math.max(end, at + 1)));
     at = Math.max(end, at + 1);
+  }
+  return folded;
+}
+
+/** @param {readonly (number | GroupNode)[]} items of the whole model @param {number} module
+ * @returns {(number | GroupNode)[]} the same; where there are blocks, the layers and ops before, between and after them
+ * are one group each, without the last item, which is the loss */
+function foldStretches(items, module) {
+  const isBlock = (/** @type {number | GroupNode} */ item) => typeof item !== "number" && holdsGroup(item);
+  if (!items.some(isBlock)) return [...items];
+  /** @type {(number | GroupNode)[]} */
+  const folded = [];
+  for (let at = 0; at < items.length;) {
+    let end = at;
+    while (end < items.length - 1 && !isBlock(items[end])) end += 1;
+    const stretch = items.slice(at, end);
+    const layers = stretch.filter((item) => typeof item !== "number" && item.kind === "module");
+    if (stretch.length >= FEWEST_IN_STRETCH && layers.length > 1)
+      folded.push({ kind: "stretch", module, items: stretch, repeats: 0 });
+    else folded.push(...stretch);
+    folded.push(...items.slice(end, end + 1));
+    at = end + 1;
   }
   return folded;
 }
@@ -213,4 +237,5 @@ function fold(root, topology, modules) {
     variants.add(group, shapes);
     group.items = foldPlumbing(foldSiblings(group, shapes, variants), group.module, plumbing);
   }
+  root.items = foldStretches(root.items, root.module);
 }

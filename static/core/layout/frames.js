@@ -197,14 +197,14 @@ export class LayoutCache {
   /** @type {Map<string, FrameStore>} */
   #stores = new Map();
 
-  /** @param {GraphArrays} arrays @param {boolean} foldOn @param {LayoutOptions["orientation"]} orientation */
-  store(arrays, foldOn, orientation) {
+  /** @param {GraphArrays} arrays @param {number} kinds @param {LayoutOptions["orientation"]} orientation */
+  store(arrays, kinds, orientation) {
     if (this.#arrays !== arrays) this.#stores.clear();
     this.#arrays = arrays;
-    const key = `${foldOn} ${orientation}`;
+    const key = `${kinds} ${orientation}`;
     for (const [other, store] of this.#stores) if (other !== key) store.forget();
-    const other = this.#stores.get(`${foldOn} ${orientation === "horizontal" ? "vertical" : "horizontal"}`);
-    const store = this.#stores.get(key) ?? new FrameStore(other?.index ?? indexGraph(arrays, foldOn), orientation);
+    const other = this.#stores.get(`${kinds} ${orientation === "horizontal" ? "vertical" : "horizontal"}`);
+    const store = this.#stores.get(key) ?? new FrameStore(other?.index ?? indexGraph(arrays, kinds), orientation);
     this.#stores.set(key, store);
     return store;
   }

@@ -14,9 +14,9 @@ const MAX_SATELLITES = 4;
  * first forward op that reads a leaf; gradient, its gradients in order of execution, the whole one last. By group: child,
  * its ops, and its groups as ~group; touch, tensors made, read or passed in it. By op: sumOf, the tensor whose gradient's
  * parts it adds up; back, the backward ops beneath it; backsBefore, how many ops before it have some; satellite, leaves
- * beside it. -1 stands for none. @param {GraphArrays} arrays @param {boolean} foldOn */
-export function indexGraph(arrays, foldOn) {
-  const tree = treeOf(arrays, foldOn);
+ * beside it. -1 stands for none. @param {GraphArrays} arrays @param {number} kinds */
+export function indexGraph(arrays, kinds) {
+  const tree = treeOf(arrays, kinds);
   const [readerStart, reader] = readers(arrays);
   const places = placesOf(arrays, tree.parent, tree.opGroup, readerStart, reader);
   const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home,
@@ -34,9 +34,9 @@ export function indexGraph(arrays, foldOn) {
     backStart, back, backsBefore, satelliteStart, satellite, groupSatelliteStart, groupSatellite };
 }
 
-/** @param {GraphArrays} arrays @param {boolean} foldOn */
-function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFirst }, foldOn) {
-  const isThere = (/** @type {number} */ group) => foldOn || groupKind[group] === 0;
+/** @param {GraphArrays} arrays @param {number} kinds */
+function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFirst }, kinds) {
+  const isThere = (/** @type {number} */ group) => groupKind[group] < kinds;
   /** Group → itself, or the nearest group around it that is not folded away. */
   const seen = new Int32Array(groups);
   const parent = new Int32Array(groups).fill(-1);

@@ -107,7 +107,7 @@ class Unpaired {
   }
 }
 
-/** @typedef {{open: Uint8Array, foldOn: boolean}} Opened as openGroups of graph.js says it */
+/** @typedef {{open: Uint8Array, kinds: number}} Opened as openGroups of graph.js says it */
 
 export { LayoutCache };
 
@@ -123,8 +123,8 @@ export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) 
 
 /** The same in steps, one per group, so that the caller may pause or give up. A cache serves one layout at a time.
  * @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions} options @param {LayoutCache} cache */
-export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
-  const store = cache.store(arrays, foldOn, options.orientation);
+export function* layoutSteps(arrays, { open, kinds }, options, cache) {
+  const store = cache.store(arrays, kinds, options.orientation);
   const groups = yield* store.layOut(open);
   const last = store.made !== null && store.made.list.wary < MAX_LINES ? store.made : null;
   let made = yield* make(store, groups, options, last);

@@ -43,8 +43,8 @@ export class LayoutQueue {
   }
 
   /** @param {LayoutRequest} request @param {GraphArrays} arrays @param {LayoutCache} cache */
-  async #layOut({ request, key, open, foldOn, options }, arrays, cache) {
-    const steps = layoutSteps(arrays, { open, foldOn }, options, cache);
+  async #layOut({ request, key, open, kinds, options }, arrays, cache) {
+    const steps = layoutSteps(arrays, { open, kinds }, options, cache);
     let began = performance.now();
     for (;;) {
       const { done, value } = steps.next();
