@@ -17,8 +17,10 @@ import torch
 from command import command
 from node import Node
 
-# The same examples in every run: `make load` searches for new ones.
-hypothesis.settings.register_profile("suite", derandomize=True)
+# The same examples in every run: `make load` searches for new ones. No limit of time, which a busy machine misses.
+hypothesis.settings.register_profile(
+    "suite", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("suite")
 torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
 

@@ -288,7 +288,7 @@ def assert_same(retracer, spec):
 
 
 @given(changing_specs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_retracer_gives_that_trace_after_any_other(specs):
     retracer = Retracer()
     for spec in specs:

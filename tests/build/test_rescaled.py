@@ -25,7 +25,7 @@ def leaves_are_equal(ours, fresh):
 
 
 @given(changing_specs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_leaves_equal_those_of_build_model(specs):
     net = RescaledNet()
     for spec in specs:

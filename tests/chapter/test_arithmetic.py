@@ -7,7 +7,6 @@ import pytest
 import torch
 from chapter_answers import asking
 from hypothesis import given as given_that
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from chainrule.chapter.arithmetic import PAGE, SIGNS, explain_item, explain_mismatch, nearest_float32
@@ -108,7 +107,6 @@ def test_a_mismatch_of_the_operands_keeps_the_rest_of_the_page():
 
 
 @given_that(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=8))
-@settings(deadline=None)
 def test_the_digits_of_a_mean_are_those_of_its_float32(elements):
     result = torch.tensor(elements)
     item = explain_item(result)

@@ -11,7 +11,7 @@ SIZES = st.integers(0, 6)
 
 @pytest.mark.parametrize("name", RUNGS)
 @given(m=SIZES, k=SIZES, n=SIZES, seed=st.integers(0, 2**31))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_every_rung_is_torchs_product(name, m, k, n, seed):
     a, b = normal(seed, m, k), normal(seed + 1, k, n)
     c = RUNGS[name](a, b)

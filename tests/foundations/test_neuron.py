@@ -14,7 +14,6 @@ SIZES = st.integers(1, 5)
 
 
 @given(st.lists(st.tuples(FINITE, FINITE), max_size=20), FINITE)
-@settings(deadline=None)
 def test_neuron_is_the_dot_product_and_the_bias(pairs, bias):
     inputs, weights = [x for x, _ in pairs], [w for _, w in pairs]
     exact = math.fsum([x * w for x, w in pairs] + [bias])
@@ -29,7 +28,6 @@ def test_neuron_refuses_lists_of_different_lengths(inputs, weights):
 
 
 @given(st.floats())
-@settings(deadline=None)
 def test_relu_of_a_number_is_torchs(x):
     expected = torch.relu(torch.tensor(x, dtype=torch.float64)).item()
     assert relu(x) == expected or (math.isnan(relu(x)) and math.isnan(expected))
@@ -38,7 +36,7 @@ def test_relu_of_a_number_is_torchs(x):
 
 
 @given(SIZES, SIZES, SIZES, st.integers(0, 2**31))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_dense_by_sums_and_at_once_are_torchs_linear(batch_size, n_inputs, n_neurons, seed):
     x, w, b = normal(seed, batch_size, n_inputs), normal(seed + 1, n_neurons, n_inputs), normal(seed + 2, n_neurons)
     expected = F.linear(x, w, b)

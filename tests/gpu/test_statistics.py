@@ -17,7 +17,7 @@ from agreement import (
     special_tensors,
     summary,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.stats import StatisticsSlab, StreamCapturedError, dead_fraction, device, saturation, unsupported
@@ -51,7 +51,7 @@ TENSORS |= {"special": special_tensors(), "narrow": narrow_tensors(), "long": lo
 
 
 @pytest.mark.parametrize("tensors", TENSORS.values(), ids=TENSORS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_values(tensors, data):
     assert_agrees(data.draw(tensors).cuda())

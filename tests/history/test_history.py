@@ -156,7 +156,9 @@ def test_thinning_keeps_the_limit_the_extremes_and_the_events(path, monkeypatch)
             run.add_rows(step, TENSORS, figures(step), counts(step))
             if step in (500, 1234):
                 run.add_event(step, "spike", "the loss is high")
-    assert path.stat().st_size < 1.2 * limit
+    # A batch is written before the size is measured, and another one while rows are deleted. A step is three records.
+    batch = writer.MAX_PENDING / 3 * (figures(0).nbytes + counts(0).nbytes + 150)
+    assert path.stat().st_size < limit + 2 * batch
     read = Run(path)
     assert read.step_columns()["step"] == list(range(count)), "the curve of the loss is whole"
     rows = read.row_columns()
@@ -168,7 +170,8 @@ def test_thinning_keeps_the_limit_the_extremes_and_the_events(path, monkeypatch)
             assert own[name].min() == everything[:, tensor, place].min()
             assert own[name].max() == everything[:, tensor, place].max()
     assert [rows["step"].count(step) for step in (500, 1234)] == [3, 3]
-    # The newest steps are dense. The older ones, some 140 in half of the room, are every 32nd step, or every 64th.
+    # The newest steps are dense, whenever the last thinning was. Some 140 of the older ones fit into half of the room:
+    # every 32nd step, or every 64th.
     kept = sorted(set(rows["step"]))
     assert kept[-50:] == list(range(count - 50, count))
     assert max(np.diff(kept)) <= 64

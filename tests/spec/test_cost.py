@@ -44,7 +44,7 @@ def extremes(test):
 
 
 @pytest.mark.smoke
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SMALL | LARGER)
 @extremes
 def test_the_estimate_is_at_least_the_recording_and_at_most_about_twice_that(spec):

@@ -45,7 +45,7 @@ OF = {
     "max_steps": specs(programs=("matmul",), batches=(2, 40), rungs=("loops", "elementwise", "broadcasting")),
     "max_response_bytes": specs(programs=("mlp",), depths=(20, 80), widths=(1, 2048), batches=(1, 2048)),
 }
-QUICK = settings(max_examples=30, deadline=None)
+QUICK = settings(max_examples=30)
 
 
 def limited(**limits):

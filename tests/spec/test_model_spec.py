@@ -75,7 +75,7 @@ def test_numbers_are_written_as_javascript_writes_them(value, text):
     assert float(text) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(specs(), st.integers(0, 2**63 - 1), st.floats(1e-4, 1e4), st.floats(0, 10), st.floats(-1e6, 1e6))
 def test_every_spec_is_read_back_from_its_query_and_its_dict(spec, seed, scale, bias_std, constant):
     changes = {"seed": seed, "scale": scale, "constant": constant}

@@ -15,7 +15,7 @@ from agreement import (
     special_tensors,
     summary,
 )
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chainrule.stats import BINS, unsupported
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.usefixtures("implementation")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12)
 @given(data=st.data())
 def test_any_values_of_any_dtype(dtype, data):
     assert_agrees(data.draw(any_tensors(dtype)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(special_tensors())
 @example(torch.tensor([2.31988419e300, 1.7976931348623157e308, 0.0], dtype=torch.float64))
 @example(torch.tensor([1.7976931348623157e308, 1e300], dtype=torch.float64))
@@ -38,13 +38,13 @@ def test_the_special_values_in_any_mixture(tensor):
     assert_agrees(tensor)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(narrow_tensors())
 def test_a_narrow_distribution_far_from_zero(tensor):
     assert_agrees(tensor)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(long_tensors())
 def test_more_elements_than_are_read_at_once(tensor):
     assert_agrees(tensor)

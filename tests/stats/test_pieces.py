@@ -17,7 +17,7 @@ def views(draw):
     return tensor
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(views(), st.integers(1, 100))
 def test_every_element_is_in_one_piece(tensor, most):
     found = list(pieces(tensor, most))
@@ -27,7 +27,7 @@ def test_every_element_is_in_one_piece(tensor, most):
     assert all(piece.untyped_storage().data_ptr() == storage for piece in found)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(views().filter(lambda view: view.dim() >= 2), st.integers(1, 100))
 def test_every_unit_is_in_one_piece_with_its_whole_batch(activation, most):
     found = list(pieces_of_units(activation, most))

@@ -28,7 +28,7 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_dead_units_of_any_activation(dtype, data):
     shape = data.draw(

@@ -57,7 +57,7 @@ def run_program(steps, seed):
     return values, sum(value.square().mean() for value in values[-3:])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS, st.integers(0, 1000))
 def test_the_gradient_of_every_value_of_a_random_graph(steps, seed):
     bare, loss = run_program(steps, seed)

@@ -380,14 +380,18 @@ class _Kept:
         return steps[max(place - 1, 0) : place + 1]
 
     def halve(self, spared: Collection[int], most: int = 0) -> list[int]:
-        """If there are more than `most` steps, keep every 2nd, 4th, … until half are left. Returns the others."""
+        """If there are more than `most` steps, keep the newest quarter, and every 2nd, 4th, … until half are left.
+
+        Returns the others.
+        """
         if len(self._numbered) <= most:
             return []
         numbers = np.array(list(self._numbered.values()))
         while self._stride < self._count and np.count_nonzero(numbers % self._stride == 0) > len(numbers) / 2:
             self._stride *= 2
         # The steps since the last call are dense, and the older ones may already be sparse.
-        removed = [step for step, number in self._numbered.items() if number % self._stride and step not in spared]
+        kept = {*spared, *sorted(self._numbered)[-len(self._numbered) // 4 :]}
+        removed = [step for step, number in self._numbered.items() if number % self._stride and step not in kept]
         for step in removed:
             del self._numbered[step]
         return removed
