@@ -25,6 +25,10 @@ def background(control):
     return control.evaluate("(control) => getComputedStyle(control).backgroundColor")
 
 
+def words(control):
+    return control.evaluate("(control) => getComputedStyle(control).color")
+
+
 def image_of(locator):
     return Image.open(io.BytesIO(locator.screenshot())).convert("RGB")
 
@@ -61,15 +65,20 @@ def rgb(text, ground=None):
 )
 def test_a_pressed_button_differs(show, scheme, view, pressed, other):
     page = show(view)
-    colours = [rgb(background(page.locator(each).first), SYSTEM[scheme][0]) for each in (pressed, other)]
+    check_chosen(page.locator(pressed).first, page.locator(other).first, SYSTEM[scheme][0])
+
+
+def check_chosen(chosen, other, ground):
+    colours = [rgb(background(control), ground) for control in (chosen, other)]
     assert contrast(*colours) > 3
+    assert contrast(colours[0], rgb(words(chosen))) >= 4.5
 
 
 def test_the_selected_tab_differs(show, explorer, scheme):
     explorer.page.set_viewport_size({"width": 390, "height": 844})
     page = show("graph")
     chosen, other = (page.get_by_role("tab", selected=selected).first for selected in (True, False))
-    assert contrast(*(rgb(background(tab), SYSTEM[scheme][0]) for tab in (chosen, other))) > 3
+    check_chosen(chosen, other, SYSTEM[scheme][0])
 
 
 @pytest.mark.parametrize(
