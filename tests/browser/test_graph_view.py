@@ -54,6 +54,35 @@ def test_words_in_boxes_are_legible_or_left_out(explorer: Any, address: str) -> 
     assert least >= 8.99
 
 
+OUTSIDE = """() => [...document.querySelectorAll("graph-view .box:not(.open)")].flatMap((box) => {
+    const frame = box.querySelector(".frame").getBBox();
+    return [...box.querySelectorAll(":scope > text")].filter((text) => {
+        const words = text.getBBox();
+        return words.height > 0 && (words.y < frame.y - 1 || words.y + words.height > frame.y + frame.height + 1.5);
+    }).map((text) => `${text.textContent} in ${box.dataset.id}`);
+})"""
+
+
+@pytest.mark.parametrize(
+    "address", ["/", "/?program=matmul&rung=loops", "/#toggled=layers.0/forward", "/?preset=deep-relu"]
+)
+def test_no_word_crosses_the_frame_of_its_box(explorer: Any, address: str) -> None:
+    assert explorer.open(address).page.evaluate(OUTSIDE) == []
+
+
+def test_layers_keep_their_names_before_tensors_keep_their_numbers(explorer: Any) -> None:
+    page = explorer.open("/?widths=50x6&activation=sigmoid").page
+    names = page.locator("graph-view .box.leaf.forward .name").all_text_contents()
+    assert sorted(set(names)) == ["Lin", "Mse", "sigmoid"]
+
+
+def test_a_net_folds_where_its_words_would_not_fit(explorer: Any) -> None:
+    """12 layers have 51 columns of at least 16 px; 20 layers would have strips without words."""
+    for layers, folds in ((12, 0), (20, 1), (50, 1), (64, 1)):
+        page = explorer.open(f"/?widths=50x{layers + 1}&last_activation=true").page
+        expect(page.locator(f'graph-view .box.forward[data-id*="*{layers}"]')).to_have_count(folds)
+
+
 @pytest.mark.parametrize("half", ["forward", pytest.param("backward", marks=pytest.mark.long)])
 def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     page = explorer.open().page

@@ -17,7 +17,7 @@ export const KINDS = { modules: 1, stretches: 2, all: GROUP_KINDS.length };
 
 /** A graph of more boxes than this at layer level has its repetitions folded. At level "auto" its layers
  * are shown if their forward boxes are at most MAX_AT_SIGHT, else the outermost groups that are at least MIN_AT_SIGHT. */
-const MAX_UNFOLDED = 300;
+const MAX_UNFOLDED = 160;
 const MAX_AT_SIGHT = 24;
 const MIN_AT_SIGHT = 6;
 /** Up to this number, equal stages of a network stay open. */

@@ -8,6 +8,10 @@ import { pair, PORT_IN, PORT_OUT } from "./scene.js";
 
 /** @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
 
+/** Kind of a group of ops that only rearrange elements. */
+const PLUMBING = 3;
+/** Beside a name, px. */
+const NAME_ROOM = 8;
 /** Room for more boxes than the last drawing had. */
 const SPARE = 256;
 
@@ -22,6 +26,8 @@ export class Boxes {
   top = 0;
   bottom = 0;
   #stretch = 1;
+  /** Whether columns leave room for the names of ops and groups. */
+  #isNamed = true;
 
   /** @param {FrameStore} store @param {Int32Array} open groups, parents before children @param {LayoutOptions} options
    * @param {NumbersStore} numbers for columns @param {KeptLayout | null} last drawing */
@@ -93,22 +99,45 @@ export class Boxes {
       this.length = this.natural = layout.width + before + after;
       return;
     }
-    const least = new Float64Array(layout.columns);
-    for (let node = 0; node < scene.nodes; node += 1) {
-      const column = layout.column[node];
-      const { entries, start, end } = this.#entriesOf(scene.kind[node], scene.ref[node]);
-      for (let at = start; at < end; at += STRIDE) {
-        const share = entries.at(at + 8) - entries.at(at + 7);
-        least[column] = Math.max(least[column], entries.at(at) === TENSOR ? sizes.least / share : sizes.leastOp);
+    const fitted = () => {
+      const least = new Float64Array(layout.columns);
+      for (let node = 0; node < scene.nodes; node += 1) {
+        const column = layout.column[node];
+        const { entries, start, end } = this.#entriesOf(scene.kind[node], scene.ref[node]);
+        for (let at = start; at < end; at += STRIDE) {
+          const share = entries.at(at + 8) - entries.at(at + 7);
+          least[column] = Math.max(least[column], this.#leastOf(entries.at(at), entries.at(at + 2)) / share);
+        }
       }
+      const columns = Array.from(layout.columnDepth,
+        (natural, column) => ({ natural, least: Math.min(least[column], natural) }));
+      return { columns, spaced: spread(columns, sizes, this.options.length) };
+    };
+    let { columns, spaced } = fitted();
+    // Names come before the numbers of tensors, but not before their histograms; in an outline, before those too.
+    const isFold = (/** @type {number} */ ref, /** @type {number} */ node) =>
+      scene.kind[node] === GROUP && this.store.index.arrays.groupRepeats[ref] > 0;
+    if (spaced.stretch * sizes.tensor[0] < (scene.ref.some(isFold) ? sizes.leastShades : sizes.leastPlot)) {
+      this.#isNamed = false;
+      ({ columns, spaced } = fitted());
     }
-    const columns = Array.from(layout.columnDepth,
-      (natural, column) => ({ natural, least: Math.min(least[column], natural) }));
-    const spaced = spread(columns, sizes, this.options.length);
     this.columns = { start: spaced.starts, depth: spaced.sizes };
     this.#stretch = spaced.stretch;
     this.length = spaced.length;
     this.natural = columns.reduce((sum, { natural }) => sum + natural + sizes.gap, -sizes.gap) + before + after;
+  }
+
+  /** @param {number} kind of the box @param {number} ref @returns {number} least depth in an elastic drawing */
+  #leastOf(kind, ref) {
+    const { sizes, index: { arrays, loss } } = this.store;
+    if (kind === TENSOR) return [ref, arrays.gradientOf[ref]].includes(loss) ? sizes.leastLoss : sizes.least;
+    // Plumbing does not say what the model is.
+    if (kind === OP || arrays.groupKind[ref] === PLUMBING) return sizes.leastOp;
+    const isFold = arrays.groupRepeats[ref] > 0;
+    if (!isFold && !this.#isNamed) return sizes.leastOp;
+    const letters = Math.min(arrays.groupLabelLetters[ref],
+      sizes.leastLetters[isFold || arrays.groupIsLeaf[ref] === 1 ? 1 : 0]);
+    return Math.max(sizes.leastOp, sizes.letter * letters + NAME_ROOM);
   }
 
   /** @param {LayoutFrame} root @returns {number} */
@@ -199,12 +228,13 @@ export class Boxes {
       const share = to - from;
       // A box alone in its slot keeps its size and is centred; boxes side by side share the room.
       const isOp = boxKind !== TENSOR;
-      const isHairline = this.isElastic && isOp && natural * this.#stretch < HAIRLINE_BELOW;
-      const wanted = isHairline ? sizes.leastOp : Math.max(natural * this.#stretch, isOp ? sizes.leastOp : sizes.least);
+      const shown = entries.at(at + 2);
+      const least = this.#leastOf(boxKind, shown);
+      const isHairline = this.isElastic && isOp && Math.max(least, natural * this.#stretch) < HAIRLINE_BELOW;
+      const wanted = isHairline ? sizes.leastOp : Math.max(natural * this.#stretch, least);
       const depth = share === 1 ? Math.min(room, wanted) : share * room - sizes.rowGap / 4;
       const middle = start + ((from + to) / 2) * room;
       const up = height + entries.at(at + 4);
-      const shown = entries.at(at + 2);
       const isSatellite = entries.at(at + 3) === 1;
       const signed = half === 0 ? up : -up;
       const box = this.put(boxKind, half, shown, group, isSatellite, middle - depth / 2, depth, signed,

@@ -28,7 +28,12 @@ export const SIZES = {
     fold: 40, // from the axis to the nearest box
     stackOutward: true, // satellites stand one beyond the other; else side by side along the depth
     least: 2.5, // of a tensor's depth
-    leastOp: 1.5, // of an op's
+    leastLoss: 34,
+    leastOp: 1.5, // of an op's without a name
+    leastPlot: 16, // of a tensor's where groups keep their names
+    leastShades: 8, // of a tensor's beside a fold where groups keep their names
+    letter: 5.5, // of the smallest name
+    leastLetters: [5, 8], // of the names of a container and of a layer or fold
     leastGap: 0.5, // between columns
     heights: [0.62, 1.5], // least and greatest factor on heights
     ends: [44, 16], // room before the first and after the last column
@@ -47,7 +52,12 @@ export const SIZES = {
     fold: 16,
     stackOutward: false,
     least: 38,
+    leastLoss: 38,
     leastOp: 26,
+    leastPlot: 0,
+    leastShades: 0,
+    letter: 0,
+    leastLetters: [0, 0],
     leastGap: 10,
     heights: [0.8, 1.5],
     ends: [12, 12],

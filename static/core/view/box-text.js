@@ -100,8 +100,10 @@ export function tensorText(label, w, h, isScalar, least = 0) {
   if (isScalar) {
     // The figure needs its own line.
     const isNamed = fits && 2 * size * LINE <= h;
-    return { ...NO_TEXT, level, isScalar, name: isNamed ? [{ text: label, x: w / 2, y: h / 2 - 5, size }] : [],
-      value: { x: w / 2, y: h / 2 + (isNamed ? Math.max(13, size) : 5), anchor: "middle", size, room: w } };
+    const name = { text: label, x: w / 2, y: Math.max(h / 2 - 5, size), size };
+    const y = isNamed ? Math.min(h / 2 + Math.max(13, size), h - 4) : h / 2 + 5;
+    return { ...NO_TEXT, level, isScalar, name: isNamed ? [name] : [],
+      value: { x: w / 2, y, anchor: "middle", size, room: w } };
   }
   const header = size + HEADROOM;
   /** @param {TextLine[]} name @param {number} taken of the line */
