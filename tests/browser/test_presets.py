@@ -1,5 +1,7 @@
 """The chapter's experiments: one click each, and what was printed stands beside what is measured."""
 
+from itertools import pairwise
+
 import pytest
 from figures import percent, significant, statistic
 from playwright.sync_api import expect
@@ -116,3 +118,18 @@ def test_the_note_takes_one_line_where_there_is_room(explorer, name):
     page = explorer.open(f"/?preset={name}").page
     assert page.locator("experiment-note").bounding_box()["height"] <= 36
     expect(page.locator("experiment-note strong")).to_be_hidden()
+
+
+WIDTHS = [{"viewport": {"width": width, "height": 768}} for width in (900, 1024, 1199, 1200, 1440)]
+
+
+@pytest.mark.parametrize("context_options", WIDTHS, ids=lambda options: str(options["viewport"]["width"]))
+def test_the_name_of_a_preset_leaves_room_for_the_header(explorer):
+    page = explorer.open("/?preset=deep-kaiming").page
+    edges = page.locator(".header > *:visible").evaluate_all(
+        "(all) => all.map((each) => each.getBoundingClientRect()).map(({ left, right }) => [left, right])"
+    )
+    assert all(right <= left + 0.5 for (_, right), (left, _) in pairwise(edges))
+    assert edges[-1][1] <= page.viewport_size["width"]
+    wordmark = page.locator(".wordmark").evaluate("(mark) => mark.scrollWidth - mark.clientWidth")
+    assert wordmark <= 0
