@@ -41,8 +41,11 @@ MAX_STEPS = 1_000_000
 COMMIT_SECONDS = 0.5
 """The longest wait for a commit."""
 
-MAX_PENDING = 20_000
-"""If more records wait for a commit, the training waits for the commit."""
+MAX_PENDING = 4_000_000
+"""Bytes that wait for a commit. Beyond them the training waits too, so that the file stays below its limit."""
+
+RECORD = 100
+"""Bytes of a record without its blobs, about."""
 
 DELETED_AT_ONCE = 500
 """Number of steps whose rows one transaction deletes."""
@@ -114,6 +117,7 @@ class RunWriter:
         self._details, self._steps = _Kept(), _Kept()
         self._eventful: list[int] = []
         self._pending: _Records = []
+        self._pending_bytes = 0
         self._closed = False
         self._turn = threading.Lock()  # for the connection
         self._change = threading.Lock()  # for the waiting data
@@ -211,7 +215,9 @@ class RunWriter:
             if self.failure is not None:
                 return
             self._pending += records
-            wait = len(self._pending) <= MAX_PENDING
+            for _, values in records:
+                self._pending_bytes += RECORD + sum(len(value) for value in values if isinstance(value, bytes))
+            wait = self._pending_bytes <= MAX_PENDING
         if not wait:
             self.flush()
 
@@ -233,7 +239,7 @@ class RunWriter:
     def _write(self) -> None:
         """Commit all waiting data. The caller holds `_turn`."""
         with self._change:
-            records, self._pending = self._pending, []
+            records, self._pending, self._pending_bytes = self._pending, [], 0
         if records:
             self._transact(records)
 
