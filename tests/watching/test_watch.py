@@ -4,6 +4,7 @@ import gc
 import math
 import random
 import re
+import statistics
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -347,13 +348,13 @@ def test_an_update_far_above_the_last_ones_names_its_parameter():
     )
 
 
-def train_steps(net, forget=None, set_to_none=True, every=10, accumulate=1):
-    """The events of a training that does not set its gradients to zero before step `forget`."""
+def train_steps(net, forget=(), set_to_none=True, every=10, accumulate=1):
+    """The events of a training that does not set its gradients to zero before the steps `forget`."""
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
     generator = torch.Generator().manual_seed(5)
     with chainrule.watch(net, optimizer, every=every) as watch:
         for step in range(30):
-            if step != forget:
+            if step not in forget:
                 optimizer.zero_grad(set_to_none=set_to_none)
             for _ in range(accumulate):
                 (net(torch.rand(16, 4, generator=generator)).square().mean() / accumulate).backward()
@@ -367,9 +368,27 @@ def train_steps(net, forget=None, set_to_none=True, every=10, accumulate=1):
 def test_gradients_that_were_not_set_to_zero_are_caught_at_their_step(set_to_none, accumulate):
     options = {"set_to_none": set_to_none, "accumulate": accumulate}
     assert train_steps(linear_net(), **options) == []
-    (event,) = train_steps(linear_net(), forget=23, **options)
+    (event,) = train_steps(linear_net(), forget=[23], **options)
     assert (event.step, event.kind, event.op) == (23, "stale_gradients", "0.weight")
     assert "this backward pass added to the gradients of the previous step" in event.text
+
+
+def test_gradients_that_are_never_set_to_zero_are_one_event():
+    (event, *others) = train_steps(linear_net(), forget=range(5, 30))
+    assert (event.step, event.kind) == (5, "stale_gradients")
+    assert "stale_gradients" not in {other.kind for other in others}
+
+
+def test_a_discriminator_that_a_generator_uses_has_no_stale_gradients():
+    generator, discriminator = linear_net(nn.Linear(8, 8)), nn.Linear(2, 1)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=1e-3) for net in (generator, discriminator)]
+    with chainrule.watch(discriminator, optimizers[1], every=1) as watch:
+        for _ in range(5):
+            for optimizer, sign in zip(optimizers[::-1], (1, -1), strict=True):
+                optimizer.zero_grad()
+                (sign * discriminator(generator(torch.ones(16, 4)))).mean().backward()
+                optimizer.step()
+    assert watch.events == []
 
 
 @pytest.mark.parametrize("every", [1, 10])
@@ -414,6 +433,65 @@ def test_a_plateau_has_no_spike_and_spikes_in_a_row_are_one():
     losses[100:104] = [2.0, 3.0, 2.0, 1.0]
     losses[190] = 2.0
     assert [event.step for step, loss in enumerate(losses) for event in detector.loss(step, loss)] == [100, 190]
+
+
+def test_losses_with_a_heavy_tail_have_no_spike():
+    chance = random.Random(0)
+    losses = [math.exp(chance.gauss(0, 0.7)) for _ in range(2000)]
+    detector, far = Detector(), 0
+    for step, loss in enumerate(losses):
+        last = losses[max(0, step - 50) : step] or [loss]
+        median = statistics.median(last)
+        far += step >= 10 and loss - median > 8 * statistics.median(abs(each - median) for each in last)
+        assert detector.loss(step, loss) == []
+    assert far > 5, "which 8 deviations alone would find"
+    assert detector.loss(2000, 1000.0) != []
+
+
+def test_warmups_and_restarts_are_no_leaps_of_the_learning_rate():
+    warmup = [1e-7 * 10**step for step in range(5)]
+    cosine = [1e-4 + 0.05 * (1 + math.cos(math.pi * step / 50)) for step in range(50)]
+    rates = [*warmup, *3 * cosine]
+    detector = Detector()
+    assert [event for step, lr in enumerate(rates) for event in detector.update(step, lr, None, {})] == []
+    (event,) = detector.update(200, 2.0, None, {})
+    assert event.text == f"the learning rate rose from {cosine[-1]:.4g} to 2 in one step"
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_sparse_gradients_are_watched(with_closure, path):
+    net = nn.Sequential(nn.EmbeddingBag(10, 4, sparse=True), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    norms = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net(torch.tensor([[1, 2], [1, 3]])).square().mean()
+        loss.backward()
+        norms.append(math.hypot(*(float(each.grad.to_dense().norm()) for each in net.parameters())))
+        return loss
+
+    with chainrule.watch(net, optimizer, every=1, keep=path) as watch:
+        for _ in range(3):
+            if with_closure:
+                watch.step(closure)
+            else:
+                closure()
+                optimizer.step()
+    assert watch.events == []
+    if with_closure:
+        assert Run(path).step_columns()["gradient_norm"] == pytest.approx(norms[-3:])
+
+
+def test_units_of_few_examples_do_not_die():
+    net = linear_net(nn.ReLU())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with chainrule.watch(net, optimizer, every=1) as watch:
+        for scale in (1.0, -1.0):
+            optimizer.zero_grad()
+            net(scale * torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+    assert watch.events == []
 
 
 def test_a_layer_dies_again_only_after_it_has_lived():

@@ -17,7 +17,10 @@ LEAST = 10
 """Number of previous steps that a comparison needs."""
 
 SPIKE = 8
-"""A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it."""
+"""A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it. The same
+must hold for the logarithms of positive losses: healthy losses of few examples, or with heavy tails, often are several
+times their median.
+"""
 
 SHARE = 0.1
 """A spike is also this share above the median. Without this, tiny changes of the loss on a plateau were spikes."""
@@ -26,7 +29,7 @@ EXPLOSION = 100
 """A gradient norm, or a ratio of update to weight, is an explosion if it is this many times its median."""
 
 LEAP = 10
-"""A rise of the learning rate by more than this factor in one step is an event."""
+"""A learning rate of more than this factor times all earlier ones is an event. A warm restart is not."""
 
 DEAD = 0.5
 """A layer has died if more than this fraction of its units are dead. It is alive again at half of this fraction."""
@@ -83,7 +86,7 @@ class Detector:
         self._nonfinite: list[Event] = []
         self._ratios: deque[float] = deque(maxlen=WINDOW)
         self._ratio_of: Mapping[str, float] = {}
-        self._lr: float | None = None
+        self._lr, self._highest_lr, self._updates = 0.0, 0.0, 0
 
     def nonfinite(self, step: int, text: str, op: str | None = None) -> list[Event]:
         """The first NaN or Inf of the run, and the first one with a known place. All others follow from it."""
@@ -103,7 +106,9 @@ class Detector:
         if len(self._losses) >= LEAST:
             median = statistics.median(self._losses)
             deviation = statistics.median(abs(each - median) for each in self._losses)
-            if deviation > 0 and loss - median > max(SPIKE * deviation, SHARE * abs(median)):
+            logs = [math.log(each / median) for each in self._losses if each > 0 and median > 0]
+            factor = math.exp(SPIKE * statistics.median(map(abs, logs))) if logs else 1
+            if deviation > 0 and loss > max(median + max(SPIKE * deviation, SHARE * abs(median)), factor * median):
                 is_new, self._spiked = self._spiked is None or step - self._spiked > WINDOW, step
                 text = (
                     f"the loss is {loss:.4g}; the last {len(self._losses)} losses have a median of {median:.4g} "
@@ -137,9 +142,10 @@ class Detector:
         `updates`, `weights`: parameter → L2 norm. `updates` is None for a step that is not recorded.
         """
         said, op = "", None
-        if self._lr is not None and lr > LEAP * self._lr > 0:
+        # A warmup may begin near 0.
+        if self._updates >= LEAST and lr > LEAP * self._highest_lr > 0:
             said = f"the learning rate rose from {self._lr:.4g} to {lr:.4g} in one step"
-        self._lr = lr
+        self._lr, self._highest_lr, self._updates = lr, max(self._highest_lr, lr), self._updates + 1
         ratio_of = {name: norm / weights[name] for name, norm in (updates or {}).items() if weights.get(name, 0) > 0}
         if ratio_of:
             ratio = math.hypot(*(updates or {}).values()) / math.hypot(*weights.values())

@@ -23,6 +23,9 @@ SAMPLE = 2**16
 RUN = 64
 """The sample consists of evenly spaced runs of this many neighbouring elements."""
 
+LEAST_BATCH = 16
+"""In a smaller batch, healthy units of a ReLU are often 0 for all examples."""
+
 PARTS = ("activation", "gradient", "weight", "weight_gradient", "update")
 """The tensors of a layer or parameter that have statistics."""
 
@@ -102,7 +105,8 @@ class StepStatistics:
             return
         if isinstance(module, _RECTIFIERS) and output.dim() > 1 and output.numel():
             self._slab.write_dead_fraction(row, output)
-            self._rectifiers.append((path, row))
+            if len(output) >= LEAST_BATCH:
+                self._rectifiers.append((path, row))
         elif type(module) in _MIDDLES and output.numel():
             self._slab.write_saturation(row, output, _MIDDLES[type(module)])
         if output.requires_grad:
@@ -193,7 +197,7 @@ class StepStatistics:
         return dict(zip(rows, norms.tolist(), strict=True))
 
     def dead_fractions(self) -> list[tuple[str, float]]:
-        """(layer, dead fraction) of each rectifier."""
+        """(layer, dead fraction) of each rectifier with a batch of at least LEAST_BATCH."""
         moments = self._slab.moments
         return [(path, float(moments[row, _DEAD])) for path, row in self._rectifiers]
 

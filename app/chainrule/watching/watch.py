@@ -114,8 +114,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._live: LiveOutput | None = None
         self._handles: list[Any] = []
         self._detach: Callable[[], None] = lambda: None
-        self._mark: tuple[int, int] | None = None  # a parameter's gradient after the last step: address, version
-        self._is_stale = False
+        self._mark: tuple[int, int] | None = None  # a parameter's last gradient, see _mark_of
+        self._has_gradient = False  # in this step
+        self._is_stale = self._was_stale = False  # in this step, and in the step before
         self._has_stepped = False
         self._traces = 0  # number of events whose step was run again
         self._compared: int | None = None  # the step whose trace is kept for comparison
@@ -240,7 +241,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 torch.get_device_module(device).set_rng_state(state, device)
 
     def _gradient_norm(self) -> float:
-        gradients = [each.grad for each in self._model.parameters() if each.grad is not None]
+        given = [each.grad for each in self._model.parameters() if each.grad is not None]
+        gradients = [each.coalesce().values() if each.is_sparse else each for each in given]
         return math.hypot(*(float(norm) for norm in torch._foreach_norm(gradients))) if gradients else 0.0
 
     def _begin(self) -> None:
@@ -271,7 +273,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             return self._judged
         step, taken = self._step, self._pass
         found, place = [], None
-        if self._is_stale:
+        if self._is_stale and not self._was_stale:
             text = "the gradients were not set to zero: this backward pass added to the gradients of the previous step"
             found.append(Event(step, "stale_gradients", text, self._name_of(self._trained)))
         if taken is not None:
@@ -367,9 +369,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         updates, weights = (None, {}) if taken is None else (taken.norms("update"), taken.norms("weight"))
         found = self._detector.update(self._step, self._lr, updates, weights)
         self._tell(found)
-        gradient = self._trained.grad
-        self._mark = None if gradient is None else (gradient.data_ptr(), gradient._version)
-        self._is_stale, self._has_stepped = False, True
+        self._mark, self._has_gradient = _mark_of(self._trained), False
+        self._was_stale, self._is_stale, self._has_stepped = self._is_stale, False, True
         self._end_step()
         if self._on == "stop" and found:
             raise WatchError(f"step {found[0].step}: {found[0].text}")
@@ -380,16 +381,16 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._begin()
 
     def _after_gradient(self, parameter: torch.Tensor) -> None:
-        """Detect that the first gradient after a step was added to the gradient of that step."""
-        mark, self._mark = self._mark, None
-        gradient = parameter.grad
+        """Detect that the first gradient after a step was added to the gradient of that step.
+
+        A gradient that was set to zero since then begins anew, also if another loss has added to it before: the loss of
+        a generator adds to the gradients of its discriminator.
+        """
+        mark, self._mark = self._mark, _mark_of(parameter)
         # A gradient that was set to zero in place has changed twice.
-        if (
-            mark is not None
-            and gradient is not None
-            and (gradient.data_ptr(), gradient._version) == (mark[0], mark[1] + 1)
-        ):
-            self._is_stale = True
+        is_sum = mark is not None and self._mark == (mark[0], mark[1] + 1)
+        self._is_stale = is_sum and (self._is_stale or not self._has_gradient)
+        self._has_gradient = True
 
     def _after_scaler(self, new_scale: float | torch.Tensor | None = None) -> None:
         """Update the scaler's scale. If the scaler skipped the optimizer's step, this ends the step."""
@@ -422,3 +423,11 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             if taken is not None:
                 self._live.summary.add_rows(self._step, taken.norms("weight"), taken.norms("update"))
             self._live.refresh()
+
+
+def _mark_of(parameter: torch.Tensor) -> tuple[int, int] | None:
+    """The address and the version of the parameter's gradient; None if it has none, or a sparse one."""
+    gradient = parameter.grad
+    if gradient is None or gradient.layout != torch.strided:
+        return None
+    return gradient.data_ptr(), gradient._version
