@@ -29,11 +29,13 @@ class LessonColumn extends HTMLElement {
       markup(step.question),
     ];
     if (step.answers.length > 0) parts.push(this.#answers(step, answer));
+    const told = html("div", { class: "text", "aria-live": "polite" });
     if (chosen !== undefined)
-      parts.push(html("p", { class: "said" }, chosen.is_right ? "Yes." : "No. The marked answer is correct."));
+      told.append(html("p", { class: "said" }, chosen.is_right ? "Yes." : "No. The marked answer is correct."));
     if (isAnswered && step.until !== "")
-      parts.push(html("p", { class: isMet ? "task is-met" : "task" }, isMet ? "✓ Done" : "Now try it in the picture."));
-    const told = html("div", { "aria-live": "polite" });
+      told.append(
+        html("p", { class: isMet ? "task is-met" : "task" }, isMet ? "✓ Done" : "Now try it in the picture."),
+      );
     if (isDone && step.explanation !== "") told.append(markup(step.explanation));
     const steps = html("footer", {});
     if (at > 0) steps.append(buttonOf({ class: "toggle" }, () => emit(this, "lesson-step", { at: at - 1 }), "Back"));
@@ -46,7 +48,7 @@ class LessonColumn extends HTMLElement {
     this.replaceChildren(...parts, told, steps);
     if (focused != null) /** @type {HTMLElement | null} */ (this.querySelector(`[data-answer="${focused}"]`))?.focus();
     if (!isSameStep) this.scrollTop = 0;
-    else if (isDone) this.querySelector(".task, .said")?.scrollIntoView({ block: "nearest" });
+    else told.scrollIntoView({ block: "nearest" });
   }
 
   /** @param {LessonStep} step @param {string} answer */

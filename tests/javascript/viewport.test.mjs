@@ -22,6 +22,15 @@ test("a viewport keeps what is held and leaves no gaps", () => {
   const begin = after(large);
   near([begin.x, begin.y, begin.scale], [0, 0, 0.5]);
   assert.ok(begin.overflows);
+  // The next drawing is not magnified for it; a view that has moved keeps its zoom.
+  const next = after(large, ["show", small, null]);
+  near([next.x, next.y, next.scale], [200, 100, 1]);
+  near([after(large, ["moveTo", -9, 0]).camera.zoom], [5]);
+  // Groups that are open leave room for the names above and the header beneath.
+  const headed = new Viewport();
+  Object.assign(headed, { room: { width: 800, height: 500 }, isHeaded: true });
+  headed.show(large, null);
+  near([headed.y, headed.y + 1000 * headed.scale], [38, 500 - 18]);
   const whole = ["look", { zoom: 1, at: 0.5, across: 0.5 }];
   const fit = after(large, whole);
   near([fit.x, fit.y, fit.scale], [0, (500 - 100) / 2, 0.1]);

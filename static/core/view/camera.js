@@ -3,7 +3,7 @@
 import { FRAME, TENSOR } from "../layout/sizes.js";
 import { memo } from "../memo.js";
 import { LEGIBLE } from "./stage.js";
-import { splitZoom } from "./viewport.js";
+import { splitZoom, TRAIL } from "./viewport.js";
 
 // The positions of tensors along the depth, for panels that line up with them.
 
@@ -78,10 +78,8 @@ export class GraphNews {
 /** @typedef {{item: Item, shareX: number, shareY: number, x: number, y: number}} Held an item, and the point of its box
  * that stays at x, y on the screen until the next drawing */
 
-/** Room between an open group and the border of the view, and at the top, where the names of the groups around it stand,
- * px. */
+/** Room between an open group and the border of the view, px. */
 const EDGE = 6;
-const TRAIL = 38;
 /** Room around a frame that is zoomed to, px. */
 const AROUND = 48;
 /** Scale at which a box is legible when the view moves to it. */

@@ -22,6 +22,8 @@ const NATURAL_STRETCH = 1.25;
 export const MIN_HEADED = 0.46;
 /** Room for a header outside, px of the screen. */
 const HEADROOM = 18;
+/** Room at the top, where the names of the groups around the view stand, px of the screen. */
+export const TRAIL = 38;
 
 /** Splits a zoom into a spread of the columns and a magnification. @param {number} zoom @param {number} natural length
  * of the drawing with every box at its natural size @param {number} length of the panel
@@ -159,11 +161,13 @@ export class Viewport {
   /** Shows the beginning of the drawing, as large as its breadth allows. @param {Extent} extent */
   #begin({ width, height }) {
     const { room } = this;
-    this.#magnify(this.#beneathHeaders((high) => Math.min(1, this.isVertical ? room.width / width : high / height)));
+    const [above, beneath] = this.isHeaded ? [TRAIL, HEADROOM] : [0, 0];
+    const high = Math.max(1, room.height - above - beneath);
+    this.#magnify(Math.min(1, this.isVertical ? room.width / width : high / height));
     this.x = this.isVertical ? (room.width - width * this.scale) / 2 : 0;
-    const headroom = this.isHeaded && this.scale < MIN_HEADED ? HEADROOM : 0;
-    this.y = this.isVertical ? headroom : (room.height - height * this.scale) / 2;
-    this.#remember();
+    this.y = above + (this.isVertical ? 0 : (high - height * this.scale) / 2);
+    // The next drawing shows its own beginning.
+    this.camera = { ...this.camera, zoom: 1 };
   }
 
   /** @param {number} x of the drawing's corner on the screen @param {number} y */
@@ -222,7 +226,7 @@ export class Viewport {
     const sideways = clampShare((room.width / 2 - this.x) / (extent.width * scale));
     const upright = clampShare((room.height / 2 - this.y) / (extent.height * scale));
     const [at, across] = this.isVertical ? [upright, sideways] : [sideways, upright];
-    this.camera = { zoom: this.camera.zoom, at, across };
+    this.camera = { zoom: extent.isElastic ? this.camera.zoom : scale / this.fitScale, at, across };
   }
 }
 
