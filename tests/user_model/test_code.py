@@ -203,7 +203,7 @@ def test_a_file_shadowed_by_another_module_is_refused(write, folder, monkeypatch
     path = write("two/lib/model.py", "")
     monkeypatch.syspath_prepend(str(folder / "one"))
     with pytest.raises(
-        ExploreError, match=r"^two/lib/model\.py: .*lib\.model is .*one/lib/model\.py: that file comes first"
+        ExploreError, match=r"^two/lib/model\.py: .*lib\.model gives another file, .*one/lib/model\.py: it comes first"
     ):
         run_file(path)
 
