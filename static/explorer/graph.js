@@ -35,6 +35,9 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
    * @type {{select: string, ids: ReadonlySet<string>} | null} */
   let path = null;
   let paints = /** @type {Paintwork | null} */ (null);
+  /** The range of the colours, kept as long as the axes of the histograms are. */
+  let kept = { axes: /** @type {Picture["axes"]} */ (null), colour: "",
+    range: /** @type {[number, number] | null} */ (null) };
   let key = "";
   let searchedAs = "";
   let searching = 0;
@@ -95,9 +98,12 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const isWanted = colour !== "" || thickness !== "";
     if (!isWanted && paints === null) return;
     const scheme = isDarkScheme() ? "dark" : "light";
+    const axes = picture?.axes ?? null;
+    const isKept = axes !== null && axes === kept.axes && colour === kept.colour;
+    const range = spanOf(span) ?? (isKept ? kept.range : null);
     paints = !isWanted || picture === null || graph.value === null ? null
-      : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range: spanOf(span),
-        scheme });
+      : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range, scheme });
+    kept = { axes, colour, range: paints === null ? null : rangeOf(paints) };
     elements["graph"].paintwork = paints;
   }
 

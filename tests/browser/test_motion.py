@@ -35,6 +35,19 @@ def test_fifty_layers_move_when_the_scale_does(explorer, view, centre, least):
     assert changed(before, page.locator(centre).screenshot()) > least
 
 
+def test_the_colours_of_an_overlay_keep_their_range_while_the_scale_changes(explorer):
+    page = explorer.open("/?preset=deep-kaiming#fold=off&colour=std").page
+    legend, box = page.locator("graph-view .legend-scale"), page.locator('graph-view .box[data-id="l20"] .frame').first
+    colour = "frame => getComputedStyle(frame).fill"
+    before, fill = legend.inner_text(), box.evaluate(colour)
+    drag(page, 0.7)
+    assert legend.inner_text() == before
+    assert box.evaluate(colour) != fill
+    page.get_by_role("button", name="Fit each").click()
+    drag(page, 0.8)
+    assert legend.inner_text() != before
+
+
 def test_fit_each_gives_every_histogram_its_own_axis(explorer):
     page = explorer.open("/").page
     drag(page, 0.01)
