@@ -16,7 +16,6 @@ STATIC = ROOT / "static"
 PYTHON = {
     "errors": "",
     "foundations": "",
-    "lessons": "errors",
     "notebook": "",
     "settings": "",
     "stats": "",
@@ -25,6 +24,7 @@ PYTHON = {
     "memory": "errors",
     "stopping": "errors",
     "spec": "errors settings",
+    "lessons": "errors spec",
     "trace": "errors stats stopping",
     "build": "errors foundations stopping spec trace",
     "diagnose": "foundations stats theory stopping spec trace build",

@@ -47,7 +47,7 @@ export function figureAt(picture, column, row) {
 
 /** @param {number} value @returns {string} 10,000 */
 export function count(value) {
-  return value.toLocaleString("en-US");
+  return String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 const PREFIXES = ["", "k", "M", "G", "T", "P"];

@@ -1,5 +1,5 @@
 /** <lesson-column>: one step of a lesson: a question, its answers, and when it is done the explanation.
- * Call `show(lesson, at, answer, isMet)`. Events, bubbling: `lesson-step` {at}, `lesson-answer` {answer},
+ * Call `show(lesson, at, answer, isMet, unknown)`. Events, bubbling: `lesson-step` {at}, `lesson-answer` {answer},
  * `lesson-end` {}. */
 
 import { buttonOf, emit, html } from "../core/dom.js";
@@ -8,9 +8,10 @@ class LessonColumn extends HTMLElement {
   #shown = "";
 
   /** @param {Lesson} lesson @param {number} at the step, from 0 @param {string} answer chosen, from 1; "" for none
-   * @param {boolean} isMet whether the step's condition has been met */
-  show(lesson, at, answer, isMet) {
-    const shown = JSON.stringify([lesson.name, at, answer, isMet]);
+   * @param {boolean} isMet whether the step's condition has been met
+   * @param {string} unknown a name in the step that the page does not know, as a sentence; "" for none */
+  show(lesson, at, answer, isMet, unknown) {
+    const shown = JSON.stringify([lesson.name, at, answer, isMet, unknown]);
     if (shown === this.#shown) return;
     const isSameStep = this.#shown.startsWith(JSON.stringify([lesson.name, at]).slice(0, -1) + ",");
     this.#shown = shown;
@@ -32,9 +33,10 @@ class LessonColumn extends HTMLElement {
     const told = html("div", { class: "text", "aria-live": "polite" });
     if (chosen !== undefined)
       told.append(html("p", { class: "said" }, chosen.is_right ? "Yes." : "No. The marked answer is correct."));
-    if (isAnswered && step.until !== "")
+    if (isAnswered && (step.until !== "" || unknown !== ""))
       told.append(
-        html("p", { class: isMet ? "task is-met" : "task" }, isMet ? "✓ Done" : "Now try it in the picture."),
+        html("p", { class: isMet ? "task is-met" : "task" },
+          isMet ? "✓ Done" : unknown || "Now try it in the picture."),
       );
     if (isDone && step.explanation !== "") told.append(markup(step.explanation));
     const steps = html("footer", {});

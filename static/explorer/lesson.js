@@ -1,6 +1,6 @@
 /** The lesson beside the picture: its steps open views of the explorer, and end when their conditions hold. */
 
-import { holds, stepOf } from "../core/lab/lesson.js";
+import { holds, stepOf, unknownName } from "../core/lab/lesson.js";
 import { parseView } from "../core/url-state.js";
 
 const VISITED = "chainrule.visited";
@@ -57,7 +57,8 @@ export function connectLesson({ lessons, column, view, spec, picture, setView, o
     if (met !== place) met = "";
     if (isAnswered && step.until !== "" && picture.value !== null && isCurrent()
       && holds(step.until, picture.value, view.value)) met = place;
-    column.show(lesson, at, answer, met === place);
+    const unknown = picture.value !== null && isCurrent() ? unknownName(step, picture.value) : "";
+    column.show(lesson, at, answer, met === place, unknown);
   }
 
   /** @param {string} name @param {number} at */

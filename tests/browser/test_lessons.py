@@ -14,8 +14,10 @@ CHANGE = """(change) => document.querySelector("spec-controls").dispatchEvent(
 CHANGES = {
     "signal.1": {"scale": 1},
     "signal.3": {"scale": 0.1},
+    "neuron.1": {"seed": 2},
     "matmul.2": {"rung": "@"},
     "vanish.2": {"activation": "tanh"},
+    "explode.1": {"widths": "100x51"},
     "explode.2": {"scale": 1.05},
     "lecun.2": {"init": "lecun_normal", "scale": 1},
     "kaiming.2": {"scale": 1.43},
@@ -27,7 +29,7 @@ CHANGES = {
 }
 """Step → the change of the spec that solves it."""
 
-BOXES = {"neuron.2": "b.g", "chain-rule.1": "w1.g"}
+BOXES = {"neuron.2": "w.g", "chain-rule.1": "w1.g"}
 
 
 def solve(page, place):
@@ -61,6 +63,8 @@ def test_a_lesson(explorer, lesson):
             expect(column.locator(".task")).to_have_text("Now try it in the picture.")
             solve(page, place)
             expect(column.locator(".task")).to_have_text("✓ Done")
+        else:
+            expect(column.locator(".task")).to_have_count(0)
         column.get_by_role(
             "button", name="End of the lesson" if number == len(lesson.steps) else "Next", exact=True
         ).click()
@@ -87,3 +91,33 @@ def test_a_link_that_names_a_step_and_no_spec_opens_the_view_of_the_step(explore
     # A spec in the link is the link's own.
     explorer.open("/?seed=1#lesson=signal.2")
     assert page.evaluate("location.search + location.hash") == "?seed=1#lesson=signal.2"
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (720, 450), (768, 1024)])
+def test_on_a_small_screen_the_task_the_slider_and_the_picture_are_in_view(explorer, width, height):
+    page = explorer.page
+    page.set_viewport_size({"width": width, "height": height})
+    explorer.open("/#lesson=signal.1")
+    for part in ("lesson-column strong", "lesson-column footer button", "spec-controls input[type=range]"):
+        expect(page.locator(part).first).to_be_in_viewport(ratio=1)
+        # Nothing lies over it.
+        assert page.locator(part).first.evaluate("""(element) => {
+            const { x, y, width, height } = element.getBoundingClientRect();
+            const top = document.elementFromPoint(x + width / 2, y + height / 2);
+            return element.contains(top) || (top?.contains(element) ?? false);
+        }""")
+    assert height - page.locator("layers-view canvas.layers").bounding_box()["y"] >= 100
+
+
+def test_the_explanation_is_scrolled_into_view_and_the_buttons_stay(explorer):
+    page = explorer.page
+    page.set_viewport_size({"width": 1440, "height": 600})
+    explorer.open("/#lesson=signal.2")
+    column = page.locator("lesson-column")
+    column.locator(".answers button").nth(1).click()
+    explanation = column.locator("[aria-live] .text p").first
+    expect(explanation).to_be_in_viewport(ratio=1)
+    expect(column.get_by_role("button", name="Next", exact=True)).to_be_in_viewport(ratio=1)
+    column.evaluate("(element) => element.scrollTo(0, 0)")
+    expect(column.get_by_role("heading")).to_be_in_viewport(ratio=1)
+    expect(column.get_by_role("button", name="Next", exact=True)).to_be_in_viewport(ratio=1)

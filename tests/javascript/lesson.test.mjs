@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { holds, stepOf } from "../../static/core/lab/lesson.js";
+import { holds, stepOf, unknownName } from "../../static/core/lab/lesson.js";
 
 const picture = {
   spec: { activation: "tanh" },
@@ -34,6 +34,18 @@ test("a condition holds or does not", () => {
     ["view show is steps", true],
     ["view step is 4", true],
   ]) assert.equal(holds(condition, picture, view), expected, condition);
+});
+
+test("a name that the page does not know is told", () => {
+  for (const [view, until, expected] of [
+    ["?widths=2,1#show=layers&level=layer&at=0.5", "std of l1 > 1", ""],
+    ["#", "spec activation is tanh", ""],
+    ["", "std of l99 > 1", "This net has no tensor l99."],
+    ["", "std of gradient 2 < 1", ""],
+    ["#show=layers", "view sho is steps", "The lesson names an unknown part of the view: sho=steps"],
+    ["#show=layer", "", "The lesson names an unknown part of the view: show=layer"],
+    ["?seed=1#color=std", "", "The lesson names an unknown part of the view: color=std"],
+  ]) assert.equal(unknownName({ view, until }, picture), expected);
 });
 
 test("a step is found by the lesson's name and its number", () => {

@@ -56,18 +56,28 @@ def test_a_file_becomes_a_lesson():
         ("Waves.md", TEXT, "Waves.md: a lesson's file is named like 01-signal.md"),
         ("waves.md", "Waves\n\n## One\n\nText", "waves.md, line 1: a lesson begins with one line '# Title'"),
         ("waves.md", "# Waves\n", "waves.md: a lesson needs at least one step"),
-        ("waves.md", TEXT.replace("[ ]", "[x]"), "waves.md, line 3: exactly one answer must be correct"),
-        (
-            "waves.md",
-            TEXT.replace("?widths", "/?widths"),
-            "line 3: the view '/?widths=2,1#show=layers' is not",
-        ),
+        ("waves.md", TEXT.replace("[ ]", "[x]"), "waves.md, line 11: exactly one answer must be correct"),
+        ("waves.md", TEXT.replace("?widths", "/?widths"), "line 6: the view '/?widths=2,1#show=layers' is not"),
+        ("waves.md", TEXT.replace("widths", "width"), "line 6: width: unknown key; the keys of a spec are program, "),
+        ("waves.md", TEXT.replace("2,1", "0"), "line 6: widths: "),
         (
             "waves.md",
             TEXT.replace("between 0.1 and 1e3", "is big"),
-            "is not supported; expected one of <statistic> of <tensor>",
+            "line 15: the condition 'std of activation 50 is b",
         ),
-        ("waves.md", TEXT.replace("Only text.", ""), "a step needs a text"),
+        ("waves.md", TEXT.replace("activation 50", "activatoin 50"), "expected one of <statistic> of <tensor> < 1;"),
+        (
+            "waves.md",
+            TEXT.replace("std of activation 50 between 0.1 and 1e3", "spec sale is 1"),
+            "did you mean 'scale'?",
+        ),
+        (
+            "waves.md",
+            TEXT.replace("until", "untill"),
+            "line 14: unknown block 'untill'; expected one of view, until, p",
+        ),
+        ("waves.md", TEXT.replace("```python\nprint", "```until\nprint"), "line 20: a step has at most one block"),
+        ("waves.md", TEXT.replace("Only text.", ""), "waves.md, line 24: a step needs a text"),
     ],
 )
 def test_a_mistake_is_named(file, text, words):

@@ -14,24 +14,30 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from chainrule.errors import LessonError
+from chainrule.errors import LessonError, SpecError
+from chainrule.spec import ModelSpec
+from chainrule.spec.values import unknown_key
 
 LESSONS = Path(__file__).parent
 """The folder of the lessons that come with the package."""
 
 FILE = re.compile(r"(?:\d+-)?([a-z][a-z0-9-]*)\.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
+BLOCKS = ("view", "until", "python", "text")
+"""The words that may stand after ```` ``` ````; the last two are code for the reader."""
+
 ANSWER = re.compile(r"^- \[([ x])\] (.+)\n?", re.MULTILINE)
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 CONDITION = re.compile(
-    r"(?:(?:mean|std|min|max|norm|zero_fraction|dead_fraction|saturation|nan|inf) of [\w.∇:/-]+(?: \d+)?"
+    r"(?:(?:mean|std|min|max|norm|zero_fraction|dead_fraction|saturation|nan|inf) of "
+    r"(?:(?:activation|preactivation|gradient|weight|weight_gradient) \d+|[\w.∇:/-]+)"
     rf" (?:[<>] {NUMBER}|between {NUMBER} and {NUMBER})"
-    r"|(?:spec|view) [a-z_]+ is \S+)"
+    r"|(?:spec (?P<key>[a-z_]+)|view [a-z_]+) is \S+)"
 )
 CONDITION_FORMS = (
     "<statistic> of <tensor> < 1",
     "<statistic> of <tensor> > 1",
-    "<statistic> of <tensor> between 0.1 and 10",
+    "<statistic> of <tensor> between 0.1 and 10, where <tensor> is like l2 or activation 50",
     "spec <key> is <value>",
     "view <key> is <value>",
 )
@@ -105,33 +111,55 @@ def read_lesson(file: str, text: str) -> Lesson:
     line = 1 + head.count("\n")
     steps = []
     for section in sections:
-        steps.append(_read_step(f"{file}, line {line}", section))
+        steps.append(_read_step(file, line, section))
         line += section.count("\n")
     return Lesson(named[1], titled[1], tuple(steps))
 
 
-def _read_step(place: str, section: str) -> Step:
+def _read_step(file: str, line: int, section: str) -> Step:
+    """Read one step; `line` is the line of its heading."""
+
+    def mistake(at: int, text: str) -> LessonError:
+        return LessonError(f"{file}, line {line + section.count(chr(10), 0, at)}: {text}")
+
     title, _, body = section.partition("\n")
     blocks: dict[str, str] = {}
-    for kind, content in BLOCK.findall(body):
-        if kind in ("view", "until"):
-            if kind in blocks:
-                raise LessonError(f"{place}: a step has at most one block '{kind}'")
-            blocks[kind] = content.strip()
-    view, until = blocks.get("view", ""), blocks.get("until", "")
-    if "view" in blocks and not re.fullmatch(r"[?#]\S+", view):
-        raise LessonError(f"{place}: the view {view!r} is not an address that begins with ? or #")
-    if "until" in blocks and not CONDITION.fullmatch(until):
-        raise LessonError(
-            f"{place}: the condition {until!r} is not supported; expected one of {'; '.join(CONDITION_FORMS)}"
-        )
-    answers = tuple(Answer(MARKDOWN.renderInline(text), mark == "x") for mark, text in ANSWER.findall(body))
-    if answers and sum(answer.is_right for answer in answers) != 1:
-        raise LessonError(f"{place}: exactly one answer must be correct, written as '- [x] …'")
-    question, explanation = _around(body, bool(answers), bool(until))
+    for found in BLOCK.finditer(section):
+        kind, content = found[1], found[2].strip()
+        if kind and kind not in BLOCKS:
+            raise mistake(found.start(), f"unknown block {kind!r}; expected one of {', '.join(BLOCKS)}")
+        if kind in blocks and kind in ("view", "until"):
+            raise mistake(found.start(), f"a step has at most one block '{kind}'")
+        blocks[kind] = content
+        problem = _problem(kind, content)
+        if problem is not None:
+            raise mistake(found.start(2), problem)
+    answers = list(ANSWER.finditer(section))
+    if answers and sum(answer[1] == "x" for answer in answers) != 1:
+        raise mistake(answers[0].start(), "exactly one answer must be correct, written as '- [x] …'")
+    question, explanation = _around(body, bool(answers), "until" in blocks)
     if not question.strip():
-        raise LessonError(f"{place}: a step needs a text")
-    return Step(title.strip(), view, question, answers, until, explanation)
+        raise mistake(0, "a step needs a text")
+    choices = tuple(Answer(MARKDOWN.renderInline(answer[2]), answer[1] == "x") for answer in answers)
+    return Step(title.strip(), blocks.get("view", ""), question, choices, blocks.get("until", ""), explanation)
+
+
+def _problem(kind: str, content: str) -> str | None:
+    """A mistake that needs no picture to be found; the page names unknown tensors and unknown parts of the view."""
+    if kind == "view":
+        if not re.fullmatch(r"[?#]\S+", content):
+            return f"the view {content!r} is not an address that begins with ? or #"
+        try:
+            ModelSpec.from_query(content.partition("#")[0].removeprefix("?"))
+        except SpecError as error:
+            return error.message
+    if kind == "until":
+        condition = CONDITION.fullmatch(content)
+        if condition is None:
+            return f"the condition {content!r} is not supported; expected one of {'; '.join(CONDITION_FORMS)}"
+        if condition["key"] is not None and condition["key"] not in ModelSpec.model_fields:
+            return str(unknown_key(condition["key"], ModelSpec.model_fields, "a spec")["message"])
+    return None
 
 
 def _around(body: str, has_answers: bool, has_condition: bool) -> tuple[str, str]:

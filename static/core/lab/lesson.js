@@ -1,5 +1,7 @@
 /** A step of a lesson: where it stands in the address, and the condition that ends it. No DOM. */
 
+import { parseView } from "../url-state.js";
+
 /** @param {readonly Lesson[]} lessons @param {string} text of the address, such as signal.2
  * @returns {{lesson: Lesson, step: LessonStep, at: number} | null} at: from 0; null where there is no such step */
 export function stepOf(lessons, text) {
@@ -28,6 +30,20 @@ export function holds(condition, picture, view) {
   const value = figureOf(picture, statistic, row);
   if (sign === undefined) return value >= Number(low) && value <= Number(high);
   return sign === "<" ? value < Number(limit) : value > Number(limit);
+}
+
+/** A name in a step that the page does not know; the server checks the rest of a lesson. @param {LessonStep} step
+ * @param {Picture} picture @returns {string} "" for nothing */
+export function unknownName({ view, until }, { topology }) {
+  const [, of, key = "", value = ""] = CHOICE.exec(until) ?? [];
+  const parts = [...new URLSearchParams(view.split("#")[1] ?? ""), ...(of === "view" ? [[key, value]] : [])];
+  const unknown = parts.find(([name = "", text = ""]) =>
+    String(parseView(new URLSearchParams([[name, text]]).toString())[/** @type {keyof View} */ (name)]) !== text
+  );
+  if (unknown !== undefined) return `The lesson names an unknown part of the view: ${unknown.join("=")}`;
+  // A layer, as in activation 50, may come with another depth.
+  const tensor = /^\w+ of (\S+) [<>b]/.exec(until)?.[1];
+  return tensor === undefined || tensorId(topology, tensor) !== undefined ? "" : `This net has no tensor ${tensor}.`;
 }
 
 /** @param {Picture} picture @param {string} statistic @param {number} row */
