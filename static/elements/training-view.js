@@ -18,6 +18,7 @@ const DIGIT = 8;
 const LINEAR = ["dead_fraction", "saturation"];
 
 /** @typedef {HTMLCanvasElement} Canvas */
+/** @typedef {import("../core/lab/training-charts.js").Line} Line */
 
 const HINT =
   "Press play: the net trains, and every step has its own picture. The graph, the profile, the layers and the "
@@ -156,15 +157,9 @@ class TrainingView extends HTMLElement {
 
   /** @param {{last: number, step: number, palette: Palette}} at */
   #drawRatio(at) {
-    const { run, step } = /** @type {TrainingShown} */ (this.#shown);
-    const steps = run.knownSteps("update_ratio");
-    const lines = Array.from({ length: run.layerCount }, (_, layer) => ({
-      points: steps.map(
-        (each) => /** @type {[number, number]} */ ([each, run.column("update_ratio", each)?.[layer] ?? NaN])
-      ),
-      colour: at.palette.parameter,
-      width: run.layerCount > 8 ? 0.5 : 1.25,
-    }));
+    const { run, ghost, other, step } = /** @type {TrainingShown} */ (this.#shown);
+    const { line, backward, parameter } = at.palette;
+    const lines = [...ratioLines(ghost, line), ...ratioLines(other, backward), ...ratioLines(run, parameter)];
     drawCurves(this.#ratio, { ...at, lines, isLog: true, marks: [[HEALTHY_UPDATE, "1e−3"]] });
     const now = run.column("update_ratio", step - 1);
     write(this.#ratio, "aria-label",
@@ -226,6 +221,18 @@ class TrainingView extends HTMLElement {
     }
     this.#confusion.replaceChildren(table, samples);
   }
+}
+
+/** @param {TrainingShown["run"] | null} run @param {string} colour @returns {Line[]} a line per layer */
+function ratioLines(run, colour) {
+  const steps = run?.knownSteps("update_ratio") ?? [];
+  return Array.from({ length: run?.layerCount ?? 0 }, (_, layer) => ({
+    points: steps.map(
+      (step) => /** @type {[number, number]} */ ([step, run?.column("update_ratio", step)?.[layer] ?? NaN])
+    ),
+    colour,
+    width: (run?.layerCount ?? 0) > 8 ? 0.5 : 1.25,
+  }));
 }
 
 /** @param {string} name @param {string} text */

@@ -118,14 +118,10 @@ export function drawCurves(
     context.fillText(text(value), MARGIN.left - 6, y(value));
   }
   drawSteps(context, width, height, last, palette);
-  for (const [value, label] of marks) {
+  for (const [value] of marks) {
     context.strokeStyle = palette.muted;
     context.setLineDash([2, 3]);
     stroke(context, [[MARGIN.left, y(value)], [width - MARGIN.right, y(value)]]);
-    context.setLineDash([]);
-    context.fillStyle = palette.muted;
-    context.textAlign = "right";
-    context.fillText(label, width - MARGIN.right - 4, y(value) - 7);
   }
   for (const { points, colour, width: thick, dash = [] } of lines) {
     context.strokeStyle = colour;
@@ -148,10 +144,24 @@ export function drawCurves(
     stroke(context, run);
   }
   context.setLineDash([]);
+  for (const [value, label] of marks) drawLabel(context, label, width - MARGIN.right - 4, y(value), palette);
   for (const { at, value, colour, isChosen } of events)
     ring(context, x(at), Number.isFinite(value) ? y(value) : MARGIN.top + 4, colour, isChosen ? 7 : 4, palette);
   drawNow(context, step === null ? null : x(step), height, palette);
   return { x, y };
+}
+
+/** The name of a line, above it or, at the top of the chart, below it; no curve crosses it.
+ * @param {CanvasRenderingContext2D} context @param {string} text @param {number} right @param {number} line its y
+ * @param {Palette} palette */
+function drawLabel(context, text, right, line, palette) {
+  const middle = line < MARGIN.top + FONT_PX ? line + FONT_PX / 2 + 3 : line - FONT_PX / 2 - 3;
+  const wide = context.measureText(text).width + 4;
+  context.fillStyle = palette.paper;
+  context.fillRect(right - wide + 2, middle - FONT_PX / 2 - 1, wide, FONT_PX + 2);
+  context.fillStyle = palette.muted;
+  context.textAlign = "right";
+  context.fillText(text, right, middle);
 }
 
 /** An event. @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {string} colour
