@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { placeOn, scaleOf, stepAt, stepScale } from "../../static/core/lab/training-charts.js";
+import { placeOn, scaleOf, stepAt, stepScale, tickText } from "../../static/core/lab/training-charts.js";
 import { TrainingRun } from "../../static/core/lab/training-run.js";
 
 const rows = (steps) => ({ steps, loss: steps.map((step) => 1 / (1 + step)), gradient_norm: steps.map(() => 1),
@@ -40,4 +40,9 @@ test("a place on a chart is the step that is drawn there", () => {
   for (const step of [0, 1, 57, 100]) assert.equal(stepAt(400, 100, stepScale(400, 100)(step)), step);
   assert.equal(stepAt(400, 100, -50), 0);
   assert.equal(stepAt(400, 100, 1000), 100);
+});
+
+test("a tick is short enough for the margin", () => {
+  for (const [value, text] of [[0, "0"], [0.5, "0.5"], [200, "200"], [1e-3, "1e-3"], [2e-6, "2e-6"], [1000, "1e3"],
+    [5e9, "5e9"], [0.0123, "0.012"], [3.4e38, "3.4e38"]]) assert.equal(tickText(value), text);
 });

@@ -107,7 +107,7 @@ export function drawCurves(
   const x = stepScale(width, last);
   const y = (/** @type {number} */ value) =>
     MARGIN.top + (height - MARGIN.top - MARGIN.bottom) * (1 - placeOn(scale, value));
-  const text = (/** @type {number} */ value) => percent ? `${Math.round(100 * value)} %` : short(value);
+  const text = (/** @type {number} */ value) => percent ? `${Math.round(100 * value)} %` : tickText(value);
   context.textBaseline = "middle";
   context.textAlign = "right";
   context.lineWidth = 1;
@@ -222,11 +222,11 @@ function drawNow(context, x, height, palette) {
   stroke(context, [[x, MARGIN.top - 4], [x, height - MARGIN.bottom + 3]]);
 }
 
-/** @param {number} value @returns {string} */
-function short(value) {
-  const exponent = Math.log10(value);
-  return value > 0 && Math.abs(exponent - Math.round(exponent)) < 1e-9 && Math.abs(exponent) > 2
-    ? `1e${Math.round(exponent)}` : String(Number(value.toPrecision(2)));
+/** @param {number} value @returns {string} short enough for the margin: 0.5, 200, 1e-3, 5e9 */
+export function tickText(value) {
+  const rounded = Number(value.toPrecision(2));
+  const isShort = rounded === 0 || (Math.abs(rounded) > 1e-3 && Math.abs(rounded) < 1e3);
+  return isShort ? String(rounded) : rounded.toExponential().replace("e+", "e");
 }
 
 /** A map of layers (rows, the first on top) and steps (columns).
