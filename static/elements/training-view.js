@@ -159,7 +159,7 @@ class TrainingView extends HTMLElement {
   #drawRatio(at) {
     const { run, ghost, other, step } = /** @type {TrainingShown} */ (this.#shown);
     const { line, backward, parameter } = at.palette;
-    const lines = [...ratioLines(ghost, line), ...ratioLines(other, backward), ...ratioLines(run, parameter)];
+    const lines = [...ratioLines(ghost, line, 2), ...ratioLines(other, backward), ...ratioLines(run, parameter)];
     drawCurves(this.#ratio, { ...at, lines, isLog: true, marks: [[HEALTHY_UPDATE, "1e−3"]] });
     const now = run.column("update_ratio", step - 1);
     write(this.#ratio, "aria-label",
@@ -223,15 +223,16 @@ class TrainingView extends HTMLElement {
   }
 }
 
-/** @param {TrainingShown["run"] | null} run @param {string} colour @returns {Line[]} a line per layer */
-function ratioLines(run, colour) {
+/** @param {TrainingShown["run"] | null} run @param {string} colour @param {number} [times] the usual width
+ * @returns {Line[]} a line per layer */
+function ratioLines(run, colour, times = 1) {
   const steps = run?.knownSteps("update_ratio") ?? [];
   return Array.from({ length: run?.layerCount ?? 0 }, (_, layer) => ({
     points: steps.map(
       (step) => /** @type {[number, number]} */ ([step, run?.column("update_ratio", step)?.[layer] ?? NaN])
     ),
     colour,
-    width: (run?.layerCount ?? 0) > 8 ? 0.5 : 1.25,
+    width: times * ((run?.layerCount ?? 0) > 8 ? 0.5 : 1.25),
   }));
 }
 

@@ -129,6 +129,15 @@ def test_two_inits_two_curves(explorer):
     idle(page)
     expect(page.locator("training-view .keys .other")).to_be_visible()
     assert shown_step(page) == 20
+    # The updates of run A are lines of its colour too; no other mark of this chart is red.
+    count_red = """(canvas) => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        let count = 0;
+        for (let at = 0; at < data.length; at += 4)
+            if (data[at + 3] > 0 && data[at] - Math.max(data[at + 1], data[at + 2]) > 80) count += 1;
+        return count;
+    }"""
+    assert page.locator('training-view canvas[aria-label^="Update : weight"]').evaluate(count_red) > 50
 
 
 def test_the_choice_of_a_data_set_fits_the_net_to_it(explorer):

@@ -10,6 +10,8 @@ const FONT_PX = 11;
 export const MARGIN = { left: 52, right: 10, top: 8, bottom: 20 };
 /** A value per layer that is this far from the others is drawn in the first or last colour. */
 const MOST_DECADES = 12;
+/** Between two ticks of a logarithmic axis, as a share of its length. */
+const LEAST_GAP = 0.1;
 const UNITS_IN_ROW = 8;
 
 /** @typedef {{points: readonly [number, number][], colour: string, width: number, dash?: number[]}} Line */
@@ -84,7 +86,7 @@ function ticksOf({ low, high, isLog }) {
   const ticks = [];
   for (let decade = first; decade <= last; decade += every) ticks.push(10 ** decade);
   return [...new Set([low, ...ticks, high])].filter((tick, at, all) =>
-    at === 0 || at === all.length - 1 || (tick / low > 1.8 && high / tick > 1.8)
+    at === 0 || at === all.length - 1 || Math.min(tick / low, high / tick) > (high / low) ** LEAST_GAP
   );
 }
 
