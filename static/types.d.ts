@@ -994,3 +994,49 @@ interface TensorMoments {
   neginf: number;
 }
 type TensorSummary = TensorMoments & { shape: number[]; histogram: number[] };
+
+// Maps of many nets: the page's data, and the lines of an answer of /api/v1/sweeps
+
+/** argument: of what `name:argument` selects */
+type SweepMeasure = {
+  name: string;
+  title: string;
+  doc: string;
+  argument: "" | "layer" | "loss";
+  log: boolean;
+  trains: boolean;
+};
+type SweepAxis = { key: string; over: string; log: boolean; values: (number | string)[] };
+type MapForm = { spec: string; x: string; y: string; seeds: number; measure: string }; // spec: a query; y: "" for none
+
+interface SweepPlan {
+  type: "plan";
+  query: string; // of the base spec, canonical
+  spec?: Spec;
+  axes: SweepAxis[];
+  seeds: number[];
+  measure: SweepMeasure;
+  cells: number;
+  tasks: number;
+  curves: { name: string; doc: string; points: ([number, number] | null)[] }[]; // in values of both axes
+}
+
+/** net (iy · nx + ix) · seeds + s is number s of cell ix, iy */
+type SweepLine = SweepPlan | { type: "cells"; task: number; cells: number[]; values: JsonNumber[]; seconds: number } | {
+  type: "failed";
+  task: number;
+  cells: number[];
+  message: string;
+} | { type: "done"; seconds: number } | { type: "error"; error: ErrorBody };
+
+interface MapPageData {
+  version: string;
+  query: string;
+  spec: Spec;
+  form: { x: string | null; y: string | null; seeds: number; measure: string | null };
+  axes: { name: string; doc: string; kind: string; over: string }[];
+  measures: SweepMeasure[];
+  presets: { name: string; title: string; text: string; query: string }[];
+  limits: { cells: number };
+  error: ErrorBody | null;
+}

@@ -38,9 +38,10 @@ PYTHON = {
     "recording": "trace diagnose run export",
     "watching": "errors notebook history stats trace dump run recording",
     "training": "errors foundations history stats spec trace build dump run watching",
+    "sweeps": "errors memory history spec theory build",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
-        chapter export recording lessons notebook training history""",
-    "__main__": "errors settings foundations history spec dump training user_model gradcheck export web",
+        chapter export recording lessons notebook training history sweeps""",
+    "__main__": "errors settings foundations history spec dump training sweeps user_model gradcheck export web",
 }
 
 # The folders of `static/`, likewise. `core` is the modules directly in core/.
@@ -53,12 +54,14 @@ JAVASCRIPT = {
     "core/graph": "core core/rules",
     "core/layout": "core core/graph",
     "core/lab": "core core/rules core/dump core/graph",
+    "core/map": "core core/lab",
     "core/inspector": "core core/rules core/graph core/lab",
     "core/view": "core core/graph core/layout core/lab",
     "core/takeaway": "core core/graph core/layout core/view",
     "foundations": "core core/chapter",
-    "elements": "core core/rules core/dump core/graph core/lab core/inspector core/view",
+    "elements": "core core/rules core/dump core/graph core/lab core/map core/inspector core/view",
     "runs": "core core/lab elements",
+    "map": "core core/lab core/map elements",
     "explorer": "core core/dump core/graph core/lab core/takeaway elements",
 }
 

@@ -11,6 +11,7 @@ From Python:
     chainrule.load(Path("dump.json"))                    a graph dump, read back
     with chainrule.watch(model, optimizer, keep="a.run"): …   a training, kept with its statistics and events
     chainrule.runs("runs")                               trainings that were kept: their steps, rows and events
+    chainrule.sweep("widths=100x51", ["scale=0.5:2:64"])  one measure of many nets
     chainrule.explore(model, x, loss=loss_function)      the explorer on anybody's model
 """
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from chainrule.recording import trace_model as trace_model
     from chainrule.run import trace_spec as trace_spec
     from chainrule.spec import ModelSpec as ModelSpec
+    from chainrule.sweeps.run import sweep as sweep
     from chainrule.trace import Trace as Trace
     from chainrule.watching.watch import watch as watch
     from chainrule.web.view import explore as explore
@@ -40,6 +42,7 @@ _HOMES = {
     "record": "chainrule.recording",
     "runs": "chainrule.history",
     "save": "chainrule.recording",
+    "sweep": "chainrule.sweeps.run",
     "trace_model": "chainrule.recording",
     "trace_spec": "chainrule.run",
     "watch": "chainrule.watching.watch",

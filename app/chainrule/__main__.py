@@ -386,6 +386,56 @@ def train(
 
 
 @commands.command()
+def sweep(
+    query: Annotated[str, typer.Argument(help="A spec, as in the page's address: 'widths=100x51&activation=tanh'.")],
+    over: Annotated[
+        list[str],
+        typer.Option(
+            help="An axis: KEY=FROM:TO:COUNT, KEY=log:FROM:TO:COUNT or KEY=VALUE,VALUE; give several for a map. Keys "
+            "are those of a spec, depth and width."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Write the table to this file: .csv or .parquet.")],
+    seeds: Annotated[int, typer.Option(help="Number of seeds: the spec's and the following ones.", min=1)] = 1,
+    measure: Annotated[
+        str, typer.Option(help="The figure of each net, such as gradient_ratio, activation_std:3 or loss.")
+    ] = "gradient_ratio",
+    workers: Annotated[
+        int, typer.Option(help="Number of worker processes; with 1 the command computes alone.", min=1)
+    ] = 1,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Compute on the workers of this Dask scheduler.", show_default=False),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say how many cells there are and what they take, and end.", show_default=False),
+    ] = False,
+) -> None:
+    """Measure many nets: a map over two or more keys of a spec.
+
+    Every finished part is kept beside OUTPUT, in a file with the suffix .sweep. After Ctrl-C, the same command goes on
+    where it stopped.
+    """
+    with _refusing(USAGE):
+        from chainrule.spec import ModelSpec
+
+        spec = ModelSpec.from_query(query.removeprefix("?"))
+        from chainrule.sweeps.command import dry_run_text, run_command
+        from chainrule.sweeps.sweep import read_sweep
+
+        plan = read_sweep(spec, over, seeds, measure)
+        if dry_run:
+            typer.echo(dry_run_text(plan, workers))
+            return
+    try:
+        with _refusing(), _writing(output):
+            run_command(plan, output, workers, scheduler, typer.echo)
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + signal.SIGINT) from None
+
+
+@commands.command()
 def export(
     dump: Annotated[Path, typer.Argument(help="A graph dump of a spec or of a recording.")],
     form: Annotated[

@@ -109,6 +109,10 @@ class WatchError(ChainruleError, code="watch_stopped"):
     """A training that `watch` has stopped; the message is the event's."""
 
 
+class SweepError(ChainruleError, code="invalid_sweep", status=422):
+    """A sweep that cannot be run, begun or continued; the message names the axis, the measure or the file."""
+
+
 class CheckError(ChainruleError, code="invalid_check", status=422):
     """A function whose gradients cannot be checked; the message says why, and where in its file."""
 

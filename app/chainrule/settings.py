@@ -64,6 +64,15 @@ class Settings(BaseSettings):
         ge=1,
         description="Maximum number of Python steps of a program; each step is recorded as separate ops.",
     )
+    sweep_workers: int = Field(
+        default=1, ge=0, le=256, description="Number of worker processes that compute maps; 0 switches maps off."
+    )
+    max_sweep_cells: int = Field(default=50_000, ge=1, description="Maximum number of nets of a map.")
+    max_sweep_flops: int = Field(
+        default=20_000_000_000_000,
+        ge=1,
+        description="Maximum floating point operations of a map, estimated from its specs.",
+    )
     deadline_seconds: float = Field(
         default=10, gt=0, le=3600, description="Maximum time of a request to wait and compute, in seconds."
     )

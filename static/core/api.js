@@ -47,8 +47,34 @@ export function getText(path) {
 /** @param {string} path @param {unknown} body as JSON @param {AbortSignal} [signal]
  * @returns {Promise<any>} the JSON body of the answer @throws {ApiError} */
 export function postJson(path, body, signal) {
-  const headers = { "content-type": "application/json" };
-  return during(json(path, signal, { method: "POST", headers, body: JSON.stringify(body) }));
+  return during(json(path, signal, posting(body)));
+}
+
+/** A long answer, a line at a time. @param {string} path @param {unknown} body as JSON @param {AbortSignal} signal
+ * @returns {AsyncGenerator<any>} what each line of JSON says @throws {ApiError} also where the answer breaks off */
+export async function* postLines(path, body, signal) {
+  const response = await get(path, "application/x-ndjson", signal, posting(body));
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = "", isOver = reader === undefined; !isOver;) {
+    const read = await reader?.read().catch((error) => {
+      if (signal.aborted) throw error;
+      throw unreachable();
+    });
+    isOver = read?.done ?? true;
+    const lines = (rest + (read?.value ?? "")).split("\n");
+    // A line without its end has been cut off.
+    rest = lines.pop() ?? "";
+    for (const line of lines) yield JSON.parse(line);
+  }
+}
+
+/** @param {unknown} body @returns {RequestInit} */
+function posting(body) {
+  return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+}
+
+function unreachable() {
+  return new ApiError({ code: "unreachable", message: "The server cannot be reached." }, 0);
 }
 
 /** @param {string} path @param {AbortSignal} [signal] @param {RequestInit} [more]
@@ -70,7 +96,7 @@ async function get(path, accept, signal, more = {}) {
     response = await fetch(path, { ...more, signal: signal ?? null, headers: { accept, ...more.headers } });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError({ code: "unreachable", message: "The server cannot be reached." }, 0);
+    throw unreachable();
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => null);

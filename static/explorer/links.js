@@ -1,4 +1,4 @@
-/** Links and buttons of the header that depend on the spec: models, traces and node data. */
+/** Links and buttons of the header that depend on the spec: models, traces, the map and node data. */
 
 import { apiPath } from "../core/api.js";
 
@@ -15,6 +15,7 @@ export function connectLinks(spec, view, queryOf, choose) {
   // Looked up once: a search through thousands of elements takes longer than the rest of a slider event.
   const modelButtons = document.querySelectorAll("[data-widths]");
   const traceLinks = document.querySelectorAll("a[data-trace]");
+  const mapLinks = document.querySelectorAll("a[data-map]");
   const nodeData = document.querySelector("#node-data");
   for (const button of modelButtons)
     button.addEventListener("click", () => choose(button.getAttribute("data-widths") ?? ""));
@@ -34,6 +35,7 @@ export function connectLinks(spec, view, queryOf, choose) {
     writeNodeData();
     for (const link of traceLinks)
       link.setAttribute("href", apiPath(`trace.${link.getAttribute("data-trace")}`, queryOf(value)));
+    for (const link of mapLinks) link.setAttribute("href", `/map${queryOf(value) && `?${queryOf(value)}`}`);
   });
   view.subscribe(writeNodeData);
 }

@@ -44,7 +44,19 @@ def test_the_draw_is_the_same_in_every_style(style, init):
         assert torch.equal(leaf, expected[name]), name
 
 
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_a_float64_draw_is_scaled_in_float64():
+    rounded = chapter_leaves(spec_of(**BASE))
+    for name, leaf in chapter_leaves(spec_of(**BASE, dtype="float64")).items():
+        torch.testing.assert_close(leaf, rounded[name].double(), rtol=2**-23, atol=0)
+    # Two scales that are one number in float32.
+    first, second = (
+        chapter_leaves(spec_of(**BASE, dtype="float64", scale=scale))["w1"] for scale in (1.5, 1.5 + 1e-12)
+    )
+    assert not torch.equal(first, second)
+    torch.testing.assert_close(second / first, torch.full_like(first, 1 + 1e-12 / 1.5), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_dtype_casts_the_draw(dtype):
     expected = chapter_leaves(spec_of(**BASE))
     for name, leaf in chapter_leaves(spec_of(**BASE, dtype=dtype)).items():

@@ -35,6 +35,7 @@ ROUTES = {
     # address: (media type, keys of the JSON object or None)
     "/": ("text/html; charset=utf-8", None),
     "/docs": ("text/html; charset=utf-8", None),
+    "/map": ("text/html; charset=utf-8", None),
     "/openapi.json": ("application/json", {"openapi", "info", "paths"}),
     "/healthz": ("application/json", {"status", "version"}),
     "/readyz": ("application/json", {"ready", "status", "kernel", "devices", "sockets", "shutting_down"}),
@@ -90,7 +91,7 @@ def test_the_table_has_every_route():
         if "GET" in route.methods:
             paths.add(route.path.replace("{name:path}", "plotly.min.js"))
         else:
-            assert (route.path, route.methods) == ("/api/v1/trace", {"POST"})
+            assert (route.path, route.methods) in (("/api/v1/trace", {"POST"}), ("/api/v1/sweeps", {"POST"}))
     # The guide's address leads to its folder, which is mounted.
     assert paths - {"/guide"} == {address.partition("?")[0] for address in ROUTES} | ONLY_WHEN_OPENED
 
@@ -178,10 +179,10 @@ def test_the_description_has_every_route_and_every_key(http):
     document = http.get("/openapi.json").json()
     assert document["openapi"].startswith("3.0.")
     described = set(document["paths"])
-    hidden = {"/", "/docs", "/openapi.json", "/standalone.html", "/static/vendor/plotly.min.js"}
+    hidden = {"/", "/docs", "/map", "/openapi.json", "/standalone.html", "/static/vendor/plotly.min.js"}
     hidden |= {"/foundations", "/foundations/", *(page.path for page in PAGES.values())}
     routes = {address.partition("?")[0] for address in ROUTES} | ONLY_WHEN_OPENED
-    assert described == routes - hidden | {"/api/v1/trace"}
+    assert described == routes - hidden | {"/api/v1/trace", "/api/v1/sweeps"}
     for path, operations in document["paths"].items():
         for operation in operations.values():
             assert operation["summary"], path

@@ -1,4 +1,7 @@
-"""Every tensor that a spec draws: in float32 on the CPU, by its own generator, then multiplied, cast and moved."""
+"""Every tensor that a spec draws: in float32 on the CPU, by its own generator, then multiplied, cast and moved.
+
+A draw is multiplied in float32, for the dtype float64 in float64.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,6 @@ BaseDraw = Callable[[tuple[int, ...], Generator], Tensor]
 
 
 def _base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
-    """The draw of unit size behind the tensor `name`: float32, on the CPU; read-only, because it may be cached."""
     stopping.check()  # a large draw takes as long as a layer of the pass, an orthogonal one longer
     return base(shape, generator_for(seed, name))
 
@@ -34,8 +36,13 @@ def _base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> 
 _cached_base_draw = lru_cache(maxsize=CACHED_DRAWS)(_base_draw)
 
 
-def _shared_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
-    return (_cached_base_draw if prod(shape) <= CACHED_ELEMENTS else _base_draw)(seed, name, base, shape)
+def base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...], dtype: str) -> Tensor:
+    """The draw of unit size behind the tensor `name`, on the CPU; read-only, because it may be cached.
+
+    It is float32. For the dtype float64 it is cast, so that its product with a factor has all digits.
+    """
+    draw = (_cached_base_draw if prod(shape) <= CACHED_ELEMENTS else _base_draw)(seed, name, base, shape)
+    return draw.double() if dtype == "float64" else draw
 
 
 def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
@@ -87,8 +94,7 @@ def as_spec(spec: ModelSpec, tensor: Tensor) -> Tensor:
 def draw_leaf(spec: ModelSpec, name: str, base: BaseDraw, shape: tuple[int, ...], factor: float = 1.0) -> Tensor:
     """The tensor `name`, of this shape: its base draw times `factor`, in the spec's dtype and on its device."""
     # Multiplied even by 1, which copies: the cached tensor must not leave this module.
-    scaled = _shared_draw(spec.seed, name, base, shape) * factor
-    return as_spec(spec, scaled)
+    return as_spec(spec, base_draw(spec.seed, name, base, shape, spec.dtype) * factor)
 
 
 def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
@@ -97,8 +103,8 @@ def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor
 
 
 def unscaled_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
-    """A weight before its multiplication by `weight_factor`: (fan_in, fan_out), float32, read-only."""
-    return _shared_draw(spec.seed, name, SCHEMES[spec.init].base, (fan_in, fan_out))
+    """A weight before its multiplication by `weight_factor`: (fan_in, fan_out); see `base_draw`."""
+    return base_draw(spec.seed, name, SCHEMES[spec.init].base, (fan_in, fan_out), spec.dtype)
 
 
 def weight_factor(spec: ModelSpec, fan_in: int, fan_out: int) -> float:

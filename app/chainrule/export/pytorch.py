@@ -153,7 +153,7 @@ def _loss(spec: ModelSpec) -> str:
 
 
 def _as_leaf(name: str, spec: ModelSpec) -> str:
-    to = cast(spec)
+    to = cast(spec, of_draw=True)
     return f"{name} = {name}{to}.requires_grad_()" if to else f"{name}.requires_grad_()"
 
 
@@ -211,7 +211,7 @@ def _leaves(spec: ModelSpec) -> dict[str, list[str]]:
 def _parameters(spec: ModelSpec, weight: str, bias: str) -> dict[str, list[str]]:
     """The parameters w and b, if the spec has one; `weight` and `bias` are method calls appended to the draws."""
     draw = weight_draw(spec, '"w"', '"b"')
-    ends = f"{cast(spec)}.requires_grad_()"
+    ends = f"{cast(spec, of_draw=True)}.requires_grad_()"
     lines = {"w": ["fan_in, fan_out = widths", *draw.before, f"w = {_grouped(draw.weight)}{weight}{ends}"]}
     if spec.bias:
         lines["b"] = [f"b = {_grouped(draw.bias)}{bias}{ends}"]
@@ -224,8 +224,8 @@ def _grouped(code: str) -> str:
 
 def _normal(name: str, shape: str, spec: ModelSpec) -> str:
     leaf = "" if name == "y" else ".requires_grad_()"
-    draw = drawn(NORMAL, f'"{name}"', shape)
-    return f"{name} = {draw}{cast(spec)}{leaf}"
+    draw = drawn(spec, NORMAL, f'"{name}"', shape)
+    return f"{name} = {draw}{cast(spec, of_draw=True)}{leaf}"
 
 
 def _forward(spec: ModelSpec) -> tuple[str, tuple[str, ...], str]:

@@ -96,22 +96,23 @@ def weight_draw(spec: ModelSpec, weight: str, bias: str) -> WeightDraw:
     size = "bound" if draw.base is UNIFORM else "std"
     factors = ([size] if draw.size else []) + (["scale"] if has_scale(spec) else [])
     if spec.init == "torch_default":
-        drawn_bias = f"{size} * {drawn(draw.base, bias, 'fan_out')}"
+        drawn_bias = f"{size} * {drawn(spec, draw.base, bias, 'fan_out')}"
     elif spec.bias_std > 0:
-        drawn_bias = f"{spec.bias_std!r} * {drawn(NORMAL, bias, 'fan_out')}"
+        drawn_bias = f"{spec.bias_std!r} * {drawn(spec, NORMAL, bias, 'fan_out')}"
     else:
-        drawn_bias = drawn(ZEROS, bias, "fan_out")
+        drawn_bias = drawn(spec, ZEROS, bias, "fan_out")
     return WeightDraw(
         [f"# {draw.comment}", *([f"{size} = {draw.size}"] if draw.size else [])],
         # The factors are on the left: they are multiplied as numbers, so that the draw is rounded once.
-        " * ".join([*factors, drawn(draw.base, weight, "fan_in, fan_out")]),
+        " * ".join([*factors, drawn(spec, draw.base, weight, "fan_in, fan_out")]),
         drawn_bias,
     )
 
 
-def drawn(base: str, name: str, shape: str) -> str:
-    """The draw of a tensor at unit size; `name` is the code of its name."""
-    return base.format(shape=shape, generator=f"generator({name})")
+def drawn(spec: ModelSpec, base: str, name: str, shape: str) -> str:
+    """The draw of a tensor at unit size, in float64 if that is the spec's dtype; `name` is the code of its name."""
+    draw = base.format(shape=shape, generator=f"generator({name})")
+    return f"{draw}.to(dtype)" if spec.dtype == "float64" else draw
 
 
 def has_scale(spec: ModelSpec) -> bool:
@@ -119,13 +120,14 @@ def has_scale(spec: ModelSpec) -> bool:
     return "scale" in spec.keys and spec.scale != 1 and spec.init != "zeros"
 
 
-def cast(spec: ModelSpec) -> str:
-    """The code that converts a draw (float32, CPU) to the spec's device and dtype; empty if they are the same."""
-    wanted = [
-        name
-        for name, asked, drawn in (("device", spec.device, "cpu"), ("dtype", spec.dtype, "float32"))
-        if asked != drawn
-    ]
+def cast(spec: ModelSpec, *, of_draw: bool = False) -> str:
+    """The code that converts a tensor (float32, CPU) to the spec's device and dtype; empty if they are the same.
+
+    `of_draw`: the tensor comes from `weight_draw`.
+    """
+    wanted = ["device"] if spec.device != "cpu" else []
+    if spec.dtype != "float32" and not (of_draw and spec.dtype == "float64"):
+        wanted.append("dtype")
     return f".to({', '.join(wanted)})" if wanted else ""
 
 

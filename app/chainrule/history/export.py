@@ -41,21 +41,22 @@ def export(run: Run, path: Path, form: str | None = None, table: str = "rows") -
     FORMATS[form](run, path, table)
 
 
-def _write_csv(run: Run, path: Path, table: str) -> None:
-    columns = TABLES[table](run)
+def write_csv(columns: Mapping[str, Any], path: Path) -> None:
+    """Write a table, its columns by name, as CSV."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
 
 
-def _write_parquet(run: Run, path: Path, table: str) -> None:
+def write_parquet(columns: Mapping[str, Any], path: Path) -> None:
+    """Write a table, its columns by name, as Parquet. Raises MissingExtraError without pyarrow."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise _missing("parquet") from None
-    pyarrow.parquet.write_table(pyarrow.table(dict(TABLES[table](run))), path)
+    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
 
 
 def _write_tensorboard(run: Run, path: Path, _table: str) -> None:
@@ -118,8 +119,8 @@ def _missing(extra: str) -> MissingExtraError:
 
 
 FORMATS: Mapping[str, Callable[[Run, Path, str], None]] = {
-    "csv": _write_csv,
-    "parquet": _write_parquet,
+    "csv": lambda run, path, table: write_csv(TABLES[table](run), path),
+    "parquet": lambda run, path, table: write_parquet(TABLES[table](run), path),
     "tensorboard": _write_tensorboard,
 }
 """The formats, by name."""

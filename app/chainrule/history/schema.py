@@ -62,13 +62,18 @@ def from_column(value: float | str | None) -> float | None:
 
 def run_error(path: Path, error: sqlite3.Error) -> RunError:
     """An error of reading a run, in words."""
+    return RunError(f"{path}: {sqlite_words(error, f'run of schema {SCHEMA}')}")
+
+
+def sqlite_words(error: sqlite3.Error, expected: str) -> str:
+    """SQLite's error in words; `expected` is what the file should be."""
     name = getattr(error, "sqlite_errorname", "")
     if name == "SQLITE_NOTADB" or (name == "SQLITE_ERROR" and "no such" in str(error)):
-        said = f"the file is not a run of schema {SCHEMA}"
-    elif name.startswith("SQLITE_CORRUPT"):
-        said = "the file is cut short or damaged"
-    elif name.startswith("SQLITE_CANTOPEN"):
-        said = "the file cannot be opened"
-    else:
-        said = str(error)
-    return RunError(f"{path}: {said}")
+        return f"the file is not a {expected}"
+    if name.startswith("SQLITE_CORRUPT"):
+        return "the file is cut short or damaged"
+    if name.startswith("SQLITE_CANTOPEN"):
+        return "the file cannot be opened"
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return "another process writes the file; wait for it, or choose another name"
+    return str(error)

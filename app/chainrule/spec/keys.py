@@ -105,7 +105,7 @@ SPEC_KEYS: tuple[Key, ...] = (
         "dtype",
         "float32",
         "choice",
-        "The dtype of the computation; tensors are drawn in float32 and then cast.",
+        "The dtype of the computation; tensors are drawn in float32 and then cast; for float64 before they are scaled.",
         choices=("float32", "float64", "bfloat16", "float16"),
     ),
     Key("device", "cpu", "choice", "The device of the computation.", choices=("cpu", "cuda")),

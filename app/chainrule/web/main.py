@@ -40,6 +40,7 @@ from chainrule.web.runs import runs_router
 from chainrule.web.server import Server, ServerConfig
 from chainrule.web.service import Service
 from chainrule.web.static_files import GuideFiles, OwnFiles
+from chainrule.web.sweeps import sweeps_router
 
 if TYPE_CHECKING:
     from chainrule.user_model.model import UserModel
@@ -74,6 +75,7 @@ def create_app(
     lessons = [asdict(lesson) for lesson in read_lessons(folder)]
     service = Service(settings, compute, metrics, dumps, lessons)
     model = None if own is None else Model(service, own)
+    maps, workers = sweeps_router(service)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -81,11 +83,13 @@ def create_app(
             for name, slot in compute.slots.items():
                 await slot.warm_up(partial(trace_spec, ModelSpec(device=name)))
             yield
+            workers.close()
             await compute.close()
             return
         # Nobody waits for it before the page is there: it may take as long as the model does.
         first_picture = asyncio.create_task(model.warm_up())
         yield
+        workers.close()
         await compute.close()
         first_picture.cancel()
         with suppress(asyncio.CancelledError):
@@ -134,6 +138,7 @@ def create_app(
             api_router(service),
             probes_router(service),
             live_router(service),
+            maps,
         ]
     if check is not None:
         routers.append(gradcheck_router(check))

@@ -1,0 +1,226 @@
+"""Runs a whole sweep: in this process, in worker processes, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.errors import SweepError
+from chainrule.history.export import write_csv, write_parquet
+from chainrule.spec import ModelSpec
+from chainrule.sweeps.conduct import Inline, Outcome, conduct, process_pool
+from chainrule.sweeps.store import SweepStore
+from chainrule.sweeps.sweep import FLOPS_PER_SECOND, StackPlan, Sweep, read_sweep, stack_flops
+from chainrule.sweeps.work import run_task, task_of
+
+TASK_SECONDS = 2.0
+"""Seconds of a task, about: long beside the way to a worker, short beside the patience of a person."""
+
+FIRST_TASK_SECONDS = 0.2
+
+PROBE_STEPS = 20
+"""Steps of the training that `probe` times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Cells that are computed, of all; cells per second since the beginning; and the seconds left, None at first."""
+
+    done: int
+    cells: int
+    rate: float
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The values of a sweep.
+
+    Attributes:
+        values: (values of the last axis, …, values of the first axis, seeds), float64; NaN where there is none.
+        reasons: why a cell has no value, by its number.
+    """
+
+    sweep: Sweep
+    values: npt.NDArray[np.float64] = field(repr=False)
+    reasons: dict[int, str]
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The table with a row per cell: the value of each axis, the seed, and the measure."""
+        axes, measure = self.sweep.axes, self.sweep.measure.text
+        indices, seeds = self.sweep.places(np.arange(self.sweep.cells))
+        return {
+            **{
+                axis.key: [axis.values[place] for place in index.tolist()]
+                for axis, index in zip(axes, indices, strict=True)
+            },
+            "seed": [self.sweep.seeds[place] for place in seeds.tolist()],
+            measure: self.values.reshape(-1).tolist(),
+        }
+
+    def spec_of(self, cell: int) -> ModelSpec:
+        """The spec of a cell."""
+        return self.sweep.spec_of(cell)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table to a file: .csv or .parquet.
+
+        Raises:
+            SweepError: another suffix.
+            MissingExtraError: Parquet without pyarrow.
+        """
+        writer_of(path)(self.columns, Path(path))
+
+
+def writer_of(path: str | os.PathLike[str]) -> Callable[[Mapping[str, Any], Path], None]:
+    """What writes a table to a file of this suffix. Raises SweepError for an unknown suffix."""
+    suffix = Path(path).suffix
+    if suffix not in WRITERS:
+        raise SweepError(
+            f"{path}: the suffix is {suffix or 'missing'}; it must be {' or '.join(WRITERS)}", field="output"
+        )
+    return WRITERS[suffix]
+
+
+WRITERS = {".csv": write_csv, ".parquet": write_parquet}
+"""By suffix."""
+
+
+class Pace:
+    """How fast a sweep goes: sizes the tasks, and estimates the time that is left."""
+
+    def __init__(self, sweep: Sweep, stacks: Sequence[StackPlan], workers: int, seconds: float = TASK_SECONDS) -> None:
+        self._cells, self._left_flops = sweep.cells, sum(stack.flops for stack in stacks)
+        self._known = self._done = sweep.cells - sum(map(len, stacks))
+        self._workers, self._seconds = workers, seconds
+        self._flops = self._worker_seconds = 0.0
+        self._began = time.perf_counter()
+        self._sizes: dict[int, float] = {}
+
+    def tasks(self, stacks: Sequence[StackPlan]) -> Iterator[list[StackPlan]]:
+        """Consecutive stacks in tasks of about the wanted time, as measured so far; the first task is short."""
+        group: list[StackPlan] = []
+        number = 0
+        for place, stack in enumerate(stacks):
+            group.append(stack)
+            rate = self._flops / self._worker_seconds if self._worker_seconds else FLOPS_PER_SECOND
+            seconds = self._seconds if self._worker_seconds else FIRST_TASK_SECONDS
+            flops = sum(each.flops for each in group)
+            if flops >= rate * seconds or place == len(stacks) - 1:
+                self._sizes[number] = flops
+                number += 1
+                yield group
+                group = []
+
+    def add(self, outcome: Outcome) -> Progress:
+        """Note an outcome."""
+        flops = self._sizes.pop(outcome.number)
+        self._done += len(outcome.cells)
+        self._left_flops -= flops
+        if outcome.values is not None:
+            self._flops += flops
+            self._worker_seconds += outcome.seconds
+        elapsed = time.perf_counter() - self._began
+        left = None
+        if self._flops:
+            left = self._left_flops * self._worker_seconds / self._flops / self._workers
+        return Progress(self._done, self._cells, (self._done - self._known) / elapsed, left)
+
+
+def run_sweep(
+    sweep: Sweep,
+    *,
+    start: Callable[[], Executor] = Inline,
+    workers: int = 1,
+    store: SweepStore | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> SweepResult:
+    """Compute all cells that the store does not have, and return the values of all.
+
+    Args:
+        sweep: the sweep.
+        start: makes the executor.
+        workers: how many tasks it runs at a time.
+        store: every finished task is written to it at once.
+        progress: called after each task.
+
+    Raises:
+        SweepError: the file cannot be written, or the executor has ended.
+    """
+    known, values, reasons = np.zeros(sweep.cells, bool), np.full(sweep.cells, np.nan), dict[int, str]()
+    if store is not None:
+        known, values, reasons = store.read()
+    stacks = [stack for stack in sweep.stacks if not known[stack.cells[0]]]
+    pace = Pace(sweep, stacks, workers)
+    tasks = (task_of(number, sweep.measure.text, group) for number, group in enumerate(pace.tasks(stacks)))
+    # One task more than workers: a worker never waits for this process.
+    for outcome in conduct(tasks, start, workers if start is Inline else workers + 1 + workers // 8):
+        if store is not None:
+            store.add(outcome)
+        if outcome.values is None:
+            reasons.update(dict.fromkeys(outcome.cells.tolist(), outcome.failure or ""))
+        else:
+            values[outcome.cells] = outcome.values
+        progress(pace.add(outcome))
+    return SweepResult(sweep, values.reshape(*sweep.shape[::-1], len(sweep.seeds)), reasons)
+
+
+def probe(sweep: Sweep) -> float:
+    """Floating point operations per second of one core, measured with a stack of the sweep and a short training."""
+    plan = sorted(sweep.stacks, key=lambda stack: stack.flops)[len(sweep.stacks) // 2]
+    plan = replace(plan, spec=plan.spec.replace(step=min(plan.spec.step, PROBE_STEPS)))
+    task = task_of(0, sweep.measure.text, [plan])
+    run_task(task)
+    return stack_flops(plan.spec, sweep.measure, len(plan)) / run_task(task)[1]
+
+
+def sweep(
+    spec: ModelSpec | str,
+    over: Sequence[str],
+    *,
+    seeds: int = 1,
+    measure: str = "gradient_ratio",
+    workers: int = 1,
+    scheduler: str | None = None,
+    keep: str | os.PathLike[str] | None = None,
+) -> SweepResult:
+    """Measure many nets: a spec over axes such as `scale=0.5:2:64`, with several seeds.
+
+    Args:
+        spec: a spec, or its query string.
+        over: the axes; see `sweeps/axes.py`.
+        seeds: the number of seeds: the spec's and the following ones.
+        measure: see `sweeps/measures.py`.
+        workers: worker processes; with 1 the sweep runs in this process.
+        scheduler: the address of a Dask scheduler, whose workers then compute the cells (extra `dask`).
+        keep: a file for the finished cells; the same sweep goes on where it stopped.
+
+    Raises:
+        SpecError, SweepError: bad input, a file that cannot be written, or a scheduler that does not answer.
+    """
+    plan = read_sweep(ModelSpec.from_query(spec) if isinstance(spec, str) else spec, over, seeds, measure)
+    start, at_once = executors(workers, scheduler)
+    if keep is None:
+        return run_sweep(plan, start=start, workers=at_once)
+    with SweepStore(keep, plan) as store:
+        return run_sweep(plan, start=start, workers=at_once, store=store)
+
+
+def executors(workers: int, scheduler: str | None) -> tuple[Callable[[], Executor], int]:
+    """What makes the executor, and how many tasks it runs at a time."""
+    if scheduler is not None:
+        from chainrule.sweeps.cluster import cluster
+
+        return cluster(scheduler)
+    if workers < 1:
+        raise SweepError(f"workers: {workers} is not an integer of at least 1", field="workers", limit=1)
+    return (Inline, 1) if workers == 1 else (lambda: process_pool(workers), workers)

@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from chainrule.build.stack import STACKED
+from chainrule.spec import ModelSpec
+from chainrule.sweeps.run import sweep
+from chainrule.sweeps.sweep import STACK_NETS, read_sweep
+
+NET = ModelSpec.from_query("widths=10x4&batch=8&activation=tanh&init=lecun_normal")
+
+
+@pytest.mark.parametrize(
+    "over", [["scale=0.5:2:17"], ["scale=0.5:2:20", "depth=1:9:9"], ["activation=tanh,relu", "lr=0:1:7", "width=3:6:4"]]
+)
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_every_cell_is_in_one_stack_with_its_own_values(over, seeds):
+    plan = read_sweep(NET, over, seeds)
+    cells = np.concatenate([stack.cells for stack in plan.stacks])
+    assert sorted(cells.tolist()) == list(range(plan.cells))
+    for stack in plan.stacks:
+        assert len(stack) <= STACK_NETS
+        for place, cell in enumerate(stack.cells.tolist()):
+            spec = plan.spec_of(cell)
+            assert spec.seed == stack.seeds[place]
+            own = {key: values[place] for key, values in stack.values.items()}
+            assert spec == stack.spec.replace(seed=spec.seed, **own)
+            assert set(own) <= set(STACKED)
+
+
+def test_the_first_stacks_cover_the_map():
+    plan = read_sweep(NET, ["scale=0.5:2:65", "lr=0:1:65"])
+    passes = np.cumsum([len(stack) for stack in plan.stacks])
+    cells = np.concatenate([stack.cells for stack in plan.stacks])
+    indices = plan.places(cells)[0]
+    for count, stride in ((25, 16), (81, 8), (289, 4), (1089, 2)):
+        assert count in passes
+        assert {index % stride for axis in indices for index in axis[:count].tolist()} == {0}
+
+
+def test_the_table_has_a_row_per_cell(tmp_path):
+    result = sweep(NET, ["scale=1,2", "depth=2,3"], seeds=2, measure="activation_std")
+    table = result.columns
+    assert list(table) == ["scale", "depth", "seed", "activation_std"]
+    assert list(zip(table["scale"], table["depth"], table["seed"], strict=True)) == [
+        (scale, depth, seed) for depth in (2, 3) for scale in (1.0, 2.0) for seed in (42, 43)
+    ]
+    assert table["activation_std"] == result.values.reshape(-1).tolist()
+    assert result.values.shape == (2, 2, 2)
+    result.save(tmp_path / "map.parquet")
+    from pyarrow import parquet
+
+    assert parquet.read_table(tmp_path / "map.parquet").to_pydict() == table
+
+
+def test_a_cell_has_the_same_bits_whatever_is_computed_beside_its_stack():
+    whole = sweep(NET, ["scale=0.5:2:40", "depth=2,3,4"], seeds=2)
+    again = sweep(NET, ["scale=0.5:2:40", "depth=2,3,4"], seeds=2)
+    assert whole.values.tobytes() == again.values.tobytes()
