@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ def process_pool(workers: int) -> Executor:
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=begin_worker)
 
 
-def conduct(tasks: Iterable[Task], start: Callable[[], Executor], at_once: int) -> Iterator[Outcome]:
+def conduct(tasks: Iterable[Task], start: Callable[[], Executor], at_once: int) -> Generator[Outcome, None, None]:
     """Run all tasks, and yield their outcomes as they come.
 
     Args:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -83,14 +84,12 @@ def create_app(
             for name, slot in compute.slots.items():
                 await slot.warm_up(partial(trace_spec, ModelSpec(device=name)))
             yield
-            workers.close()
-            await compute.close()
+            await asyncio.gather(compute.close(), run_in_threadpool(workers.close))
             return
         # Nobody waits for it before the page is there: it may take as long as the model does.
         first_picture = asyncio.create_task(model.warm_up())
         yield
-        workers.close()
-        await compute.close()
+        await asyncio.gather(compute.close(), run_in_threadpool(workers.close))
         first_picture.cancel()
         with suppress(asyncio.CancelledError):
             await first_picture

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import orjson
 from fastapi import APIRouter
@@ -62,7 +63,8 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.sweeps = 0
+        # Weak: a stream whose client left before its first line never begins, and never ends.
+        self._sweeps: WeakSet[_Lines] = WeakSet()
         self._pool: Executor | None = None
         self._lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -79,29 +81,27 @@ class Workers:
                     self._pool = None
         raise BrokenProcessPool("the workers died twice")
 
-    def enter(self) -> None:
+    def enter(self, sweep: _Lines) -> None:
         """Count a sweep. Raises BusyError if there are too many."""
-        if self.sweeps >= SWEEPS:
-            raise BusyError(
-                f"{self.sweeps} maps are computed already; the limit is {SWEEPS}", retry_after=5, limit=SWEEPS
-            )
-        self.sweeps += 1
+        if len(self._sweeps) >= SWEEPS:
+            raise BusyError(f"{SWEEPS} maps are computed already, the limit; try again", retry_after=5, limit=SWEEPS)
+        self._sweeps.add(sweep)
         if self._timer is not None:
             self._timer.cancel()
 
-    def leave(self) -> None:
+    def leave(self, sweep: _Lines) -> None:
         """End a sweep that `enter` counted."""
-        self.sweeps -= 1
-        if not self.sweeps:
-            self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.close)
+        self._sweeps.discard(sweep)
+        if not self._sweeps:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(IDLE_SECONDS, loop.run_in_executor, None, self.close)
 
     def close(self) -> None:
-        """End the worker processes."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """End the worker processes, each after its task."""
         with self._lock:
             if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
+                # Waits, so that nothing of the workers is left when the server's process ends.
+                self._pool.shutdown(cancel_futures=True)
                 self._pool = None
 
 
@@ -133,8 +133,8 @@ def sweeps_router(service: Service) -> tuple[APIRouter, Workers]:
     async def post(request: Request) -> Response:
         body = await read_json_object(request, service)
         sweep, start = await run_in_threadpool(_read_body, service, body)
-        workers.enter()
         lines = _Lines(service, workers, sweep, start)
+        workers.enter(lines)
         return StreamingResponse(lines.stream(), headers=NO_STORE, media_type=NDJSON)
 
     add_route(
@@ -185,34 +185,38 @@ class _Lines:
 
     async def stream(self) -> AsyncIterator[bytes]:
         """All lines; ends the sweep when the client leaves."""
-        outcomes: Iterator[Outcome] | None = None
+        sweep = self._sweep
+        groups = await run_in_threadpool(_tasks, sweep)
+        tasks = (
+            task_of(number, sweep.measure.text, group) for number, group in enumerate(groups) if number >= self._start
+        )
+        outcomes = conduct(tasks, lambda: _Lease(self._workers), self._workers.count + 1)
+        waiting = _next(outcomes)
         try:
-            sweep = self._sweep
-            groups = _tasks(sweep)
-            tasks = [task_of(number, sweep.measure.text, group) for number, group in enumerate(groups)]
-            # The server has the torch threads of its settings; a worker has one.
-            outcomes = conduct(tasks[self._start :], lambda: _Lease(self._workers), self._workers.count + 1)
-            waiting = asyncio.ensure_future(run_in_threadpool(next, outcomes, None))
-            try:
-                yield _line(await run_in_threadpool(_plan, sweep, len(tasks)))
-                seconds = 0.0
-                while (outcome := await waiting) is not None:
-                    waiting = asyncio.ensure_future(run_in_threadpool(next, outcomes, None))
-                    seconds += outcome.seconds
-                    yield _line(_outcome(outcome))
-                    if self._service.compute.closing:
-                        raise StoppedError("shutdown")
-                yield _line({"type": "done", "seconds": seconds})
-            finally:
-                # A generator cannot be closed while a thread waits in it.
-                with suppress(Exception):
-                    await asyncio.shield(waiting)
+            yield _line(await run_in_threadpool(_plan, sweep, len(groups)))
+            seconds = 0.0
+            while (outcome := await asyncio.shield(waiting)) is not None:
+                waiting = _next(outcomes)
+                seconds += outcome.seconds
+                yield _line(_outcome(outcome))
+                if self._service.compute.closing:
+                    raise StoppedError("shutdown")
+            yield _line({"type": "done", "seconds": seconds})
         except ChainruleError as error:
             yield _line({"type": "error", **error.body()})
         finally:
-            if outcomes is not None:
-                outcomes.close()  # type: ignore[attr-defined]
-            self._workers.leave()
+            # A generator cannot be closed while a thread waits in it.
+            waiting.add_done_callback(partial(self._end, outcomes))
+
+    def _end(self, outcomes: Generator[Outcome, None, None], waiting: asyncio.Future[Outcome | None]) -> None:
+        if not waiting.cancelled():
+            waiting.exception()  # was told, or nobody is there
+        outcomes.close()
+        self._workers.leave(self)
+
+
+def _next(outcomes: Generator[Outcome, None, None]) -> asyncio.Future[Outcome | None]:
+    return asyncio.ensure_future(run_in_threadpool(next, outcomes, None))
 
 
 def _tasks(sweep: Sweep) -> list[Any]:
@@ -221,7 +225,7 @@ def _tasks(sweep: Sweep) -> list[Any]:
     total = 0.0
     for stack in sweep.stacks:
         # The first tasks are short: the map has a coarse picture soon.
-        if not groups or total >= FLOPS_PER_SECOND * TASK_SECONDS * min(1.0, len(groups) / 4):
+        if not groups or total >= FLOPS_PER_SECOND * TASK_SECONDS * min(1.0, len(groups) / 8):
             groups.append([])
             total = 0.0
         groups[-1].append(stack)
@@ -360,6 +364,7 @@ RANGES = {
     "width": "width=log:8:256:11",
     "batch": "batch=log:8:512:7",
     "step": "step=0:100:11",
+    "data": "data=moons,circles,spirals,xor",
 }
 """The values of an axis that the page proposes; all choices for other keys."""
 
