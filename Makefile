@@ -25,7 +25,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts screenshots docs build clean
+.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts bench-sweep screenshots docs build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ bench-explore: $(VENV)/.installed-dev $(BUNDLES) ## one's own model, from the co
 
 bench-verdicts: $(VENV)/.installed-dev ## false alarms on models that train, causes found in models that do not; writes bench/results/bench-verdicts.json
 	@$(BIN)/python bench/verdicts.py
+
+bench-sweep: $(VENV)/.installed-dev ## maps: stacked nets against a plain loop, the workers, a large map; writes bench/results/bench-sweep.json
+	@$(BIN)/python bench/sweep.py
 
 screenshots: $(VENV)/.installed-dev $(BUNDLES) ## make the documents' pictures again
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
