@@ -192,6 +192,7 @@ _NUMBERS_ONLY: Mapping[str, Any] = {
     "optimizer": "sgd",
     "lr": 0.0,
     "weight_decay": 0.0,
+    "parametrization": "standard",
     "step": 0,
 }
 """The keys of a spec that do not change the graph, each with the value that stands for all."""

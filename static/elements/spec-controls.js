@@ -21,7 +21,7 @@ const LABELS = { init: "Scheme", last_activation: "Activation after the last lay
 const PROGRAM = ["program", "rung", "constant"];
 const FIRST = ["init", "scale"];
 const SECOND = ["activation", "seed"];
-const TRAINING = ["data", "optimizer", "lr", "weight_decay"];
+const TRAINING = ["data", "optimizer", "lr", "weight_decay", "parametrization"];
 /** The step has a bar of its own. */
 const ELSEWHERE = ["step"];
 const MORE = ["widths", "batch", "bias", "bias_std", "last_activation", "dtype", "style", "loss", "device"];

@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 
 from chainrule import stopping
 from chainrule.build.data import batch_of
+from chainrule.build.parametrization import output_factor
 from chainrule.foundations.initialization import SCHEMES, generator_for, normal, orthogonal, uniform, zeros
 from chainrule.spec import ModelSpec
 from chainrule.spec.data import RANDOM
@@ -57,7 +58,7 @@ def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
     x, y = draw_batch(spec)
     leaves = {"x": x}
     for index, (fan_in, fan_out) in enumerate(pairwise(spec.widths), start=1):
-        leaves[f"w{index}"] = draw_weight(spec, f"w{index}", fan_in, fan_out)
+        leaves[f"w{index}"] = draw_weight(spec, f"w{index}", fan_in, fan_out, index == spec.depth)
         if spec.bias:
             leaves[f"b{index}"] = draw_bias(spec, f"b{index}", fan_in, fan_out)
     leaves["y"] = y
@@ -97,9 +98,10 @@ def draw_leaf(spec: ModelSpec, name: str, base: BaseDraw, shape: tuple[int, ...]
     return as_spec(spec, base_draw(spec.seed, name, base, shape, spec.dtype) * factor)
 
 
-def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
-    """A weight by the spec's scheme and scale: (fan_in, fan_out)."""
-    return draw_leaf(spec, name, SCHEMES[spec.init].base, (fan_in, fan_out), weight_factor(spec, fan_in, fan_out))
+def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int, is_last: bool = False) -> Tensor:
+    """A weight by the spec's scheme and scale: (fan_in, fan_out); `is_last` in the last layer of a net."""
+    factor = weight_factor(spec, fan_in, fan_out, is_last)
+    return draw_leaf(spec, name, SCHEMES[spec.init].base, (fan_in, fan_out), factor)
 
 
 def unscaled_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
@@ -107,9 +109,10 @@ def unscaled_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Te
     return base_draw(spec.seed, name, SCHEMES[spec.init].base, (fan_in, fan_out), spec.dtype)
 
 
-def weight_factor(spec: ModelSpec, fan_in: int, fan_out: int) -> float:
-    """The factor of a weight's draw: the scheme's factor times the spec's scale."""
-    return SCHEMES[spec.init].factor(fan_in, fan_out) * spec.scale
+def weight_factor(spec: ModelSpec, fan_in: int, fan_out: int, is_last: bool) -> float:
+    """The factor of a weight's draw: the scheme's factor times the spec's scale, and µP's in a net's last layer."""
+    factor = SCHEMES[spec.init].factor(fan_in, fan_out) * spec.scale
+    return factor * output_factor(spec, fan_in) if is_last else factor
 
 
 def draw_bias(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
@@ -141,10 +144,12 @@ def weight_variances(spec: ModelSpec) -> tuple[tuple[float, float], ...]:
     """The nominal (σ_w², σ_b²) of each layer, as in mean-field theory: σ_w² = fan_in · Var(W), σ_b² = Var(b)."""
     scheme = SCHEMES[spec.init]
     variances = []
-    for fan_in, fan_out in pairwise(spec.widths):
-        unscaled = scheme.factor(fan_in, fan_out) ** 2 * BASE_VARIANCES[scheme.base](fan_in, fan_out)
+    for index, (fan_in, fan_out) in enumerate(pairwise(spec.widths), start=1):
+        base = BASE_VARIANCES[scheme.base](fan_in, fan_out)
         bias_variance = spec.bias_std**2
         if spec.bias and spec.init == "torch_default":
-            bias_variance = unscaled  # the bias is drawn like a weight, but never scaled
-        variances.append((fan_in * unscaled * spec.scale**2, bias_variance))
+            # The bias is drawn like a weight, but never scaled.
+            bias_variance = scheme.factor(fan_in, fan_out) ** 2 * base
+        factor = weight_factor(spec, fan_in, fan_out, index == spec.depth)
+        variances.append((fan_in * factor**2 * base, bias_variance))
     return tuple(variances)

@@ -84,7 +84,7 @@ class RescaledNet:
         if not self._draws:
             self._draws = [unscaled_weight(spec, f"w{index}", *fans) for index, fans in enumerate(pairs, start=1)]
         for index, (draw, fans) in enumerate(zip(self._draws, pairs, strict=True), start=1):
-            weight, factor = self._leaves[f"w{index}"], weight_factor(spec, *fans)
+            weight, factor = self._leaves[f"w{index}"], weight_factor(spec, *fans, index == spec.depth)
             if self._model is not None:
                 weight.copy_((draw * factor).t())  # under autograd a weight is (fan_out, fan_in)
             elif weight.dtype == draw.dtype and weight.device == draw.device:

@@ -16,6 +16,7 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.build.data import batch_of, data_set
 from chainrule.build.draws import BaseDraw, as_spec, base_draw, draw_batch, target_of, weight_factor
+from chainrule.build.parametrization import rate_factors
 from chainrule.build.training import OPTIMIZERS
 from chainrule.foundations.activations import activation_rule
 from chainrule.foundations.initialization import SCHEMES, normal
@@ -59,7 +60,7 @@ class Stack:
 
     def _draw_layer(self, index: int, fan_in: int, fan_out: int) -> None:
         scheme = SCHEMES[self.spec.init]
-        factor = weight_factor(self.spec.replace(scale=1.0), fan_in, fan_out)
+        factor = weight_factor(self.spec.replace(scale=1.0), fan_in, fan_out, index == self.spec.depth)
         weight = self._drawn(f"w{index}", scheme.base, (fan_in, fan_out), factor * self._values["scale"])
         self.weights.append(weight)
         if not self.spec.bias:
@@ -85,6 +86,9 @@ class Stack:
         """
         rates = {"lr": self._values["lr"] if lr is None else lr, "weight_decay": self._values["weight_decay"]}
         self._optimizer = OPTIMIZERS[self.spec.optimizer](self.spec)
+        factors, layers = rate_factors(self.spec), range(1, self.spec.depth + 1)
+        names = [*(f"w{index}" for index in layers), *(f"b{index}" for index in layers if self.biases)]
+        self._factors = [factors.get(name, 1.0) for name in names]
         for name, values in rates.items():
             setattr(self._optimizer, name, as_spec(self.spec, values).reshape(-1, 1, 1))
         self._set_step(0)
@@ -156,8 +160,8 @@ class Stack:
                 watch(self.step, loss)
             self.backward()
             updates = self._optimizer.updates(self.parameters, [*self.weight_gradients, *self.bias_gradients])
-            for parameter, update in zip(self.parameters, updates, strict=True):
-                parameter += update
+            for parameter, update, factor in zip(self.parameters, updates, self._factors, strict=True):
+                parameter += update if factor == 1 else factor * update
             self._set_step(self.step + 1)
 
     def accuracy(self) -> Tensor:

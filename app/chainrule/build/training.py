@@ -21,6 +21,7 @@ from chainrule import stopping
 from chainrule.build.draws import draw_batch, draw_leaves
 from chainrule.build.mlp import build_mlp
 from chainrule.build.model import BuiltModel
+from chainrule.build.parametrization import rate_factors
 from chainrule.foundations.optimizers import SGD, Adam, AdamW
 from chainrule.spec import ModelSpec
 from chainrule.spec.data import RANDOM
@@ -82,6 +83,8 @@ class Training:
         self._weights = [place for place, name in enumerate(named) if name.startswith("w")]
         self._gradient = "grad" if self.model.autograd else "g"
         self._optimizer = OPTIMIZERS[spec.optimizer](spec)
+        factors = rate_factors(spec)
+        self._factors = [factors.get(name, 1.0) for name in named]
         self._checkpoints = {0: self._checkpoint()}
         self._stride = 1
         self._rows = np.empty((64, 2 + 3 * len(self._weights)))
@@ -130,6 +133,8 @@ class Training:
         gradients: list[Tensor] = [getattr(leaf, self._gradient) for leaf in self._parameters]
         with torch.no_grad():
             updates = self._optimizer.updates(self._parameters, gradients)
+            pairs = zip(updates, self._factors, strict=True)
+            updates = [update if factor == 1 else factor * update for update, factor in pairs]
             if self.step == self._row_count:
                 self._add_row(loss, gradients, updates)
             for parameter, update in zip(self._parameters, updates, strict=True):

@@ -20,6 +20,7 @@ from chainrule.export.pytorch_parts import (
 )
 from chainrule.spec import ModelSpec
 from chainrule.spec.data import RANDOM
+from chainrule.spec.keys import BASE_WIDTH
 
 ACTIVATIONS: Mapping[str, str] = {
     "relu": "torch.relu",
@@ -126,7 +127,13 @@ def _inputs(spec: ModelSpec) -> str:
 
 def _layers(spec: ModelSpec) -> str:
     draw = weight_draw(spec, 'f"w{layer}"', 'f"b{layer}"')
-    body = [*draw.before, f"w = {draw.weight}", _as_leaf("w", spec)]
+    body = [*draw.before, f"w = {draw.weight}"]
+    if spec.parametrization == "mup":
+        body += [
+            "if layer == len(widths) - 1:",
+            f"    w = w / math.sqrt(fan_in / {BASE_WIDTH})  # the last layer of the maximal update parametrization",
+        ]
+    body.append(_as_leaf("w", spec))
     if spec.bias:
         body += [f"b = {draw.bias}", _as_leaf("b", spec)]
     body += [

@@ -56,7 +56,7 @@ def header(spec: ModelSpec, says: str) -> str:
 def imports(spec: ModelSpec, *, functional: bool) -> str:
     """The script's imports, with torch.nn.functional if `functional`."""
     lines = ["import hashlib"]
-    if "init" in spec.keys and "math." in (DRAWS[spec.init].size or ""):
+    if ("init" in spec.keys and "math." in (DRAWS[spec.init].size or "")) or spec.parametrization == "mup":
         lines.append("import math")
     return "\n".join([*lines, "", "import torch", *(["import torch.nn.functional as F"] if functional else [])])
 

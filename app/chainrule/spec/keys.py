@@ -10,6 +10,9 @@ from chainrule.spec.data import DATA_SETS, RANDOM
 from chainrule.spec.programs import DEFAULT, MAX_SIZE, MAX_STEP, PROGRAMS, RUNGS, Program
 from chainrule.spec.values import Key
 
+BASE_WIDTH = 64
+"""The width at which µP is the standard parametrization."""
+
 SPEC_KEYS: tuple[Key, ...] = (
     Key(
         "program",
@@ -92,6 +95,14 @@ SPEC_KEYS: tuple[Key, ...] = (
     ),
     Key("lr", 0.01, "float", "The learning rate of the optimizer.", minimum=0.0, maximum=1e9),
     Key("weight_decay", 0.0, "float", "The weight decay of the optimizer.", minimum=0.0, maximum=1e3),
+    Key(
+        "parametrization",
+        "standard",
+        "choice",
+        "How learning rates and the scale of the last layer follow the width: not at all, or as in µP, which is the "
+        f"same at a width of {BASE_WIDTH}.",
+        choices=("standard", "mup"),
+    ),
     Key("step", 0, "int", "Training steps before the recorded pass.", minimum=0, maximum=MAX_STEP),
     Key(
         "seed",

@@ -58,6 +58,7 @@ class ModelSpec(BaseModel):
     optimizer: str = "sgd"
     lr: float = 0.01
     weight_decay: float = 0.0
+    parametrization: str = "standard"
     step: int = 0
     seed: int = 42
     dtype: str = "float32"

@@ -49,7 +49,7 @@ class Program:
 
 _EVERYWHERE = ("seed", "dtype", "device")
 _WEIGHTS = ("init", "scale")
-_TRAINING = ("data", "optimizer", "lr", "weight_decay", "step")
+_TRAINING = ("data", "optimizer", "lr", "weight_decay", "parametrization", "step")
 _ELEMENTWISE = {"widths": "5", "batch": "4"}
 # As the PyTorch tutorial has it in its gradcheck of LinearFunction: input (20, 20), weight (30, 20).
 _LINEAR = {"widths": "20,30", "batch": "20"}

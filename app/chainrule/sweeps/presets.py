@@ -75,4 +75,20 @@ MAP_PRESETS: Sequence[MapPreset] = (
         ("scale=log:0.1:2:64", "lr=log:0.2:20:64"),
         "loss_ratio",
     ),
+    MapPreset(
+        "width_standard",
+        "Width and learning rate",
+        "After 10 steps of Adam a wider net has a larger output: the same learning rate is too much for it.",
+        "widths=16,64,64,1&activation=tanh&init=lecun_normal&batch=32&optimizer=adam&step=10",
+        ("width=log:16:512:11", "lr=log:0.0001:1:17"),
+        "activation_size:output",
+    ),
+    MapPreset(
+        "width_mup",
+        "The same in µP",
+        "The coordinate check of µP (Yang et al. 2022): the output does not depend on the width.",
+        "widths=16,64,64,1&activation=tanh&init=lecun_normal&batch=32&optimizer=adam&parametrization=mup&step=10",
+        ("width=log:16:512:11", "lr=log:0.0001:1:17"),
+        "activation_size:output",
+    ),
 )
