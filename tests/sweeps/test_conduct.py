@@ -42,7 +42,7 @@ class Deadly(Inline):
 
 
 def tasks():
-    return [task_of(number, PLAN.measure.text, [stack]) for number, stack in enumerate(PLAN.stacks)]
+    return [task_of(number, [stack]) for number, stack in enumerate(PLAN.stacks)]
 
 
 @pytest.mark.parametrize("times", [1, RETRIES, RETRIES + 5])

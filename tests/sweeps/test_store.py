@@ -45,8 +45,8 @@ def test_every_number_comes_back(tmp_path):
     values = np.array([np.nan, np.inf, -np.inf, 1 / 3, 5e-324, 0.0])
     cells = np.arange(6)
     with SweepStore(tmp_path / "a.sweep", PLAN) as store:
-        store.add(Outcome(0, cells, values, 1.0))
-        store.add(Outcome(1, cells + 6, None, 0.0, "failed 3 times: no memory"))
+        store.add(Outcome(0, cells, values, 1.0, 1.0))
+        store.add(Outcome(1, cells + 6, None, 0.0, 1.0, "failed 3 times: no memory"))
         known, found, reasons = store.read()
     assert known.sum() == 12
     np.testing.assert_array_equal(found[:6], values)
@@ -93,12 +93,12 @@ def test_a_file_that_is_no_sweep_is_refused(tmp_path):
 def test_a_full_disk_ends_the_sweep_and_keeps_the_file(tmp_path):
     path = tmp_path / "a.sweep"
     with SweepStore(path, PLAN) as store:
-        store.add(Outcome(0, np.arange(6), np.ones(6), 1.0))
+        store.add(Outcome(0, np.arange(6), np.ones(6), 1.0, 1.0))
         pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
         store._connection.execute(f"PRAGMA max_page_count = {pages}")
         reason = "x" * 10_000
         with pytest.raises(SweepError, match=r"a\.sweep: database or disk is full"):
-            store.add(Outcome(1, np.arange(6, 12), None, 0.0, reason))
+            store.add(Outcome(1, np.arange(6, 12), None, 0.0, 1.0, reason))
     with SweepStore(path, PLAN) as store:
         assert store.read()[0].sum() == 6
 

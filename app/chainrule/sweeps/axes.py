@@ -55,20 +55,20 @@ class Axis:
     is_log: bool = False
 
 
-def read_axis(over: str) -> Axis:
+def read_axis(over: str, keys: Mapping[str, Key] = AXIS_KEYS, owner: str = "an axis") -> Axis:
     """An axis from its text. It has as many values as `count_values` says: check that first.
 
     Raises:
         SweepError: the key is no axis, or the text is malformed or has a value that the key does not allow.
     """
     name, equals, text = over.partition("=")
-    if name not in AXIS_KEYS:
+    if name not in keys:
         hint = {"seed": "; give the number of seeds instead", "widths": "; use depth or width"}.get(name, "")
-        said = unknown_key(name, AXIS_KEYS, "an axis")
+        said = unknown_key(name, keys, owner)
         raise SweepError(f"{said['message']}{hint}", field="over", limit=said["limit"])
     if not equals or not text:
         raise _malformed(over, "it has no values")
-    key = AXIS_KEYS[name]
+    key = keys[name]
     parts = text.split(":")
     is_log = parts[0] == "log"
     if is_log:

@@ -26,12 +26,16 @@ RETRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The values of a task's cells, with the seconds of the worker; or the reason why it has none."""
+    """The values of a task's cells, with the seconds of the worker; or the reason why there is none.
+
+    A task that failed has an outcome for each of its jobs.
+    """
 
     number: int
     cells: npt.NDArray[np.int64]
     values: Values | None
     seconds: float
+    flops: float
     failure: str | None = None
 
 
@@ -83,20 +87,22 @@ def conduct(tasks: Iterable[Task], start: Callable[[], Executor], at_once: int) 
                 done = wait(running).done
             for future in done:
                 task, error = running.pop(future), _error(future)
+                cells = np.concatenate(task.cells)
                 if error is None:
-                    yield Outcome(task.number, task.cells, *future.result())
+                    yield Outcome(task.number, cells, *future.result(), task.flops)
                     continue
                 if isinstance(error, SweepError):
                     raise error
                 if isinstance(error, CancelledError):
                     raise SweepError("the workers are gone: the connection to their scheduler is lost")
                 logger.warning("task %d: %s", task.number, in_words(error))
-                if is_alone or not is_broken:
-                    tries[task.number] = tries.get(task.number, 0) + 1
-                if tries.get(task.number, 0) <= RETRIES:
-                    again.append(task)
-                else:
-                    yield Outcome(task.number, task.cells, None, 0.0, _reason(error))
+                tried = tries.get(int(cells[0]), 0) + (is_alone or not is_broken)
+                if tried > RETRIES:
+                    yield Outcome(task.number, cells, None, 0.0, task.flops, _reason(error))
+                    continue
+                # In parts: one bad job spoils no other.
+                again.extend(task.parts())
+                tries.update({int(part.cells[0][0]): tried for part in task.parts()})
             if is_broken:
                 executor.shutdown(wait=False)
                 executor = start()

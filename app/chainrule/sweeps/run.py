@@ -17,9 +17,10 @@ from chainrule.errors import SweepError
 from chainrule.history.export import write_csv, write_parquet
 from chainrule.spec import ModelSpec
 from chainrule.sweeps.conduct import Inline, Outcome, conduct, process_pool
+from chainrule.sweeps.factory import read_factory_sweep
 from chainrule.sweeps.store import SweepStore
-from chainrule.sweeps.sweep import FLOPS_PER_SECOND, StackPlan, Sweep, read_sweep, stack_flops
-from chainrule.sweeps.work import run_task, task_of
+from chainrule.sweeps.sweep import FLOPS_PER_SECOND, Grid, Sweep, read_sweep, stack_flops
+from chainrule.sweeps.work import Plan, run_task, task_of
 
 TASK_SECONDS = 2.0
 """Seconds of a task, about: long beside the way to a worker, short beside the patience of a person."""
@@ -49,14 +50,14 @@ class SweepResult:
         reasons: why a cell has no value, by its number.
     """
 
-    sweep: Sweep
+    sweep: Grid
     values: npt.NDArray[np.float64] = field(repr=False)
     reasons: dict[int, str]
 
     @property
     def columns(self) -> dict[str, list[Any]]:
         """The table with a row per cell: the value of each axis, the seed, and the measure."""
-        axes, measure = self.sweep.axes, self.sweep.measure.text
+        axes, measure = self.sweep.axes, self.sweep.measure_text
         indices, seeds = self.sweep.places(np.arange(self.sweep.cells))
         return {
             **{
@@ -66,10 +67,6 @@ class SweepResult:
             "seed": [self.sweep.seeds[place] for place in seeds.tolist()],
             measure: self.values.reshape(-1).tolist(),
         }
-
-    def spec_of(self, cell: int) -> ModelSpec:
-        """The spec of a cell."""
-        return self.sweep.spec_of(cell)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a file: .csv or .parquet.
@@ -98,36 +95,30 @@ WRITERS = {".csv": write_csv, ".parquet": write_parquet}
 class Pace:
     """How fast a sweep goes: sizes the tasks, and estimates the time that is left."""
 
-    def __init__(self, sweep: Sweep, stacks: Sequence[StackPlan], workers: int, seconds: float = TASK_SECONDS) -> None:
+    def __init__(self, sweep: Grid, stacks: Sequence[Plan], workers: int, seconds: float = TASK_SECONDS) -> None:
         self._cells, self._left_flops = sweep.cells, sum(stack.flops for stack in stacks)
-        self._known = self._done = sweep.cells - sum(map(len, stacks))
+        self._known = self._done = sweep.cells - sum(len(stack.cells) for stack in stacks)
         self._workers, self._seconds = workers, seconds
         self._flops = self._worker_seconds = 0.0
         self._began = time.perf_counter()
-        self._sizes: dict[int, float] = {}
 
-    def tasks(self, stacks: Sequence[StackPlan]) -> Iterator[list[StackPlan]]:
+    def tasks(self, stacks: Sequence[Plan]) -> Iterator[list[Plan]]:
         """Consecutive stacks in tasks of about the wanted time, as measured so far; the first task is short."""
-        group: list[StackPlan] = []
-        number = 0
+        group: list[Plan] = []
         for place, stack in enumerate(stacks):
             group.append(stack)
             rate = self._flops / self._worker_seconds if self._worker_seconds else FLOPS_PER_SECOND
             seconds = self._seconds if self._worker_seconds else FIRST_TASK_SECONDS
-            flops = sum(each.flops for each in group)
-            if flops >= rate * seconds or place == len(stacks) - 1:
-                self._sizes[number] = flops
-                number += 1
+            if sum(each.flops for each in group) >= rate * seconds or place == len(stacks) - 1:
                 yield group
                 group = []
 
     def add(self, outcome: Outcome) -> Progress:
         """Note an outcome."""
-        flops = self._sizes.pop(outcome.number)
         self._done += len(outcome.cells)
-        self._left_flops -= flops
+        self._left_flops -= outcome.flops
         if outcome.values is not None:
-            self._flops += flops
+            self._flops += outcome.flops
             self._worker_seconds += outcome.seconds
         elapsed = time.perf_counter() - self._began
         left = None
@@ -137,7 +128,7 @@ class Pace:
 
 
 def run_sweep(
-    sweep: Sweep,
+    sweep: Grid,
     *,
     start: Callable[[], Executor] = Inline,
     workers: int = 1,
@@ -161,7 +152,7 @@ def run_sweep(
         known, values, reasons = store.read()
     stacks = [stack for stack in sweep.stacks if not known[stack.cells[0]]]
     pace = Pace(sweep, stacks, workers)
-    tasks = (task_of(number, sweep.measure.text, group) for number, group in enumerate(pace.tasks(stacks)))
+    tasks = (task_of(number, group) for number, group in enumerate(pace.tasks(stacks)))
     # One task more than workers: a worker never waits for this process.
     for outcome in conduct(tasks, start, workers if start is Inline else workers + 1 + workers // 8):
         if store is not None:
@@ -178,7 +169,7 @@ def probe(sweep: Sweep) -> float:
     """Floating point operations per second of one core, measured with a stack of the sweep and a short training."""
     plan = sorted(sweep.stacks, key=lambda stack: stack.flops)[len(sweep.stacks) // 2]
     plan = replace(plan, spec=plan.spec.replace(step=min(plan.spec.step, PROBE_STEPS)))
-    task = task_of(0, sweep.measure.text, [plan])
+    task = task_of(0, [plan])
     run_task(task)
     return stack_flops(plan.spec, sweep.measure, len(plan)) / run_task(task)[1]
 
@@ -188,26 +179,34 @@ def sweep(
     over: Sequence[str],
     *,
     seeds: int = 1,
-    measure: str = "gradient_ratio",
+    measure: str | None = None,
+    steps: int = 0,
     workers: int = 1,
     scheduler: str | None = None,
     keep: str | os.PathLike[str] | None = None,
 ) -> SweepResult:
-    """Measure many nets: a spec over axes such as `scale=0.5:2:64`, with several seeds.
+    """Measure many nets: a spec or a user's model, over axes such as `scale=0.5:2:64`, with several seeds.
 
     Args:
-        spec: a spec, or its query string.
-        over: the axes; see `sweeps/axes.py`.
-        seeds: the number of seeds: the spec's and the following ones.
-        measure: see `sweeps/measures.py`.
+        spec: a spec, its query string, or `file.py:factory` (see `sweeps/factory.py`).
+        over: the axes; see `sweeps/axes.py`. For a factory: its arguments.
+        seeds: the number of seeds: the spec's, or 42, and the following ones.
+        measure: see `sweeps/measures.py`; gradient_ratio, or for a factory loss.
+        steps: the training steps of a factory's model; a spec has its own.
         workers: worker processes; with 1 the sweep runs in this process.
         scheduler: the address of a Dask scheduler, whose workers then compute the cells (extra `dask`).
         keep: a file for the finished cells; the same sweep goes on where it stopped.
 
     Raises:
         SpecError, SweepError: bad input, a file that cannot be written, or a scheduler that does not answer.
+        ExploreError: the factory cannot be used.
     """
-    plan = read_sweep(ModelSpec.from_query(spec) if isinstance(spec, str) else spec, over, seeds, measure)
+    plan: Grid
+    if isinstance(spec, str) and ".py:" in spec:
+        plan = read_factory_sweep(spec, over, seeds, measure or "loss", steps)
+    else:
+        spec = ModelSpec.from_query(spec) if isinstance(spec, str) else spec
+        plan = read_sweep(spec, over, seeds, measure or "gradient_ratio")
     start, at_once = executors(workers, scheduler)
     if keep is None:
         return run_sweep(plan, start=start, workers=at_once)

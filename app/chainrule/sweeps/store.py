@@ -15,7 +15,7 @@ import numpy.typing as npt
 from chainrule.errors import SweepError
 from chainrule.history.schema import from_column, sqlite_words, to_column
 from chainrule.sweeps.conduct import Outcome
-from chainrule.sweeps.sweep import Sweep
+from chainrule.sweeps.sweep import Grid
 from chainrule.sweeps.work import versions
 
 SCHEMA = "chainrule.sweep/1"
@@ -23,7 +23,7 @@ SCHEMA = "chainrule.sweep/1"
 TABLES = """
 CREATE TABLE sweep (
     schema TEXT NOT NULL,   -- chainrule.sweep/1
-    sweep TEXT NOT NULL,    -- JSON: spec, over, seeds, measure
+    sweep TEXT NOT NULL,    -- JSON: spec or factory, over, seeds, measure
     versions TEXT NOT NULL  -- JSON
 );
 CREATE TABLE cell (
@@ -43,7 +43,7 @@ class SweepStore:
         SweepError: the file is another sweep's, of other versions, no sweep's, damaged, in use, or cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], sweep: Sweep) -> None:
+    def __init__(self, path: str | os.PathLike[str], sweep: Grid) -> None:
         self.path = Path(path)
         self._sweep = sweep
         try:

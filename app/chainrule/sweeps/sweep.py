@@ -22,6 +22,7 @@ from chainrule.spec.cost import FLOPS_PER_VALUE, ITEM_SIZE, count_graph, slownes
 from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.sweeps.axes import Axis, count_values, read_axis, with_axis
 from chainrule.sweeps.measures import LR_BISECTIONS, Measure, read_measure
+from chainrule.sweeps.work import Plan, StackJob
 
 MAX_CELLS = 10_000_000
 """Maximum number of cells of a sweep."""
@@ -51,12 +52,13 @@ Cells = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """The cells of one stack, what their specs share, and the values of the other keys of each cell.
+    """The cells of one stack, what their specs share, and the seed and the other values of each cell.
 
     `flops`: the floating point operations of all its nets.
     """
 
     spec: ModelSpec
+    measure: str
     cells: Cells
     seeds: tuple[int, ...]
     values: Mapping[str, tuple[float, ...]]
@@ -64,6 +66,10 @@ class StackPlan:
 
     def __len__(self) -> int:
         return len(self.cells)
+
+    def job(self) -> StackJob:
+        """See `Plan`."""
+        return StackJob(self.spec.as_dict(), self.measure, self.seeds, self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +82,13 @@ class Estimate:
     seconds: float
 
 
-class Sweep:
-    """Nets of a spec over axes, `seeds` seeds of each: the spec's seed and the following integers."""
+class Grid:
+    """The cells of a sweep: every combination of the values of its axes, with each seed."""
 
-    def __init__(self, spec: ModelSpec, axes: Sequence[Axis], seeds: int, measure: Measure) -> None:
-        """See `read_sweep`, which checks the arguments."""
-        self.spec = spec
+    def __init__(self, axes: Sequence[Axis], seeds: Sequence[int], measure: str) -> None:
         self.axes = tuple(axes)
-        self.seeds = tuple(range(spec.seed, spec.seed + seeds))
-        self.measure = measure
+        self.seeds = tuple(seeds)
+        self.measure_text = measure
         self.shape = tuple(len(axis.values) for axis in self.axes)
 
     @property
@@ -101,22 +105,44 @@ class Sweep:
             indices.append(index)
         return indices, seed
 
-    def spec_of(self, cell: int) -> ModelSpec:
-        """The spec of a cell."""
-        indices, seed = self.places(np.array([cell]))
-        spec = self.spec.replace(seed=self.seeds[int(seed[0])])
-        for axis, index in zip(self.axes, indices, strict=True):
-            spec = with_axis(spec, axis.key, axis.values[int(index[0])])
-        return spec
+    def values_of(self, cell: int) -> dict[str, Any]:
+        """The value of each axis in a cell."""
+        indices = self.places(np.array([cell]))[0]
+        return {axis.key: axis.values[int(index[0])] for axis, index in zip(self.axes, indices, strict=True)}
 
     def described(self) -> dict[str, Any]:
         """What determines its values, as JSON."""
         return {
-            "spec": self.spec.as_dict(),
             "over": [axis.over for axis in self.axes],
-            "seeds": len(self.seeds),
-            "measure": self.measure.text,
+            "seeds": list(self.seeds),
+            "measure": self.measure_text,
         }
+
+    @property
+    def stacks(self) -> Sequence[Plan]:
+        """All cells, in the groups in which they are computed."""
+        raise NotImplementedError
+
+
+class Sweep(Grid):
+    """Nets of a spec over axes, `seeds` seeds of each: the spec's seed and the following integers."""
+
+    def __init__(self, spec: ModelSpec, axes: Sequence[Axis], seeds: int, measure: Measure) -> None:
+        """See `read_sweep`, which checks the arguments."""
+        super().__init__(axes, range(spec.seed, spec.seed + seeds), measure.text)
+        self.spec = spec
+        self.measure = measure
+
+    def described(self) -> dict[str, Any]:
+        """See `Grid`."""
+        return {"spec": self.spec.as_dict(), **super().described()}
+
+    def spec_of(self, cell: int) -> ModelSpec:
+        """The spec of a cell."""
+        spec = self.spec.replace(seed=self.seeds[cell % len(self.seeds)])
+        for key, value in self.values_of(cell).items():
+            spec = with_axis(spec, key, value)
+        return spec
 
     @cached_property
     def shapes(self) -> Mapping[tuple[int, ...], ModelSpec]:
@@ -180,7 +206,8 @@ class Sweep:
             if axis.key in STACKED
         }
         cells = (points[:, None] * seeds + np.arange(seeds)).reshape(-1)
-        return StackPlan(spec, cells, self.seeds * len(points), values, stack_flops(spec, self.measure, len(cells)))
+        flops = stack_flops(spec, self.measure, len(cells))
+        return StackPlan(spec, self.measure.text, cells, self.seeds * len(points), values, flops)
 
     def estimate(self) -> Estimate:
         """What the sweep takes, from the specs alone."""

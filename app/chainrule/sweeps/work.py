@@ -1,4 +1,4 @@
-"""A task of a sweep, as a worker runs it: some stacks, and the values of their cells."""
+"""A task of a sweep, as a worker runs it: some jobs, and the values of their cells."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import parent_process
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,34 +22,79 @@ from chainrule.errors import SweepError
 from chainrule.memory import memory_errors
 from chainrule.spec import ModelSpec
 from chainrule.sweeps.measures import read_measure
-from chainrule.sweeps.sweep import StackPlan
 
 Values = npt.NDArray[np.float64]
 
 
+class Job(Protocol):
+    """What computes the values of some cells; any pickle can carry it."""
+
+    def values(self) -> Values:
+        """The values, one per cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackJob:
+    """A stack: its spec as a dict, its measure, and the seed and the other values of each net."""
+
+    spec: Mapping[str, Any]
+    measure: str
+    seeds: tuple[int, ...]
+    differing: Mapping[str, tuple[float, ...]]
+
+    def values(self) -> Values:
+        """See `Job`."""
+        spec = ModelSpec.parse(self.spec)
+        with torch.no_grad():
+            found: Values = read_measure(self.measure).of(spec, Stack(spec, self.seeds, self.differing)).numpy()
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Some stacks, in values that any pickle can carry.
+    """Some jobs, with the cells of all of them.
 
     Attributes:
         number: of the task in its sweep.
-        measure: its text.
-        stacks: of each stack the spec, the seeds and the values of its nets.
-        cells: of all stacks.
+        jobs: run one after the other.
+        cells: of each job.
+        flops: of all jobs.
         versions: see `versions`, of the process that wants the values.
     """
 
     number: int
-    measure: str
-    stacks: tuple[tuple[Mapping[str, Any], tuple[int, ...], Mapping[str, tuple[float, ...]]], ...]
-    cells: npt.NDArray[np.int64]
+    jobs: tuple[Job, ...]
+    cells: tuple[npt.NDArray[np.int64], ...]
+    flops: float
     versions: tuple[tuple[str, str], ...]
 
+    def parts(self) -> tuple[Task, ...]:
+        """A task for each job."""
+        pairs = zip(self.jobs, self.cells, strict=True)
+        return tuple(
+            replace(self, jobs=(job,), cells=(cells,), flops=self.flops / len(self.jobs)) for job, cells in pairs
+        )
 
-def task_of(number: int, measure: str, stacks: Sequence[StackPlan]) -> Task:
-    """The task of some stacks."""
-    parts = tuple((stack.spec.as_dict(), stack.seeds, stack.values) for stack in stacks)
-    return Task(number, measure, parts, np.concatenate([stack.cells for stack in stacks]), versions())
+
+class Plan(Protocol):
+    """Some cells that are computed together, and their cost in floating point operations."""
+
+    @property
+    def cells(self) -> npt.NDArray[np.int64]:
+        """Their numbers."""
+
+    @property
+    def flops(self) -> float:
+        """Of all cells."""
+
+    def job(self) -> Job:
+        """What computes them."""
+
+
+def task_of(number: int, plans: Sequence[Plan]) -> Task:
+    """The task of some plans."""
+    jobs, cells = tuple(plan.job() for plan in plans), tuple(plan.cells for plan in plans)
+    return Task(number, jobs, cells, sum(plan.flops for plan in plans), versions())
 
 
 def versions() -> tuple[tuple[str, str], ...]:
@@ -89,13 +134,9 @@ def run_task(task: Task) -> tuple[Values, float]:
     began = time.perf_counter()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    measure = read_measure(task.measure)
     try:
-        with torch.no_grad(), memory_errors():
-            values = []
-            for described, seeds, differing in task.stacks:
-                spec = ModelSpec.parse(described)
-                values.append(measure.of(spec, Stack(spec, seeds, differing)).numpy())
+        with memory_errors():
+            values = [job.values() for job in task.jobs]
     finally:
         torch.set_num_threads(threads)
     return np.concatenate(values), time.perf_counter() - began

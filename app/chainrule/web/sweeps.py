@@ -187,9 +187,7 @@ class _Lines:
         """All lines; ends the sweep when the client leaves."""
         sweep = self._sweep
         groups = await run_in_threadpool(_tasks, sweep)
-        tasks = (
-            task_of(number, sweep.measure.text, group) for number, group in enumerate(groups) if number >= self._start
-        )
+        tasks = (task_of(number, group) for number, group in enumerate(groups) if number >= self._start)
         outcomes = conduct(tasks, lambda: _Lease(self._workers), self._workers.count + 1)
         waiting = _next(outcomes)
         try:
