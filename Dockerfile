@@ -20,7 +20,7 @@ RUN apt-get update \
 
 COPY constraints.txt pyproject.toml ./
 RUN python -m venv --without-pip /opt/python \
-    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['render'], *project['optional-dependencies']['digits'], sep='\n')" > requirements.txt \
+    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['render'], *project['optional-dependencies']['digits'], *project['optional-dependencies']['dask'], sep='\n')" > requirements.txt \
     && python -m pip --python /opt/python install -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements.txt
 
 

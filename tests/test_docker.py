@@ -167,6 +167,32 @@ def test_a_replica_is_the_image_with_settings_that_are_settings():
     assert seconds(replica["stop_grace_period"]) >= 10
 
 
+def test_the_cluster_is_the_image_and_nothing_reaches_it():
+    cluster = {name: SERVICES[name] for name in ("scheduler", "worker", "sweep")}
+    for service in cluster.values():
+        assert service["image"] == REPLICAS["chainrule-1"]["image"]
+        assert service["networks"] == ["cluster"]
+    assert COMPOSE["networks"]["cluster"] == {"internal": True}
+    assert [service["profiles"] for service in cluster.values()] == [["cluster"], ["cluster"], ["sweep"]]
+    assert "['dask']" in TEXT, "the image has Dask"
+
+
+@pytest.mark.parametrize("name", ["scheduler", "worker"])
+def test_dask_knows_the_arguments_of_the_cluster(name):
+    _, subcommand, *arguments = SERVICES[name]["entrypoint"]
+    code = f"from distributed.cli.dask_{subcommand} import main; main()"
+    said = subprocess.run([sys.executable, "-c", code, "--help"], check=True, capture_output=True, text=True).stdout
+    for argument in arguments:
+        assert not argument.startswith("--") or re.search(rf"(^|\s|/ ){argument}\b", said), argument
+    assert ("tcp://scheduler:8786" in arguments) == (subcommand == "worker")
+
+
+def test_a_sweep_on_the_cluster_names_its_scheduler():
+    assert SERVICES["sweep"]["entrypoint"] == ["chainrule", "sweep", "--scheduler", "tcp://scheduler:8786"]
+    port = SERVICES["scheduler"]["entrypoint"]
+    assert port[port.index("--port") + 1] == "8786"
+
+
 def test_the_proxy_knows_both_replicas_and_goes_to_the_other_where_one_is_down():
     port = environment_of()["CHAINRULE_PORT"]
     servers = [words[1:] for words in directives(PLAIN) if words[0] == "server" and len(words) > 1]

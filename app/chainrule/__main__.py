@@ -422,14 +422,16 @@ def sweep(
 
         spec = ModelSpec.from_query(query.removeprefix("?"))
         from chainrule.sweeps.command import dry_run_text, run_command
+        from chainrule.sweeps.run import writer_of
         from chainrule.sweeps.sweep import read_sweep
 
+        writer_of(output)
         plan = read_sweep(spec, over, seeds, measure)
         if dry_run:
             typer.echo(dry_run_text(plan, workers))
             return
     try:
-        with _refusing(), _writing(output):
+        with _refusing(FAILED), _writing(output):
             run_command(plan, output, workers, scheduler, typer.echo)
     except KeyboardInterrupt:
         raise typer.Exit(128 + signal.SIGINT) from None

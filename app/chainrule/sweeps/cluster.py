@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, cast
@@ -25,6 +26,9 @@ def cluster(address: str) -> tuple[Callable[[], Executor], int]:
         from distributed import Client
     except ImportError:
         raise MissingExtraError("a scheduler needs Dask: pip install 'chainrule[dask]'", limit="dask") from None
+    for name in ("distributed", "distributed.client"):
+        # Lost connections are told by the sweep, in one line.
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     connect: Callable[..., Any] = Client
     try:
         client = connect(address, timeout=CONNECT_SECONDS)

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from chainrule.errors import SweepError
 from chainrule.sweeps.run import Progress as Done
-from chainrule.sweeps.run import executors, probe, run_sweep, writer_of
+from chainrule.sweeps.run import executors, probe, run_sweep
 from chainrule.sweeps.store import SweepStore
 from chainrule.sweeps.sweep import Sweep, duration
 
@@ -22,7 +22,6 @@ def run_command(sweep: Sweep, output: Path, workers: int, scheduler: str | None,
         SweepError: the files cannot be written, or the workers fail.
         KeyboardInterrupt: like the other errors, after a line about the file that keeps the finished cells.
     """
-    writer_of(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     start, at_once = executors(workers, scheduler)
     console = Console(stderr=True)
@@ -62,7 +61,8 @@ def run_command(sweep: Sweep, output: Path, workers: int, scheduler: str | None,
 
 def progress_text(done: Done) -> str:
     """`412 of 1536 cells · 230/s · 5 s left`."""
-    left = "" if done.seconds_left is None else f" · {duration(done.seconds_left)} left"
+    ends = done.seconds_left is None or done.done == done.cells
+    left = "" if ends else f" · {duration(done.seconds_left or 0)} left"
     rate = f"{done.rate:.0f}" if done.rate >= 10 else f"{done.rate:.2g}"
     return f"{done.done} of {done.cells} cells · {rate}/s{left}"
 

@@ -55,6 +55,9 @@ IDLE_SECONDS = 120.0
 DEFAULT_X = "scale=0.5:2:33"
 DEFAULT_Y = "depth=2:50:25"
 
+UNBUFFERED = {"x-accel-buffering": "no"}
+"""A proxy passes each line on at once."""
+
 NO_STORE = {"cache-control": "private, no-store"}
 
 
@@ -135,7 +138,7 @@ def sweeps_router(service: Service) -> tuple[APIRouter, Workers]:
         sweep, start = await run_in_threadpool(_read_body, service, body)
         lines = _Lines(service, workers, sweep, start)
         workers.enter(lines)
-        return StreamingResponse(lines.stream(), headers=NO_STORE, media_type=NDJSON)
+        return StreamingResponse(lines.stream(), headers=NO_STORE | UNBUFFERED, media_type=NDJSON)
 
     add_route(
         router,
