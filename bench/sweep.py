@@ -110,7 +110,9 @@ def large_tasks(stack_seconds: Sequence[float]) -> list[float]:
         # A sweep cuts the next task when an earlier one has come back.
         if (old := number + 1 - IN_FLIGHT) >= 0:
             cells = np.concatenate([stack.cells for stack in groups[old]])
-            pace.add(Outcome(old, cells, np.zeros(len(cells)), durations[old]))
+            pace.add(
+                Outcome(old, cells, np.zeros(len(cells)), durations[old], sum(stack.flops for stack in groups[old]))
+            )
     return durations
 
 
@@ -134,14 +136,12 @@ def measure(rounds: int) -> dict[str, list[float]]:
 
     full = [stack for stack in LARGE_MAP.stacks if len(stack) == max(map(len, LARGE_MAP.stacks))]
     short = [replace(stack, spec=stack.spec.replace(step=1)) for stack in full[: 2 * SMALL_TASKS]]
-    small = [
-        task_of(number, "loss_ratio", pair) for number, pair in enumerate(zip(short[::2], short[1::2], strict=True))
-    ]
+    small = [task_of(number, pair) for number, pair in enumerate(zip(short[::2], short[1::2], strict=True))]
     for _ in range(rounds):
         for name, start in ("pool_start", processes), ("dask_start", dask):
             with start(2, small[:8]) as (_, seconds):
                 note(name, seconds)
-    size = math.ceil(TASK_SECONDS / run_task(task_of(0, "loss_ratio", full[:1]))[1])
+    size = math.ceil(TASK_SECONDS / run_task(task_of(0, full[:1]))[1])
     note("stacks_of_task", size)
     net = plain_net(WIDE)
 
@@ -157,7 +157,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
         note("wide", WIDE_MAP.cells / cpu_seconds(lambda: run_sweep(WIDE_MAP)))
 
     def on(name: str, warm: Warm, groups: Sequence[Sequence[StackPlan]]) -> None:
-        tasks = [task_of(number, "loss_ratio", group) for number, group in enumerate(groups[: TASKS * warm.workers])]
+        tasks = [task_of(number, group) for number, group in enumerate(groups[: TASKS * warm.workers])]
         seconds = [each.seconds for each in warm.run(tasks)]
         rate, overhead = warm.steady()
         note(name, rate)
@@ -207,8 +207,8 @@ def main() -> None:
         row("width 16, stacked ÷ plain, a process each", over("stacked", "plain"), "{:.1f}", ">= 20"),
         row("width 16, stacked in 2 workers ÷ plain in a process", over("two", "plain_wall"), "{:.1f}", ">= 20"),
         row("width 100, stacked, cells/s", found["wide"], "{:.0f}"),
-        row("width 100, stacked ÷ plain with a new net per cell", over("wide", "wide_new"), "{:.1f}", ">= 5"),
-        row("width 100, stacked ÷ plain with one net, drawn into", over("wide", "wide_kept"), "{:.1f}", ">= 5"),
+        row("width 100, stacked ÷ plain with a new net per cell", over("wide", "wide_new"), "{:.2f}", ">= 5"),
+        row("width 100, stacked ÷ plain with one net, drawn into", over("wide", "wide_kept"), "{:.2f}", ">= 5"),
         row("a task, seconds in 2 workers", found["two_tasks"], "{:.2f}"),
         row("process pool, overhead in %", found["two_overhead"], "{:.2f}", "<= 5"),
         row("Dask, overhead in %", found["dask_overhead"], "{:.2f}", "<= 5"),

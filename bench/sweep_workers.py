@@ -31,7 +31,7 @@ def spanned(fn: Callable[[Task], Any], task: Task) -> tuple[Any, Span]:
     """The result of a task, and when it ran."""
     began = time.monotonic()
     result = fn(task)
-    return result, (os.getpid(), began, time.monotonic(), len(task.cells))
+    return result, (os.getpid(), began, time.monotonic(), sum(map(len, task.cells)))
 
 
 @dataclass

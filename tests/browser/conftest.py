@@ -296,7 +296,7 @@ def show(explorer: Explorer, servers: Callable[[str], str], request: pytest.Fixt
         if page.locator("body > .explorer").count():
             page.wait_for_selector("run-status[data-seq], [data-source=dump] graph-view .box", state="attached")
             idle(page)
-        elif page.locator("run-list").count():
+        elif page.locator("run-list, sweep-map").count():
             idle(page)
         elif page.locator("#page-data").count():
             page.wait_for_selector("body[data-answers]")

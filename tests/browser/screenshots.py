@@ -39,6 +39,8 @@ SCENES = {
     "#show=training",
     "training-digits": "/?widths=64,50,10&loss=cross_entropy&data=digits&lr=0.1&step=80#show=training",
     "training-random": "/?step=100#show=training",
+    "map": "/map?widths=64,50x10,10&data=digits&loss=cross_entropy&activation=tanh&init=lecun_normal&bias_std=0.2236"
+    "&batch=64&optimizer=momentum&lr=0.02&step=100&x=scale=0.5:2:16&y=depth=2:41:14&measure=accuracy",
     "guide": "/guide",
     "program": "/?program=neuron#level=all",
     "foundations": "/foundations",
@@ -54,6 +56,7 @@ DOCUMENTS = {
     "layers-light": "layers",
     "foundations-light": "foundations-matmul",
     "training-light": "training",
+    "map-light": "map",
 }
 """The pictures in docs/, and their scenes."""
 

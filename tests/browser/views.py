@@ -7,7 +7,7 @@ import pytest
 CHAPTER = (
     "neuron arithmetic matmul broadcasting einsum initialization backward styles functions gradcheck extension".split()
 )
-GUIDE = "index guide api recipes settings reliability performance limits glossary".split()
+GUIDE = "index guide api recipes settings reliability performance limits glossary maps".split()
 
 
 class View(NamedTuple):
@@ -66,6 +66,7 @@ VIEWS = {
     "dumps-compared": opened("a=dump:0&dump=5&tab=inspector"),
     "runs": View("/runs", server="runs"),
     "runs-layers": View("/runs#run=nan&part=update&statistic=norm&scale=linear", server="runs"),
+    "map": View("/map?widths=8x6&batch=16&x=scale=0.5:2:9&y=depth=2:6:5&seeds=2"),
     "foundations": View("/foundations"),
     **{page: View(f"/foundations/{page}") for page in CHAPTER},
     **{f"guide-{page}": View(f"/guide/{page}.html") for page in GUIDE},
@@ -73,6 +74,6 @@ VIEWS = {
     "not-found": View("/nothing"),
 }
 
-_MAIN = "graph heatmap steps training compared landing lesson help own dumps"
+_MAIN = "map graph heatmap steps training compared landing lesson help own dumps"
 EVERY_VIEW = [name if name in _MAIN.split() else pytest.param(name, marks=pytest.mark.long) for name in VIEWS]
 """The names of all views, to parametrize a test; most of them belong to the long tail."""

@@ -56,7 +56,7 @@ MAP_PRESETS: Sequence[MapPreset] = (
         "After 100 steps, accuracy fades at about 6 ξ_c (Schoenholz et al. 2017).",
         "widths=64,50x10,10&data=digits&loss=cross_entropy&activation=tanh&init=lecun_normal&bias_std=0.2236&batch=64"
         "&optimizer=momentum&lr=0.02&step=100",
-        ("scale=0.5:2:16", "depth=2:40:14"),
+        ("scale=0.5:2:16", "depth=2:41:14"),
         "accuracy",
     ),
     MapPreset(
