@@ -8,7 +8,7 @@ import { html, write, writeText } from "./core/dom.js";
 import { count } from "./core/format.js";
 import { csv, saveFile } from "./core/lab/csv.js";
 import { axisText, parseAxis, partOf } from "./core/map/axis.js";
-import { cellQuery, cellText, commandOf, formOf, mapQuery, placeOf, tableOf, titleOf } from "./core/map/query.js";
+import { cellQuery, cellText, commandOf, formOf, foundKey, mapQuery, placeOf, tableOf, titleOf } from "./core/map/query.js";
 import { MapRun } from "./core/map/run.js";
 import "./elements/sweep-form.js";
 import "./elements/sweep-map.js";
@@ -159,11 +159,9 @@ function overOf(key) {
 // To the page
 
 /** @returns {string} of the net of a cell whose value is the median */
-function netOf(/** @type {MapRun} */ { plan, grid, form: { spec } }, /** @type {number} */ at) {
-  const { widths } = plan.spec ?? { ...page.spec, ...Object.fromEntries(new URLSearchParams(spec)) };
-  return `/?${
-    cellQuery(plan.query, String(widths), placeOf(plan.axes, at, grid.nx), plan.seeds[grid.medianSeed(at)] ?? 0)
-  }`;
+function netOf(/** @type {MapRun} */ { plan, grid }, /** @type {number} */ at) {
+  const keys = [...placeOf(plan.axes, at, grid.nx), ...foundKey(plan.measure.name, grid.median[at] ?? NaN)];
+  return `/?${cellQuery(plan.query, String(plan.spec["widths"]), keys, plan.seeds[grid.medianSeed(at)] ?? 0)}`;
 }
 
 function progressText() {

@@ -10,7 +10,7 @@ import { paint, pixelOf, scaleOf, shades, share } from "../../static/core/map/co
 import { contours } from "../../static/core/map/contours.js";
 import { FAILED, KNOWN, MapGrid, nearestKnown } from "../../static/core/map/grid.js";
 import { svgPen } from "../../static/core/map/pens.js";
-import { cellQuery, cellText, commandOf, formOf, mapQuery, tableOf, titleOf, widthsAt } from "../../static/core/map/query.js";
+import { cellQuery, cellText, commandOf, formOf, foundKey, mapQuery, tableOf, titleOf, widthsAt } from "../../static/core/map/query.js";
 import { MapRun } from "../../static/core/map/run.js";
 import { ticks } from "../../static/core/map/ticks.js";
 import { isRising, near } from "./tools.mjs";
@@ -162,6 +162,9 @@ test("a cell's query is the base's with its keys, its seed, and its widths for d
   assert.equal(cellQuery("", "64,32x3,10", [["width", 8], ["depth", 3]], 1), "widths=64,8x2,10&seed=1");
   assert.equal(cellQuery("", "64,32x3,10", [["width", 8]], 1), "widths=64,8x3,10&seed=1");
   assert.equal(cellQuery("data=a,b", "1,1", [["activation", "relu"], ["lr", 1e-7]], 0), "data=a,b&activation=relu&lr=1e-7&seed=0");
+  assert.deepEqual([foundKey("steps_to_loss:0.1", 7), foundKey("first_nonfinite", Infinity), foundKey("loss", 1)],
+    [[["step", 7]], [], []]);
+  assert.equal(cellQuery("step=50&lr=1", "1,1", [["scale", 2], ...foundKey("largest_lr", 0.25)], 3), "step=50&lr=0.25&scale=2&seed=3");
   assert.equal(Number(cellQuery("", "", [["scale", 0.1 + 0.2]], 0).match(/scale=([^&]*)/)[1]), 0.1 + 0.2);
   assert.deepEqual([widthsAt("100x51", 1, null), widthsAt("64,32x3,10", 2, null), widthsAt("no", 2, 3)], ["100x2", "64,32,10", "no"]);
 });

@@ -65,6 +65,8 @@ def curves_of(sweep: Sweep) -> list[Curve]:
         or spec.init == "zeros"
     ):
         return []
+    if max(each.depth for each in sweep.shapes.values()) < 3:
+        return []  # theory describes what each further layer does
     if len(axes) < 2 or isinstance(axes[1 - keys.index("scale")].values[0], str | bool):
         return []
     kind = _hidden_layer(spec)

@@ -48,6 +48,16 @@ export function cellQuery(base, widths, keys, seed) {
   );
 }
 
+/** Measures whose value is itself a value of the spec: the step that it names, or the learning rate. */
+const FOUND = /** @type {Record<string, string>} */ ({ first_nonfinite: "step", steps_to_loss: "step",
+  largest_lr: "lr" });
+
+/** @param {string} measure @param {number} value @returns {[string, number][]} the key that the value stands for */
+export function foundKey(measure, value) {
+  const key = FOUND[measure.split(":")[0] ?? ""];
+  return key !== undefined && Number.isFinite(value) ? [[key, value]] : [];
+}
+
 /** The query of the page. @param {MapForm} form @returns {string} */
 export function mapQuery({ spec, x, y, seeds, measure }) {
   const pairs = [["x", x], ...(y === "" ? [] : [["y", y]]), ["seeds", String(seeds)], ["measure", measure]];
