@@ -8,7 +8,8 @@ import { html, write, writeText } from "./core/dom.js";
 import { count } from "./core/format.js";
 import { csv, saveFile } from "./core/lab/csv.js";
 import { axisText, parseAxis, partOf } from "./core/map/axis.js";
-import { cellQuery, cellText, commandOf, formOf, foundKey, mapQuery, placeOf, tableOf, titleOf } from "./core/map/query.js";
+import { cellQuery, cellText, commandOf, formOf, foundKey, mapQuery, placeOf, tableOf,
+  titleOf } from "./core/map/query.js";
 import { MapRun } from "./core/map/run.js";
 import "./elements/sweep-form.js";
 import "./elements/sweep-map.js";

@@ -1012,7 +1012,7 @@ type MapForm = { spec: string; x: string; y: string; seeds: number; measure: str
 interface SweepPlan {
   type: "plan";
   query: string; // of the base spec, canonical
-  spec?: Spec;
+  spec: Spec;
   axes: SweepAxis[];
   seeds: number[];
   measure: SweepMeasure;

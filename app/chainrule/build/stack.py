@@ -126,8 +126,8 @@ class Stack:
             return -out.log_softmax(-1).gather(-1, target.unsqueeze(-1)).flatten(1).mean(1)
         return (out.view_as(target) - target).pow(2).flatten(1).mean(1)
 
-    def backward(self) -> None:
-        """The gradients of the parameters and of each layer's activation, after `forward`."""
+    def backward(self, *, parameters: bool = True) -> None:
+        """The gradients of each layer's activation, and of the `parameters`, after `forward`."""
         out, spec = self.activations[-1], self.spec
         if spec.loss == "cross_entropy":
             g = (out.softmax(-1) - F.one_hot(self.y, spec.n_out)) / out.shape[1]
@@ -141,10 +141,11 @@ class Stack:
                     g = (z > 0).to(z.dtype) * g
                 else:
                     g = activation_rule(spec.activation).gradient(z, a) * g
-            inp = self.activations[index - 1] if index else self.x
-            of_weights.append(torch.bmm(inp.mT, g))
-            if self.biases:
-                of_biases.append(g.sum(1, keepdim=True))
+            if parameters:
+                inp = self.activations[index - 1] if index else self.x
+                of_weights.append(torch.bmm(inp.mT, g))
+                if self.biases:
+                    of_biases.append(g.sum(1, keepdim=True))
             if index:
                 g = torch.bmm(g, self.weights[index].mT)
                 gradients.append(g)

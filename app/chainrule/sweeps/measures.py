@@ -117,17 +117,17 @@ def _place(spec: ModelSpec, layer: int | str | None) -> int:
     return spec.depth - 1 if layer == "output" else max(spec.depth - 2, 0)
 
 
-def _pass(spec: ModelSpec, stack: Stack) -> Tensor:
-    """Train to the spec's step, and run its pass; returns the losses."""
+def _pass(spec: ModelSpec, stack: Stack, gradients_of: str = "") -> None:
+    """Train to the spec's step, and run its pass; the gradients of `activations` or `parameters` if wanted."""
     stack.train(spec.step)
-    loss = stack.forward()
-    stack.backward()
-    return loss
+    stack.forward()
+    if gradients_of:
+        stack.backward(parameters=gradients_of == "parameters")
 
 
-def _of_layer(part: str, figure: Callable[[Tensor], Tensor]) -> Function:
+def _of_layer(part: str, figure: Callable[[Tensor], Tensor], gradients_of: str = "") -> Function:
     def function(spec: ModelSpec, stack: Stack, layer: int | str | None) -> Tensor:
-        _pass(spec, stack)
+        _pass(spec, stack, gradients_of)
         return figure(getattr(stack, part)[_place(spec, layer)].double())
 
     return function
@@ -156,13 +156,13 @@ def _saturation(spec: ModelSpec, stack: Stack, layer: int | str | None) -> Tenso
 
 
 def _gradient_ratio(spec: ModelSpec, stack: Stack, _: object) -> Tensor:
-    _pass(spec, stack)
+    _pass(spec, stack, "activations")
     first, last = (stack.gradients[place].double() for place in (0, _place(spec, None)))
     return _std(first) / _std(last)
 
 
 def _gradient_to_weight(spec: ModelSpec, stack: Stack, layer: int | str | None) -> Tensor:
-    _pass(spec, stack)
+    _pass(spec, stack, "parameters")
     place = _place(spec, layer)
     return _std(stack.weight_gradients[place].double()) / _std(stack.weights[place].double())
 
@@ -250,14 +250,14 @@ KINDS: Mapping[str, Kind] = {
     "gradient_std": Kind(
         "Standard deviation of the gradient",
         f"The gradient of the loss for the activation {_LAYER}.",
-        _of_layer("gradients", _std),
+        _of_layer("gradients", _std, "activations"),
         "layer",
         True,
     ),
     "weight_gradient_std": Kind(
         "Standard deviation of the weight's gradient",
         f"Its value {_LAYER}.",
-        _of_layer("weight_gradients", _std),
+        _of_layer("weight_gradients", _std, "parameters"),
         "layer",
         True,
     ),

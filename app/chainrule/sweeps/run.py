@@ -103,15 +103,18 @@ class Pace:
         self._began = time.perf_counter()
 
     def tasks(self, stacks: Sequence[Plan]) -> Iterator[list[Plan]]:
-        """Consecutive stacks in tasks of about the wanted time, as measured so far; the first task is short."""
+        """Consecutive stacks in tasks of about the wanted time, as measured so far; the first ones are short."""
         group: list[Plan] = []
+        size, left = 0.0, self._left_flops
         for place, stack in enumerate(stacks):
             group.append(stack)
+            size += stack.flops
             rate = self._flops / self._worker_seconds if self._worker_seconds else FLOPS_PER_SECOND
             seconds = self._seconds if self._worker_seconds else FIRST_TASK_SECONDS
-            if sum(each.flops for each in group) >= rate * seconds or place == len(stacks) - 1:
+            # Towards the end tasks are shorter, so that all workers end at about the same time.
+            if size >= min(rate * seconds, left / (2 * self._workers)) or place == len(stacks) - 1:
                 yield group
-                group = []
+                group, size, left = [], 0.0, left - size
 
     def add(self, outcome: Outcome) -> Progress:
         """Note an outcome."""
@@ -153,8 +156,8 @@ def run_sweep(
     stacks = [stack for stack in sweep.stacks if not known[stack.cells[0]]]
     pace = Pace(sweep, stacks, workers)
     tasks = (task_of(number, group) for number, group in enumerate(pace.tasks(stacks)))
-    # One task more than workers: a worker never waits for this process.
-    for outcome in conduct(tasks, start, workers if start is Inline else workers + 1 + workers // 8):
+    # Two tasks per worker: none waits for the way here and back.
+    for outcome in conduct(tasks, start, 1 if start is Inline else 2 * workers):
         if store is not None:
             store.add(outcome)
         if outcome.values is None:

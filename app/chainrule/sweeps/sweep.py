@@ -29,13 +29,13 @@ MAX_CELLS = 10_000_000
 
 MAX_SEEDS = 1000
 
-CACHED_BYTES = 2**20
+CACHED_BYTES = 2**19
 """A layer's activations of all nets of a stack take about this much at most: they stay in the processor's cache."""
 
 STACK_BYTES = 2**28
 """All tensors of a stack take about this much at most."""
 
-STACK_NETS = 512
+STACK_NETS = 256
 """Maximum number of nets in a stack."""
 
 FIRST_GRID = 5

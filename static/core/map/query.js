@@ -49,8 +49,8 @@ export function cellQuery(base, widths, keys, seed) {
 }
 
 /** Measures whose value is itself a value of the spec: the step that it names, or the learning rate. */
-const FOUND = /** @type {Record<string, string>} */ ({ first_nonfinite: "step", steps_to_loss: "step",
-  largest_lr: "lr" });
+const FOUND =
+  /** @type {Record<string, string>} */ ({ first_nonfinite: "step", steps_to_loss: "step", largest_lr: "lr" });
 
 /** @param {string} measure @param {number} value @returns {[string, number][]} the key that the value stands for */
 export function foundKey(measure, value) {
