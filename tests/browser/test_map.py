@@ -174,3 +174,40 @@ def test_files_and_the_command(page):
         page.get_by_role("button", name="PNG").click()
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
     expect(page.locator("#command")).to_contain_text("--over scale=0.5:2:9 --over depth=2:6:5 --seeds 2")
+
+
+def svg(page):
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    return download.value.path().read_text()
+
+
+def test_contours_and_the_spread_of_the_seeds(page):
+    before = svg(page)
+    page.get_by_role("checkbox", name="Contours").check()
+    idle(page)
+    assert svg(page).count("<path") + svg(page).count("<polyline") > before.count("<path") + before.count("<polyline")
+    page.get_by_role("checkbox", name="Contours").uncheck()
+    page.get_by_role("button", name="Spread").click()
+    idle(page)
+    assert "median" in before
+    assert "largest ÷ smallest of the seeds" in svg(page)
+    assert svg(page) != before
+
+
+def test_stop_keeps_what_has_arrived_and_start_goes_on(explorer):
+    page = explorer.page
+    # Minutes of work, so that Stop comes before the end.
+    page.goto(f"{explorer.url}/map?widths=8x6&batch=16&step=2000&x=scale=0.5:2:9&y=depth=2:60:30&measure=loss")
+    expect(page.locator("#progress")).to_have_text(re.compile(r"^[1-9]\d* of 270 nets"), timeout=60_000)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#progress")).to_have_text(re.compile(r"Stopped: [1-9]\d* of 270 nets"))
+    idle(page)
+    stopped = int(page.locator("#progress").text_content().split()[1])
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#progress")).to_have_text(re.compile(r"\d+ of 270 nets"))
+    page.wait_for_function(
+        "least => Number(document.querySelector('#progress').textContent.match(/\\d+/)?.[0]) > least", arg=stopped
+    )
+    page.get_by_role("button", name="Stop").click()
+    idle(page)

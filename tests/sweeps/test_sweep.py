@@ -56,3 +56,14 @@ def test_a_cell_has_the_same_bits_whatever_is_computed_beside_its_stack():
     whole = sweep(NET, ["scale=0.5:2:40", "depth=2,3,4"], seeds=2)
     again = sweep(NET, ["scale=0.5:2:40", "depth=2,3,4"], seeds=2)
     assert whole.values.tobytes() == again.values.tobytes()
+
+
+def test_a_cell_is_replayed_in_its_stack_to_the_last_bit():
+    spec = NET.replace(step=40, lr=0.05, widths=(10, 10, 10, 1))
+    result = sweep(spec, ["scale=0.5:2:9", "depth=2,3"], seeds=2, measure="loss")
+    ratio = sweep(spec, ["scale=0.5:2:9", "depth=2,3"], seeds=2, measure="loss_ratio")
+    for cell in (0, 7, 35):
+        losses = result.replay(cell)
+        assert losses.shape == (41,)
+        assert losses[-1] == result.values.reshape(-1)[cell]
+        assert losses[-1] / losses[0] == ratio.values.reshape(-1)[cell]

@@ -71,8 +71,8 @@ MAP_PRESETS: Sequence[MapPreset] = (
         "fractal",
         "The fractal border of training",
         "Training succeeds or diverges; the border stays ragged at any zoom (Sohl-Dickstein 2024).",
-        "widths=16,16,1&activation=tanh&init=lecun_normal&bias=false&batch=16&dtype=float64&step=500",
-        ("scale=log:0.1:0.6:64", "lr=log:0.3:1.5:64"),
+        "widths=16,16,2&activation=tanh&init=lecun_normal&bias=false&batch=16&dtype=float64&step=500",
+        ("scale=log:0.1:0.6:64", "lr=log:0.3:3:64"),
         "loss_ratio",
     ),
     MapPreset(

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from chainrule.build.stack import Stack
 from chainrule.errors import SweepError
 from chainrule.history.export import write_csv, write_parquet
 from chainrule.spec import ModelSpec
@@ -67,6 +69,25 @@ class SweepResult:
             "seed": [self.sweep.seeds[place] for place in seeds.tolist()],
             measure: self.values.reshape(-1).tolist(),
         }
+
+    def replay(self, cell: int) -> npt.NDArray[np.float64]:
+        """The loss of a cell's net at every step up to the spec's, computed in its stack: (steps + 1,).
+
+        These are the numbers behind its value, to the last bit.
+
+        Raises:
+            SweepError: the sweep is over a factory.
+        """
+        if not isinstance(self.sweep, Sweep):
+            raise SweepError("only a sweep over a spec has stacks to replay")
+        plan = next(plan for plan in self.sweep.stacks if cell in plan.cells)
+        place = int(np.flatnonzero(plan.cells == cell)[0])
+        losses: list[float] = []
+        with torch.no_grad():
+            stack = Stack(plan.spec, plan.seeds, plan.values)
+            stack.train(plan.spec.step, lambda _, loss: losses.append(float(loss[place])))
+            losses.append(float(stack.forward()[place]))
+        return np.array(losses)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a file: .csv or .parquet.
