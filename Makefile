@@ -94,8 +94,10 @@ bench-explore: $(VENV)/.installed-dev $(BUNDLES) ## one's own model, from the co
 bench-verdicts: $(VENV)/.installed-dev ## false alarms on models that train, causes found in models that do not; writes bench/results/bench-verdicts.json
 	@$(BIN)/python bench/verdicts.py
 
-bench-sweep: $(VENV)/.installed-dev ## maps: stacked nets against a plain loop, the workers, a large map; writes bench/results/bench-sweep.json
+bench-sweep: $(VENV)/.installed-dev $(BUNDLES) ## maps: stacks of nets, workers, a cluster, the page; prints tables, writes bench/results/bench-sweep.json
 	@$(BIN)/python bench/sweep.py
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/map_page.py
 
 screenshots: $(VENV)/.installed-dev $(BUNDLES) ## make the documents' pictures again
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
