@@ -31,19 +31,20 @@ const [toggle, open] = [find("#toggle"), find("#open")];
 
 /** By the address's query. @type {Map<string, MapRun>} */
 const known = new Map();
-/** What is shown. @type {MapRun | null} */
+/** The map on the page. @type {MapRun | null} */
 let run = null;
-/** The last asked for. @type {MapForm} */
+/** The form of the last request. @type {MapForm} */
 const first = { spec: page.query, x: page.form.x ?? overOf("scale"),
   y: page.form.x === null ? overOf("depth") : page.form.y ?? "", seeds: page.form.seeds,
   measure: page.form.measure ?? page.measures[0]?.name ?? "" };
 let form = page.error === null ? first : formOf(location.search.slice(1), first);
 /** @type {ErrorBody | null} */
 let error = page.error;
-/** What is being received. @type {AbortController | null} */
+/** Ends the request whose answer is arriving. @type {AbortController | null} */
 let receiving = null;
 /** The cell that is pointed at. @type {number | null} */
 let cell = null;
+/** @typedef {import("./core/map/axis.js").AxisScale} AxisScale */
 /** @type {import("./elements/sweep-map.js").MapLook} */
 let look = { field: "median", hasContours: false, mode: "zoom" };
 
@@ -237,7 +238,7 @@ on("cell-open", (/** @type {{cell: number, isAside: boolean}} */ { cell: at, isA
 on("region-choose", (/** @type {Record<"x" | "y", [number, number]>} */ region) => {
   if (run === null) return;
   const { xs, ys, form: old } = run;
-  const part = (/** @type {"x" | "y"} */ name, /** @type {import("./core/map/axis.js").AxisScale | null} */ scale) => {
+  const part = (/** @type {"x" | "y"} */ name, /** @type {AxisScale | null} */ scale) => {
     const axis = parseAxis(old[name]);
     if (axis === null || scale === null) return old[name];
     const isWhole = page.axes.find((each) => each.name === axis.key)?.kind === "int";

@@ -18,12 +18,13 @@ const DRAG = 5;
 const REST = 3;
 /** Fewest cells across when zoomed. */
 const CLOSEST = 2;
-/** Of a turn of the wheel by 100. */
+/** The factor for a turn of the wheel by 100. */
 const ZOOM = 1.25;
 const PNG_SCALE = 2;
 
 /** @typedef {import("../core/map/run.js").MapRun} MapRun */
 /** @typedef {import("../core/map/draw.js").MapScene} MapScene */
+/** @typedef {import("../core/map/pens.js").Pen} Pen */
 /** @typedef {{field: "median" | "spread", hasContours: boolean, mode: "zoom" | "pan"}} MapLook */
 
 class SweepMap extends HTMLElement {
@@ -34,7 +35,7 @@ class SweepMap extends HTMLElement {
   #look = /** @type {MapLook} */ ({ field: "median", hasContours: false, mode: "zoom" });
   #view = { x0: 0, x1: 1, y0: 0, y1: 1 };
   #palette = /** @type {Palette | null} */ (null);
-  #pen = /** @type {import("../core/map/pens.js").Pen | null} */ (null);
+  #pen = /** @type {Pen | null} */ (null);
   /** The coloured cells. @type {Pick<MapScene, "cells" | "mask" | "hasNan" | "hasMissing" | "scale" | "shades" | "contours">
    * | null} */
   #painted = null;
@@ -42,7 +43,7 @@ class SweepMap extends HTMLElement {
   #nextPaint = 0;
   /** The cell that is pointed at. @type {number | null} */
   #cell = null;
-  /** Where the pointer is down, and where it is now, px. @type {{from: DOMPoint, to: DOMPoint, view: MapScene["view"],
+  /** The pointer's first and present place in px, while it is down. @type {{from: DOMPoint, to: DOMPoint, view: MapScene["view"],
    * isDrag: boolean, isFresh: boolean} | null} */
   #press = null;
   #drawSoon = oncePerFrame(() => this.#draw());

@@ -13,12 +13,14 @@ import { ticks } from "../core/map/ticks.js";
 
 const MARGIN = { left: 52, right: 12, top: 8, bottom: 22 };
 
+/** @typedef {import("../core/map/run.js").MapRun} MapRun */
+
 class SweepSlices extends HTMLElement {
   #charts = [0, 1].map((axis) => {
     const [title, canvas] = [html("span"), chartOf("")];
     return { axis, title, canvas, figure: figure(title, canvas) };
   });
-  #run = /** @type {import("../core/map/run.js").MapRun | null} */ (null);
+  #run = /** @type {MapRun | null} */ (null);
   #cell = 0;
   #palette = /** @type {Palette | null} */ (null);
   #drawSoon = oncePerFrame(() => {
@@ -35,7 +37,7 @@ class SweepSlices extends HTMLElement {
     });
   }
 
-  /** @param {import("../core/map/run.js").MapRun | null} run @param {number | null} cell null: none is pointed at */
+  /** @param {MapRun | null} run @param {number | null} cell null: none is pointed at */
   show(run, cell) {
     this.#run = run;
     this.#cell = cell ?? 0;

@@ -85,7 +85,7 @@ def test_the_border_of_relu_is_vertical_at_a_weight_variance_of_2():
     """The gradient's second moment changes by σ_w² / 2 per layer, at any depth."""
     scales, ratio = ratios("widths=100x51&activation=relu&init=lecun_normal", "10,20,40")
     for (less, more), (shallow, deep) in zip(pairwise((10, 20, 40)), pairwise(np.log10(ratio)), strict=True):
-        # What the first and the last layers change is the same in both.
+        # The first and the last layers change both by the same factor.
         assert np.interp(0, deep - shallow, scales) == pytest.approx(math.sqrt(2), rel=0.03)
         np.testing.assert_allclose(deep - shallow, np.log10(scales**2 / 2) * (more - less) / 2, atol=1)
 

@@ -100,7 +100,7 @@ class SweepResult:
 
 
 def writer_of(path: str | os.PathLike[str]) -> Callable[[Mapping[str, Any], Path], None]:
-    """What writes a table to a file of this suffix. Raises SweepError for an unknown suffix."""
+    """The function that writes a table to a file of this suffix. Raises SweepError for an unknown suffix."""
     suffix = Path(path).suffix
     if suffix not in WRITERS:
         raise SweepError(
@@ -239,7 +239,7 @@ def sweep(
 
 
 def executors(workers: int, scheduler: str | None) -> tuple[Callable[[], Executor], int]:
-    """What makes the executor, and how many tasks it runs at a time."""
+    """A function that makes the executor, and how many tasks it runs at a time."""
     if scheduler is not None:
         from chainrule.sweeps.cluster import cluster
 

@@ -278,7 +278,7 @@ def duration(seconds: float) -> str:
 
 
 def _levels(count: int) -> Cells:
-    """The pass in which each index of an axis comes: every 2^k-th first, then those half way between, and so on."""
+    """The pass in which each index of an axis comes: first every 2^k-th, then the middle between two of them, and so on."""
     index = np.arange(count)
     levels = np.zeros(count, np.int64)
     stride = 1

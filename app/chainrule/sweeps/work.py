@@ -27,7 +27,7 @@ Values = npt.NDArray[np.float64]
 
 
 class Job(Protocol):
-    """What computes the values of some cells; any pickle can carry it."""
+    """Computes the values of some cells; any pickle can carry it."""
 
     def values(self) -> Values:
         """The values, one per cell."""
@@ -85,10 +85,10 @@ class Plan(Protocol):
 
     @property
     def flops(self) -> float:
-        """Of all cells."""
+        """The operations of all cells."""
 
     def job(self) -> Job:
-        """What computes them."""
+        """The job that computes them."""
 
 
 def task_of(number: int, plans: Sequence[Plan]) -> Task:

@@ -12,7 +12,7 @@ const FEW = 8;
 /** The ends of a region are as precise as this share of a cell. */
 const PRECISION = 0.1;
 
-/** @param {string} text @returns {AxisSpec | null} null for what is no axis; the server says why */
+/** @param {string} text @returns {AxisSpec | null} null for a text that is no axis; the server gives the reason */
 export function parseAxis(text) {
   const [, key = "", over = ""] = /^\s*([^=\s]+)\s*=\s*(.*?)\s*$/.exec(text) ?? [];
   if (over === "") return null;

@@ -3,7 +3,7 @@
 import { aroundZero, colourOf, oklch } from "../colours.js";
 import { FAILED, KNOWN } from "./grid.js";
 
-/** Where a measure is best, and its colours part. @type {Record<string, number>} */
+/** The best value of a measure, at which its two colours meet. @type {Record<string, number>} */
 const CENTRES = { gradient_ratio: 1 };
 /** Share of the values below the range, and above it. */
 const BEYOND = 0.01;

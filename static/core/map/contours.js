@@ -1,7 +1,7 @@
 /** Lines of equal value by marching squares. No DOM. */
 
-/** By which corners are at the level or above (1 left below, 2 right below, 4 right above, 8 left above): the sides that
- * each segment joins (0 below, 1 right, 2 above, 3 left). A saddle is cut apart. */
+/** The sides that each segment joins (0 below, 1 right, 2 above, 3 left). The index is the sum of the corners at the
+ * level or above: 1 left below, 2 right below, 4 right above, 8 left above. A saddle is cut apart. */
 const SEGMENTS = [[], [3, 0], [0, 1], [3, 1], [1, 2], [3, 0, 1, 2], [0, 2], [3, 2], [2, 3], [2, 0], [0, 1, 2, 3], [2,
   1], [1, 3], [1, 0], [0, 3], []];
 

@@ -83,8 +83,8 @@ export function drawMap(pen, width, height, scene) {
   pen.text(ys.key, plot.x, plot.y - 10, { colour: palette.ink, align: "left", isBold: true });
 }
 
-/** @param {Palette} palette @returns {Record<"NaN" | "infinite" | "not computed", string>} the colours of what is no
- * number: greys that curves in ink are seen on; infinite cells are hatched too */
+/** @param {Palette} palette @returns {Record<"NaN" | "infinite" | "not computed", string>} the colours of values that
+ * are no numbers: greys on which curves in ink are visible; infinite cells are also hatched */
 export function specialColours({ ink, paper }) {
   const grey = (/** @type {number} */ share) => hex(mix(colourOf(ink), colourOf(paper), share));
   return { NaN: grey(0.2), infinite: paper, "not computed": grey(0.6) };

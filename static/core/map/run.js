@@ -13,7 +13,7 @@ export class MapRun {
   state = "running";
   /** Tasks received, in order. */
   tasks = 0;
-  /** What came, to be kept. @type {SweepLine[]} */
+  /** All lines that have arrived. @type {SweepLine[]} */
   lines = [];
   /** When its part that is being received began, ms, and how many nets were known then. */
   since = 0;
