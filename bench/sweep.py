@@ -46,7 +46,7 @@ TASKS = 5
 """Tasks of each worker in a round."""
 
 SIDE, CORES = 512, 64
-"""Of the large map, and of the cluster that is simulated."""
+"""The side of the large map, and the cores of the simulated cluster."""
 
 IN_FLIGHT = CORES + 1 + CORES // 8
 """Tasks that a sweep gives to so many workers at a time."""

@@ -14,7 +14,7 @@ CONNECT_SECONDS = 5
 
 
 def cluster(address: str) -> tuple[Callable[[], Executor], int]:
-    """What makes the executor of a scheduler's workers, and how many threads they have.
+    """A function that makes the executor of a scheduler's workers, and the number of their threads.
 
     TLS follows Dask's own settings (`distributed.comm.tls`).
 
@@ -27,7 +27,7 @@ def cluster(address: str) -> tuple[Callable[[], Executor], int]:
     except ImportError:
         raise MissingExtraError("a scheduler needs Dask: pip install 'chainrule[dask]'", limit="dask") from None
     for name in ("distributed", "distributed.client"):
-        # Lost connections are told by the sweep, in one line.
+        # The sweep reports a lost connection itself, in one line.
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     connect: Callable[..., Any] = Client
     try:

@@ -26,7 +26,7 @@ RETRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The values of a task's cells, with the seconds of the worker; or the reason why there is none.
+    """The values of a task's cells and the worker's seconds; without values, the reason.
 
     A task that failed has an outcome for each of its jobs.
     """

@@ -109,7 +109,7 @@ def _border(kind: _Kind, other: Axis) -> Curve:
 
 
 def _critical(activation: str, q: float) -> tuple[float, float]:
-    """The σ_w² and σ_b² for which q is a fixed point with χ₁ = 1; there is none if σ_b² is negative."""
+    """The σ_w² and σ_b² for which q is a fixed point with χ₁ = 1; a negative σ_b² means that no net has it."""
     at = moments(activation, float(q))
     weight = 1 / at.derivative_second_moment
     bias = q - weight * at.second_moment

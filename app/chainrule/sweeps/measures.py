@@ -1,4 +1,4 @@
-"""What a sweep measures of each net: a figure of its layers, or of its training up to the spec's step."""
+"""The measures of a sweep, one number per net: a figure of its layers, or of its training up to the spec's step."""
 
 from __future__ import annotations
 

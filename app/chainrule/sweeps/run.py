@@ -48,7 +48,7 @@ class SweepResult:
     """The values of a sweep.
 
     Attributes:
-        values: (values of the last axis, …, values of the first axis, seeds), float64; NaN where there is none.
+        values: (values of the last axis, …, values of the first axis, seeds), float64. A cell without a value is NaN.
         reasons: why a cell has no value, by its number.
     """
 

@@ -1,6 +1,6 @@
 """A sweep: a spec, axes, seeds and a measure; its cells, in stacks from coarse to fine.
 
-A cell is one net with one seed. Cells count from 0: seeds first, then the first axis, then the second, and so on.
+A cell is one net with one seed. Their numbers begin at 0; the seed changes fastest, then the first axis.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIRST_GRID = 5
 """The first pass has at least this many values of each axis, if the axis has so many."""
 
 FLOPS_PER_SECOND = 1e10
-"""Of one core, for estimates before anything is measured."""
+"""The speed of one core, for estimates before any measurement."""
 
 FLOPS_PER_LAYER = 5e5
 """The fixed cost of a layer in a pass of a stack, in operations: about ten calls of PyTorch."""
@@ -74,7 +74,7 @@ class StackPlan:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a sweep takes: cells, operations, memory of a worker in bytes, and seconds on one core."""
+    """The cost of a sweep: cells, operations, memory of a worker in bytes, and seconds on one core."""
 
     cells: int
     flops: float
@@ -111,7 +111,7 @@ class Grid:
         return {axis.key: axis.values[int(index[0])] for axis, index in zip(self.axes, indices, strict=True)}
 
     def described(self) -> dict[str, Any]:
-        """What determines its values, as JSON."""
+        """The arguments that determine its values, as JSON."""
         return {
             "over": [axis.over for axis in self.axes],
             "seeds": list(self.seeds),
@@ -210,7 +210,7 @@ class Sweep(Grid):
         return StackPlan(spec, self.measure.text, cells, self.seeds * len(points), values, flops)
 
     def estimate(self) -> Estimate:
-        """What the sweep takes, from the specs alone."""
+        """The cost of the sweep, from the specs alone."""
         flops = sum(stack.flops for stack in self.stacks)
         memory = max(len(stack) * net_bytes(stack.spec) for stack in self.stacks)
         return Estimate(self.cells, flops, memory, flops / FLOPS_PER_SECOND)
@@ -278,7 +278,7 @@ def duration(seconds: float) -> str:
 
 
 def _levels(count: int) -> Cells:
-    """The pass in which each index of an axis comes: first every 2^k-th, then the middle between two of them, and so on."""
+    """The pass in which each index of an axis comes: first every 2^k-th, then the index in the middle of two, in each further pass again."""
     index = np.arange(count)
     levels = np.zeros(count, np.int64)
     stride = 1
