@@ -48,7 +48,7 @@ TASKS = 5
 SIDE, CORES = 512, 64
 """The side of the large map, and the cores of the simulated cluster."""
 
-IN_FLIGHT = CORES + 1 + CORES // 8
+IN_FLIGHT = 2 * CORES
 """Tasks that a sweep gives to so many workers at a time."""
 
 SMALL_TASKS = 200

@@ -80,7 +80,7 @@ class Warm(Executor):
 def steady(spans: Sequence[Span], workers: int) -> tuple[float, float]:
     """Cells per second, and the wall time beyond (seconds in tasks ÷ workers), as a share of the latter.
 
-    The time in which all workers have tasks: from the last first task to the first end.
+    Only the time counts in which all workers have tasks.
     """
     of = [[span for span in spans if span[0] == pid] for pid in {span[0] for span in spans}]
     assert len(of) == workers
