@@ -63,7 +63,7 @@ class Warm(Executor):
     def run(self, tasks: Sequence[Task], at_once: int | None = None) -> list[Outcome]:
         """Run tasks as a sweep does."""
         self.spans.clear()
-        outcomes = list(conduct(tasks, lambda: self, at_once or self.workers + 1))
+        outcomes = list(conduct(tasks, lambda: self, at_once or 2 * self.workers))
         assert all(each.values is not None for each in outcomes)
         return outcomes
 
