@@ -198,7 +198,8 @@ const show = oncePerFrame(() => {
     if (field === "spread") button.disabled = run?.plan.seeds.length === 1;
   }
   writeText(find("#curves"), run?.plan.curves.map(({ name, doc }) => `${name}: ${doc}`).join("\n") ?? "");
-  writeText(find("#command"), commandOf(run?.form ?? form));
+  // A form that the server refuses has no command.
+  writeText(find("#command"), run === null && error !== null ? "" : commandOf(run?.form ?? form));
   showCell();
   if (run === null) return;
   const { measure, seeds } = run.plan;
@@ -245,7 +246,9 @@ on("region-choose", (/** @type {Record<"x" | "y", [number, number]>} */ region) 
     const inside = partOf(axis, scale, ...region[name], isWhole);
     return inside === null ? old[name] : axisText(inside);
   };
-  void receive({ ...old, x: part("x", xs), y: part("y", ys) }, null, true);
+  const [x, y] = [part("x", xs), part("y", ys)];
+  if (x === old.x && y === old.y) writeText(find("#readout"), "Numbers have no finer steps here.");
+  else void receive({ ...old, x, y }, null, true);
 });
 
 for (const button of document.querySelectorAll("button[data-mode], button[data-field]")) {

@@ -65,6 +65,7 @@ test("ticks are round, inside, and not too many", () => {
   const whole = scaleFor("depth=2:4:3", Array.from({ length: 20 }, (_, at) => at + 2));
   assert.deepEqual(whole.ticks(0, 4, 9).map(({ text }) => text), ["2", "3", "4", "5"]);
   assert.deepEqual(scaleFor("a=x,y,z", ["x", "y", "z"]).ticks(0, 3, 2).map(({ text }) => text), ["x", "z"]);
+  assert.deepEqual(scaleFor("bias=true,false", [true, false]).ticks(0, 2, 9).map(({ text }) => text), ["true", "false"]);
 });
 
 test("a region becomes an axis of as many values, of whole numbers of those inside", () => {
@@ -80,7 +81,8 @@ test("a region becomes an axis of as many values, of whole numbers of those insi
   assert.equal(part(of("depth=2:50:25", Array.from({ length: 25 }, (_, at) => 2 + 2 * at)), 2.3, 5.7, true), "depth=6:12:7");
   assert.equal(part(of("depth=2:4:3", [2, 3, 4]), 1.2, 1.8, true), "depth=3");
   assert.equal(part(of("activation=relu,tanh,elu", ["relu", "tanh", "elu"]), 0.2, 1.7), "activation=relu,tanh");
-  assert.equal(part(of("scale=1:1.0000000001:2", [1, 1.0000000001]), 0.5, 1.5), null);
+  assert.equal(part(of("scale=1:1.0000000001:2", [1, 1.0000000001]), 0.5, 1.5), "scale=1:1.0000000001:2");
+  assert.equal(part(of("scale=1:1.0000000000000004:2", [1, 1.0000000000000004]), 0.5, 1.5), null);
 });
 
 test("cells have the lower median, the spread, and what failed", () => {
@@ -176,6 +178,7 @@ test("the page's query holds the form, and so does the command", () => {
   assert.deepEqual(formOf("a=b", FORM), { ...FORM, spec: "a=b" });
   const row = { ...FORM, spec: "", y: "" };
   assert.deepEqual(formOf(mapQuery(row), FORM), row);
+  assert.match(commandOf({ ...FORM, measure: "loss;touch x" }), / --measure 'loss;touch x' /);
   assert.equal(commandOf(FORM),
     "chainrule sweep 'widths=100x51' --over scale=1:2:2 --over depth=5,10 --seeds 3 --measure gradient_ratio -o map.csv");
 });

@@ -11,6 +11,8 @@ const RANGE = /^(log:)?([^:,]+):([^:,]+):(\d+)$/;
 const FEW = 8;
 /** The ends of a region are as precise as this share of a cell. */
 const PRECISION = 0.1;
+/** A cell of a region is at least so many steps of a float64. */
+const FINEST = 4;
 
 /** @param {string} text @returns {AxisSpec | null} null for a text that is no axis; the server gives the reason */
 export function parseAxis(text) {
@@ -47,9 +49,9 @@ export function partOf(axis, scale, low, high, isWhole) {
     return { ...axis, from: first, to: end, count: Math.min(axis.count, end - first + 1) };
   }
   const cell = axis.isLog ? from * Math.log(to / from) : to - from;
-  if (!(cell > 1e-9 * Math.abs(to))) return null;
+  if (!(cell > FINEST * axis.count * Number.EPSILON * Math.max(Math.abs(from), Math.abs(to)))) return null;
   const unit = 10 ** Math.floor(Math.log10((PRECISION * cell) / axis.count));
-  const [first = 0, end = 0] = [from, to].map((value) => Number((Math.round(value / unit) * unit).toPrecision(12)));
+  const [first = 0, end = 0] = [from, to].map((value) => Number((Math.round(value / unit) * unit).toPrecision(17)));
   return { ...axis, from: first, to: end };
 }
 
@@ -61,7 +63,7 @@ export class AxisScale {
     const numbers = values.map(Number);
     const direction = Math.sign((numbers.at(-1) ?? 0) - (numbers[0] ?? 0));
     /** Whether values in between have a place. */
-    this.isContinuous = values.length > 1
+    this.isContinuous = values.length > 1 && values.every((value) => typeof value === "number")
       && numbers.every((value, at) => at === 0 || direction * (value - (numbers[at - 1] ?? NaN)) > 0);
     this.isLog = log && numbers.every((value) => value > 0);
     this.isWhole = numbers.every(Number.isInteger);
@@ -116,7 +118,7 @@ export class AxisScale {
     if (!this.isContinuous || count <= Math.min(FEW, fits)) {
       const every = Math.max(1, Math.ceil(Math.min(count, high - low) / Math.max(1, fits)));
       return this.values.map((value, at) => ({ place: at + 0.5,
-        text: typeof value === "number" ? tickText(value) : value })
+        text: typeof value === "number" ? tickText(value) : String(value) })
       ).filter(({ place }, at) => at % every === 0 && isInside(place));
     }
     const ends = [low, high].map((place) => Number(this.value(place)));

@@ -84,7 +84,9 @@ export function commandOf({ spec, x, y, seeds, measure }) {
   const quoted = (/** @type {string} */ text) =>
     /^[\w.,:=/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
   const over = [x, y].filter((axis) => axis !== "").map((axis) => ` --over ${quoted(axis)}`).join("");
-  return `chainrule sweep '${spec.replaceAll("'", "%27")}'${over} --seeds ${seeds} --measure ${measure} -o map.csv`;
+  return `chainrule sweep '${spec.replaceAll("'", "%27")}'${over} --seeds ${seeds} --measure ${
+    quoted(measure)
+  } -o map.csv`;
 }
 
 /** @param {SweepPlan} plan @param {import("./grid.js").MapGrid} grid
