@@ -38,7 +38,7 @@ PYTHON = {
     "recording": "trace diagnose run export",
     "watching": "errors notebook history stats trace dump run recording",
     "training": "errors foundations history stats spec trace build dump run watching",
-    "sweeps": "errors memory history spec theory build user_model",
+    "sweeps": "errors memory stopping history spec theory build user_model",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
         chapter export recording lessons notebook training history sweeps""",
     "__main__": "errors settings foundations history spec dump training sweeps user_model gradcheck export web",

@@ -62,7 +62,7 @@ def test_a_sweep_names_what_contradicts():
         read_sweep(NET, ["bias_std=0:1:3", "bias=true,false"])
     with pytest.raises(SpecError, match="program: 'exp' has no maps"):
         read_sweep(ModelSpec(program="exp"), ["scale=1,2"])
-    with pytest.raises(SweepError, match="seeds: 0 is not an integer from 1"):
+    with pytest.raises(SweepError, match="seeds: expected an integer from 1 to 1000, got 0"):
         read_sweep(NET, ["scale=1,2"], 0)
     with pytest.raises(SpecError, match="seed"):
         read_sweep(NET.replace(seed=2**63 - 1), ["scale=1,2"], 2)
@@ -98,3 +98,8 @@ def test_a_measure_that_the_nets_lack_is_refused(measure, says):
 def test_units_of_tanh_do_not_die():
     with pytest.raises(SweepError, match="units of tanh do not die"):
         read_sweep(NET, ["activation=relu,tanh"], measure="dead_fraction")
+
+
+def test_too_many_shapes_are_refused_before_they_are_built():
+    with pytest.raises(LimitError, match=r"over: 4000000 different shapes of nets \(batch, step\); at most 100000"):
+        read_sweep(NET, ["batch=1:2000:2000", "step=1:2000:2000"], measure="loss")

@@ -9,7 +9,7 @@ import pytest
 
 from chainrule.errors import SweepError
 from chainrule.spec import ModelSpec
-from chainrule.sweeps.conduct import process_pool
+from chainrule.sweeps.pool import OwnPool
 from chainrule.sweeps.run import executors, run_sweep, sweep
 from chainrule.sweeps.sweep import read_sweep
 
@@ -64,7 +64,7 @@ def run(cluster, plan, progress=lambda _: None):
 
 def test_process_pool_and_cluster_give_the_bytes_of_this_process(cluster):
     expected = run_sweep(PLAN).values.tobytes()
-    assert run_sweep(PLAN, start=lambda: process_pool(2), workers=2).values.tobytes() == expected
+    assert run_sweep(PLAN, start=lambda: OwnPool(2), workers=2).values.tobytes() == expected
     assert run(cluster, PLAN).values.tobytes() == expected
     assert sweep(NET, ["scale=1,2"], scheduler=cluster.address, measure="loss").values.shape == (2, 1)
 

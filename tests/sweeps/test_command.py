@@ -1,6 +1,7 @@
 """`chainrule sweep`, as a user runs it."""
 
 import csv
+import os
 import re
 import signal
 import sqlite3
@@ -109,3 +110,27 @@ def test_a_stopped_command_goes_on_where_it_was(tmp_path, stop, workers):
     expected = sweep(ModelSpec.from_query(f"{NET}&step=1000"), OVER, measure="loss_ratio")
     expected.save(tmp_path / "expected.csv")
     assert (tmp_path / "map.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
+
+
+def test_ctrl_c_while_the_workers_start_is_one_line(tmp_path):
+    """Ctrl-C in a terminal goes to the command and to its workers."""
+    arguments = ["sweep", f"{NET}&step=1000", *OPTIONS, "-o", "map.csv", "--workers=2"]
+    process = subprocess.Popen(
+        command_line(arguments, fresh=True),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    # The file appears before the workers start.
+    while not (tmp_path / "map.sweep-wal").exists():
+        assert process.poll() is None, process.stderr.read()
+    while not subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False).stdout:
+        assert process.poll() is None, process.stderr.read()
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert re.fullmatch(
+        r"(.* cells · .*\n)*Stopped: map\.sweep keeps \d+ of 64 cells\. The same command goes on\.\n", said
+    )

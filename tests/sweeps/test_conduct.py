@@ -1,19 +1,22 @@
 """A sweep survives its workers."""
 
 import os
+import re
 import signal
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
 import pytest
+import torch
 
 from chainrule.errors import SweepError
 from chainrule.spec import ModelSpec
-from chainrule.sweeps.conduct import RETRIES, Inline, conduct, process_pool
+from chainrule.sweeps.conduct import RETRIES, Inline, conduct
+from chainrule.sweeps.pool import OwnPool, WorkerPool
 from chainrule.sweeps.run import run_sweep
 from chainrule.sweeps.sweep import read_sweep
-from chainrule.sweeps.work import task_of
+from chainrule.sweeps.work import run_task, task_of
 
 TRAINED = ModelSpec.from_query(
     "widths=16,16,1&activation=tanh&init=lecun_normal&bias=false&batch=16&step=100&dtype=float64"
@@ -80,7 +83,9 @@ def test_a_task_that_fails_is_run_again_and_then_says_why():
 
 def test_a_worker_of_another_version_is_refused_by_name():
     task = replace(tasks()[0], versions=(("chainrule", "0.1.0"), ("torch", "2.0.1"), ("numpy", "2.0")))
-    with pytest.raises(SweepError, match=r"torch 2\.13\.0\S* of a worker is not torch 2\.0\.1 of this command"):
+    with pytest.raises(
+        SweepError, match=rf"torch {re.escape(torch.__version__)} of a worker is not torch 2\.0\.1 of this command"
+    ):
         list(conduct([task], Inline, 1))
 
 
@@ -90,14 +95,28 @@ def test_a_killed_worker_changes_no_bit():
     pools = []
 
     def start():
-        pools.append(process_pool(2))
+        pools.append(OwnPool(2))
         return pools[-1]
 
     def kill_once(_):
         if len(pools) == 1:
-            os.kill(next(iter(pools[0]._processes)), signal.SIGKILL)
+            os.kill(next(iter(pools[0]._pool._pool._processes)), signal.SIGKILL)
 
     found = run_sweep(plan, start=start, workers=2, progress=kill_once)
     assert len(pools) > 1
     assert found.values.tobytes() == expected.values.tobytes()
     assert found.reasons == {}
+
+
+def test_a_sweep_that_ends_stops_its_tasks_and_no_other():
+    """Two sweeps share one worker. The first would take hours."""
+    endless = read_sweep(TRAINED.replace(step=100_000), ["scale=0.1:10:4", "depth=2:9:8"], 1, "loss_ratio")
+    pool = WorkerPool(1)
+    tasks = [task_of(number, [stack]) for number, stack in enumerate(endless.stacks)]
+    first = pool.lease()
+    futures = [first.submit(run_task, task) for task in tasks[:2]]
+    first.shutdown()
+    found = run_sweep(PLAN, start=pool.lease, workers=1)
+    assert all("stopped" in str(future.exception()) for future in futures)
+    assert found.values.tobytes() == run_sweep(PLAN).values.tobytes()
+    pool.close()

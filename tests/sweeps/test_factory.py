@@ -102,6 +102,10 @@ def test_workers_and_files_are_those_of_any_sweep(factory, tmp_path):
             r"lrr: unknown key; the keys of make\(\) are lr, width, activation, scale; did you mean 'lr'",
         ),
         ([], {}, "at least one axis"),
+        (["lr=1,2", "lr=3,4"], {}, "lr is given twice"),
+        (["lr=1,2"], {"seeds": 2.5}, "seeds: expected an integer from 1 to 1000, got 2.5"),
+        (["lr=1,2"], {"workers": 1.5}, "workers: 1.5 is not an integer"),
+        (["lr=1,2"], {"steps": -1}, "steps: expected an integer of at least 0"),
         (["width=1.5,2"], {}, "width: '1.5' is not an integer"),
         (["lr=1,2"], {"measure": "accuracy"}, "'accuracy' is not one of loss, loss_ratio"),
         (["lr=1,2"], {"measure": "loss_ratio"}, "loss_ratio needs a training; steps is 0"),
@@ -121,3 +125,11 @@ def test_a_factory_that_cannot_run_says_why(factory):
     found = chainrule.sweep(factory, ["activation=tanh,sine"])
     assert found.reasons == {1: "failed 3 times: KeyError: 'sine'"}
     assert math.isfinite(found.values[0, 0])
+
+
+def test_a_changed_file_is_another_sweep(factory, tmp_path):
+    chainrule.sweep(factory, ["lr=0.1,0.2"], keep=tmp_path / "a.sweep")
+    path = tmp_path / "mine.py"
+    path.write_text(FILE.replace("out, y)", "out, 2 * y)"))
+    with pytest.raises(SweepError, match=r"a\.sweep: the file holds another sweep, with other values of its file"):
+        chainrule.sweep(factory, ["lr=0.1,0.2"], keep=tmp_path / "a.sweep")

@@ -73,3 +73,10 @@ def test_the_largest_stable_learning_rate_of_a_linear_net():
         x = Training(spec.replace(seed=42 + seed)).model.leaves["x"].numpy()
         largest = np.linalg.eigvalsh(x.T @ x).max() * 2 / (40 * 3)
         np.testing.assert_allclose(found[:, seed], 2 / largest, rtol=0.05)
+
+
+def test_a_net_without_a_stable_learning_rate_has_0_and_one_without_a_limit_inf():
+    # Without a gradient nothing changes; at a loss of 10⁸⁰ every step explodes.
+    spec = ModelSpec.from_query("widths=20x20&batch=8&step=5&dtype=float64&activation=linear")
+    assert sweep(spec, ["init=zeros", "bias=false"], measure="largest_lr").values.tolist() == [[[math.inf]]]
+    assert sweep(spec, ["scale=10000"], measure="largest_lr").values.tolist() == [[0.0]]

@@ -56,7 +56,11 @@ def data_set(name: str, seed: int) -> DataSet:
 
 def batch_of(name: str, seed: int, size: int, step: int) -> tuple[Tensor, Tensor]:
     """The batch of a step: `size` different samples of the training set, x (size, features) and y (size,)."""
-    data = data_set(name, seed)
+    return batch_from(data_set(name, seed), seed, size, step)
+
+
+def batch_from(data: DataSet, seed: int, size: int, step: int) -> tuple[Tensor, Tensor]:
+    """The batch of a step from the data set of the seed; see `batch_of`."""
     chosen = torch.randperm(len(data.x), generator=generator_for(seed, f"batch {step}"))[:size]
     return data.x[chosen], data.y[chosen]
 

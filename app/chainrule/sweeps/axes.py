@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,9 +63,10 @@ def read_axis(over: str, keys: Mapping[str, Key] = AXIS_KEYS, owner: str = "an a
     """
     name, equals, text = over.partition("=")
     if name not in keys:
-        hint = {"seed": "; give the number of seeds instead", "widths": "; use depth or width"}.get(name, "")
-        said = unknown_key(name, keys, owner)
-        raise SweepError(f"{said['message']}{hint}", field="over", limit=said["limit"])
+        said = unknown_key(name, keys, owner)["message"].partition("; did you mean")
+        hints = {"seed": "; give the number of seeds instead", "widths": "; use depth or width"}
+        hint = hints.get(name, "") if keys is AXIS_KEYS else ""
+        raise SweepError(said[0] + (hint or "".join(said[1:])), field="over", limit=list(keys))
     if not equals or not text:
         raise _malformed(over, "it has no values")
     key = keys[name]
@@ -80,6 +81,16 @@ def read_axis(over: str, keys: Mapping[str, Key] = AXIS_KEYS, owner: str = "an a
     else:
         raise _malformed(over, f"{name} takes {key.allowed}")
     return Axis(name, tuple(dict.fromkeys(values)), over, is_log)
+
+
+def read_axes(over: Sequence[str], keys: Mapping[str, Key] = AXIS_KEYS, owner: str = "an axis") -> list[Axis]:
+    """All axes. Raises SweepError as `read_axis` does, and for a key that is given twice."""
+    axes = [read_axis(text, keys, owner) for text in over]
+    names = [axis.key for axis in axes]
+    for name in names:
+        if names.count(name) > 1:
+            raise SweepError(f"over: {name} is given twice; give each axis once", field="over")
+    return axes
 
 
 def count_values(over: str) -> int:

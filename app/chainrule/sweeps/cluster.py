@@ -8,6 +8,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, cast
 
 from chainrule.errors import MissingExtraError, SweepError
+from chainrule.sweeps.conduct import Checked
 
 CONNECT_SECONDS = 5
 """How long the scheduler may take to answer at first."""
@@ -48,7 +49,7 @@ def cluster(address: str) -> tuple[Callable[[], Executor], int]:
     return (lambda: executor), threads
 
 
-class Cluster(Executor):
+class Cluster(Checked):
     """A client of a scheduler as an executor; its end closes the connection."""
 
     def __init__(self, client: Any) -> None:
@@ -59,6 +60,11 @@ class Cluster(Executor):
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """See `Executor.submit`."""
         return cast(Future[Any], self._executor.submit(fn, *args, **kwargs))
+
+    def check(self) -> None:
+        """See `Checked`."""
+        if not self._client.nthreads():
+            raise SweepError("the scheduler has no worker any more", field="scheduler")
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
         """See `Executor.shutdown`; the tasks end with the connection."""

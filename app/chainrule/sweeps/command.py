@@ -19,17 +19,17 @@ def run_command(sweep: Sweep, output: Path, workers: int, scheduler: str | None,
     """Run a sweep with its progress on standard error, and write its table.
 
     Raises:
-        SweepError: the files cannot be written, or the workers fail.
+        SweepError: the files cannot be written, the workers fail, or cells have no value.
         KeyboardInterrupt: like the other errors, after a line about the file that keeps the finished cells.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    start, at_once = executors(workers, scheduler)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn())
     with (
         SweepStore(output.with_suffix(".sweep"), sweep) as store,
         Progress(*columns, console=console, disable=not console.is_terminal) as bar,
     ):
+        start, at_once = executors(workers, scheduler)  # after the store, which may be refused
         line = bar.add_task(f"{sweep.cells} cells", total=sweep.cells)
 
         percent = 0
@@ -53,10 +53,10 @@ def run_command(sweep: Sweep, output: Path, workers: int, scheduler: str | None,
             )
             raise
     result.save(output)
-    for reason in sorted(set(result.reasons.values())):
-        count = list(result.reasons.values()).count(reason)
-        console.print(f"{count} cells have no value: {reason}.", highlight=False, soft_wrap=True)
     say(f"{output}: {sweep.cells} cells; {output.with_suffix('.sweep')} keeps them too")
+    if result.reasons:
+        reasons = "; ".join(sorted(set(result.reasons.values())))
+        raise SweepError(f"{len(result.reasons)} of {sweep.cells} cells have no value: {reasons}")
 
 
 def progress_text(done: Done) -> str:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.errors import ChainruleError, SweepError, in_words
-from chainrule.sweeps.work import Task, Values, begin_worker, run_task
+from chainrule.sweeps.work import Task, Values, run_task
 
 logger = logging.getLogger(__name__)
+
+PATIENCE = 30.0
+"""After so many seconds in which no task has ended, the executor is checked."""
 
 RETRIES = 2
 """How often a task is run again whose worker died or ran out of memory."""
@@ -39,6 +41,14 @@ class Outcome:
     failure: str | None = None
 
 
+class Checked(Executor):
+    """An executor that can lose all its workers without an error."""
+
+    def check(self) -> None:
+        """Raise SweepError if no task will end any more."""
+        raise NotImplementedError
+
+
 class Inline(Executor):
     """Runs a call in the caller's thread, when it is submitted."""
 
@@ -50,11 +60,6 @@ class Inline(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
-
-
-def process_pool(workers: int) -> Executor:
-    """Worker processes of this machine; each has one thread of PyTorch."""
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=begin_worker)
 
 
 def conduct(tasks: Iterable[Task], start: Callable[[], Executor], at_once: int) -> Generator[Outcome, None, None]:
@@ -81,7 +86,9 @@ def conduct(tasks: Iterable[Task], start: Callable[[], Executor], at_once: int) 
             if not running:
                 return
             is_alone = len(running) == 1
-            done = wait(running, return_when=FIRST_COMPLETED).done
+            done = wait(running, PATIENCE, FIRST_COMPLETED).done
+            if not done and isinstance(executor, Checked):
+                executor.check()
             is_broken = any(isinstance(_error(future), BrokenProcessPool) for future in done)
             if is_broken:
                 done = wait(running).done
@@ -107,8 +114,6 @@ def conduct(tasks: Iterable[Task], start: Callable[[], Executor], at_once: int) 
                 executor.shutdown(wait=False)
                 executor = start()
     finally:
-        for future in running:
-            future.cancel()
         executor.shutdown(wait=False)
 
 

@@ -104,7 +104,7 @@ def _border(kind: _Kind, other: Axis) -> Curve:
     for weight in critical:
         scale = math.sqrt(weight / kind.weight_variance)
         points += [(scale, ends[0]), (scale, ends[1]), None]
-    doc = "Left of it gradients shrink on their way back, right of it they grow."
+    doc = "At smaller scales gradients shrink on their way back, at larger scales they grow."
     return Curve("χ₁ = 1", doc, tuple(points))
 
 

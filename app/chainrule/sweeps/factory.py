@@ -10,6 +10,7 @@ for `steps` steps. It needs the optimizer only for a training.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,9 @@ import torch
 
 from chainrule.errors import SweepError
 from chainrule.spec.values import Key, shown
-from chainrule.sweeps.axes import Axis, count_values, read_axis
+from chainrule.sweeps.axes import Axis, read_axes
 from chainrule.sweeps.measures import read_measure
-from chainrule.sweeps.sweep import FLOPS_PER_SECOND, MAX_CELLS, Cells, Grid
+from chainrule.sweeps.sweep import FLOPS_PER_SECOND, MAX_CELLS, Cells, Grid, count_cells
 from chainrule.sweeps.work import Values
 from chainrule.user_model.code import load, split_reference
 from chainrule.user_model.subject import Subject, make_subject, scalar_loss
@@ -37,8 +38,8 @@ FIRST_SEED = 42
 LARGEST = 1e300
 """An argument's largest number."""
 
-CELL_FLOPS = FLOPS_PER_SECOND / 100
-"""A guess, until the first cells are measured."""
+CELL_FLOPS = FLOPS_PER_SECOND
+"""A guess, until the first cell is measured: the first task has one cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ class FactorySweep(Grid):
 
     def described(self) -> dict[str, Any]:
         """See `Grid`."""
-        return {"factory": self.reference, "steps": self.steps, **super().described()}
+        content = split_reference(self.reference)[0].read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        return {"factory": self.reference, "its file": digest, "steps": self.steps, **super().described()}
 
     @cached_property
     def stacks(self) -> Sequence[CellPlan]:
@@ -111,9 +114,9 @@ def read_factory_sweep(reference: str, over: Sequence[str], seeds: int, measure:
     """
     path, name = split_reference(reference)
     keys = _arguments(load(reference))
-    if not over or seeds < 1 or steps < 0:
-        raise SweepError("over: give at least one axis, at least one seed and at least 0 steps", field="over")
-    if seeds * math.prod(map(count_values, over)) > MAX_CELLS:
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+        raise SweepError(f"steps: expected an integer of at least 0, got {shown(steps)}", field="steps")
+    if count_cells(over, seeds) > MAX_CELLS:
         raise SweepError(f"over: at most {MAX_CELLS} cells are allowed", field="over", limit=MAX_CELLS)
     if measure.partition(":")[0] not in MEASURES:
         allowed = ", ".join(MEASURES)
@@ -121,8 +124,7 @@ def read_factory_sweep(reference: str, over: Sequence[str], seeds: int, measure:
     read_measure(measure)
     if read_measure(measure).kind.trains and measure != "loss" and not steps:
         raise SweepError(f"measure: {measure} needs a training; steps is 0", field="measure")
-    axes = [read_axis(text, keys, f"{name}()") for text in over]
-    return FactorySweep(f"{path}:{name}", axes, seeds, measure, steps)
+    return FactorySweep(f"{path}:{name}", read_axes(over, keys, f"{name}()"), seeds, measure, steps)
 
 
 def _arguments(factory: Callable[..., Any]) -> dict[str, Key]:

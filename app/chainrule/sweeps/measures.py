@@ -69,7 +69,7 @@ class Measure:
         if name == "saturation" and spec.activation not in SATURATED:
             raise _refused(self.text, f"{spec.activation} does not saturate; it needs tanh or sigmoid")
         if self.kind.trains and not spec.step and name != "loss":
-            raise _refused(self.text, "it needs a training; the spec's step is 0")
+            raise _refused(self.text, "it needs a training, and the spec's step is 0; add a step such as step=100")
 
 
 def _refused(text: str, why: str) -> SweepError:
@@ -200,10 +200,14 @@ def _first_step(holds: Callable[[Tensor, Any], Tensor]) -> Function:
 
 
 def _largest_lr(spec: ModelSpec, stack: Stack, _: object) -> Tensor:
-    """Bisection: a learning rate is stable if the loss at the step is at most the loss at the beginning."""
+    """Bisection: a learning rate is stable if the loss at the step is at most the loss at the beginning.
+
+    0 if no learning rate was stable, Inf if all were.
+    """
     drawn = [parameter.clone() for parameter in stack.parameters]
     low = torch.full((len(stack.seeds),), math.log(LR_RANGE[0]), dtype=torch.float64)
     high = torch.full_like(low, math.log(LR_RANGE[1]))
+    least, most = low, high
     for _bisection in range(LR_BISECTIONS):
         for parameter, values in zip(stack.parameters, drawn, strict=True):
             parameter.copy_(values)
@@ -213,14 +217,15 @@ def _largest_lr(spec: ModelSpec, stack: Stack, _: object) -> Tensor:
         stack.train(spec.step)
         stable = (stack.forward() <= first).cpu()
         low, high = torch.where(stable, middle, low), torch.where(stable, high, middle)
-    return low.exp()
+    found = torch.where(low == least, 0.0, low.exp())
+    return torch.where(high == most, math.inf, found)
 
 
 _LAYER = "of the last hidden layer, or of another layer in NAME:LAYER (output is the last layer)"
 
 KINDS: Mapping[str, Kind] = {
     "gradient_ratio": Kind(
-        "Gradient of the first layer ÷ gradient of the last",
+        "Gradient of the first layer ÷ gradient of the last hidden layer",
         "The standard deviation of the loss's gradient for the activation of layer 1, divided by that of the last "
         "hidden layer.",
         _gradient_ratio,

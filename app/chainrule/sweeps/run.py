@@ -6,7 +6,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ import numpy.typing as npt
 import torch
 
 from chainrule.build.stack import Stack
-from chainrule.errors import SweepError
+from chainrule.errors import MissingExtraError, SweepError
 from chainrule.history.export import write_csv, write_parquet
 from chainrule.spec import ModelSpec
-from chainrule.sweeps.conduct import Inline, Outcome, conduct, process_pool
+from chainrule.spec.values import shown
+from chainrule.sweeps.conduct import Inline, Outcome, conduct
 from chainrule.sweeps.factory import read_factory_sweep
+from chainrule.sweeps.pool import OwnPool
 from chainrule.sweeps.store import SweepStore
 from chainrule.sweeps.sweep import FLOPS_PER_SECOND, Grid, Sweep, read_sweep, stack_flops
 from chainrule.sweeps.work import Plan, run_task, task_of
@@ -102,6 +106,10 @@ class SweepResult:
 def writer_of(path: str | os.PathLike[str]) -> Callable[[Mapping[str, Any], Path], None]:
     """The function that writes a table to a file of this suffix. Raises SweepError for an unknown suffix."""
     suffix = Path(path).suffix
+    if suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise MissingExtraError(
+            "the format parquet needs an optional dependency: pip install 'chainrule[parquet]'", limit="parquet"
+        )
     if suffix not in WRITERS:
         raise SweepError(
             f"{path}: the suffix is {suffix or 'missing'}; it must be {' or '.join(WRITERS)}", field="output"
@@ -231,10 +239,8 @@ def sweep(
     else:
         spec = ModelSpec.from_query(spec) if isinstance(spec, str) else spec
         plan = read_sweep(spec, over, seeds, measure or "gradient_ratio")
-    start, at_once = executors(workers, scheduler)
-    if keep is None:
-        return run_sweep(plan, start=start, workers=at_once)
-    with SweepStore(keep, plan) as store:
+    with nullcontext() if keep is None else SweepStore(keep, plan) as store:
+        start, at_once = executors(workers, scheduler)
         return run_sweep(plan, start=start, workers=at_once, store=store)
 
 
@@ -244,6 +250,6 @@ def executors(workers: int, scheduler: str | None) -> tuple[Callable[[], Executo
         from chainrule.sweeps.cluster import cluster
 
         return cluster(scheduler)
-    if workers < 1:
-        raise SweepError(f"workers: {workers} is not an integer of at least 1", field="workers", limit=1)
-    return (Inline, 1) if workers == 1 else (lambda: process_pool(workers), workers)
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise SweepError(f"workers: {shown(workers)} is not an integer of at least 1", field="workers", limit=1)
+    return (Inline, 1) if workers == 1 else (lambda: OwnPool(workers), workers)

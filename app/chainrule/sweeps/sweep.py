@@ -20,12 +20,16 @@ from chainrule.errors import LimitError, SpecError, SweepError
 from chainrule.spec import ModelSpec
 from chainrule.spec.cost import FLOPS_PER_VALUE, ITEM_SIZE, count_graph, slowness
 from chainrule.spec.keys import KEY_BY_NAME
-from chainrule.sweeps.axes import Axis, count_values, read_axis, with_axis
+from chainrule.spec.values import shown
+from chainrule.sweeps.axes import SHAPE_KEYS, Axis, count_values, read_axes, with_axis
 from chainrule.sweeps.measures import LR_BISECTIONS, Measure, read_measure
 from chainrule.sweeps.work import Plan, StackJob
 
 MAX_CELLS = 10_000_000
 """Maximum number of cells of a sweep."""
+
+MAX_SHAPES = 100_000
+"""Maximum number of shapes of nets; each takes a tenth of a millisecond to check."""
 
 MAX_SEEDS = 1000
 
@@ -139,10 +143,12 @@ class Sweep(Grid):
 
     def spec_of(self, cell: int) -> ModelSpec:
         """The spec of a cell."""
-        spec = self.spec.replace(seed=self.seeds[cell % len(self.seeds)])
-        for key, value in self.values_of(cell).items():
-            spec = with_axis(spec, key, value)
-        return spec
+        values = self.values_of(cell)
+        spec = self.spec
+        for key in SHAPE_KEYS:
+            if key in values:
+                spec = with_axis(spec, key, values.pop(key))
+        return spec.replace(seed=self.seeds[cell % len(self.seeds)], **values)
 
     @cached_property
     def shapes(self) -> Mapping[tuple[int, ...], ModelSpec]:
@@ -211,43 +217,67 @@ class Sweep(Grid):
 
     def estimate(self) -> Estimate:
         """The cost of the sweep, from the specs alone."""
-        flops = sum(stack.flops for stack in self.stacks)
-        memory = max(len(stack) * net_bytes(stack.spec) for stack in self.stacks)
+        each = self.cells // len(self.shapes)  # of each shape
+        flops = sum(stack_flops(spec, self.measure, each) for spec in self.shapes.values())
+        memory = max(min(each, stack_size(spec)) * net_bytes(spec) for spec in self.shapes.values())
         return Estimate(self.cells, flops, memory, flops / FLOPS_PER_SECOND)
 
 
-def read_sweep(spec: ModelSpec, over: Sequence[str], seeds: int = 1, measure: str = "gradient_ratio") -> Sweep:
+def read_sweep(
+    spec: ModelSpec,
+    over: Sequence[str],
+    seeds: int = 1,
+    measure: str = "gradient_ratio",
+    *,
+    max_cells: int = MAX_CELLS,
+    max_shapes: int = MAX_SHAPES,
+) -> Sweep:
     """A sweep over the axes `over`; see `read_axis` for their texts and `KINDS` for the measures.
 
     Raises:
         SpecError: a value contradicts another key.
         SweepError: there is no axis, or one is malformed or given twice; the nets do not have the measure.
-        LimitError: there are too many cells; the message has an estimate of their time.
+        LimitError: there are too many cells, with an estimate of their time; or too many shapes.
     """
     if not spec.is_net:
         raise SpecError(f"program: {spec.program!r} has no maps; only mlp has", field="program", limit=["mlp"])
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= MAX_SEEDS:
-        raise SweepError(f"seeds: {seeds!r} is not an integer from 1 to {MAX_SEEDS}", field="seeds", limit=MAX_SEEDS)
-    KEY_BY_NAME["seed"].read(spec.seed + seeds - 1)
-    if not over:
-        raise SweepError("over: missing; give at least one axis, such as scale=0.5:2:64", field="over")
     kind = read_measure(measure)
-    cells = seeds * math.prod(map(count_values, over))
-    if cells > MAX_CELLS:
+    cells = count_cells(over, seeds)
+    KEY_BY_NAME["seed"].read(spec.seed + seeds - 1)
+    if cells > max_cells:
         seconds = stack_flops(spec, kind, cells) / FLOPS_PER_SECOND
         raise LimitError(
-            f"over: {cells} cells, about {duration(seconds)} on one core; at most {MAX_CELLS} cells are allowed",
+            f"over: {cells} cells, about {duration(seconds)} on one core; at most {max_cells} cells are allowed",
             field="over",
-            limit=MAX_CELLS,
+            limit=max_cells,
         )
-    axes = [read_axis(text) for text in over]
-    keys = [axis.key for axis in axes]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise SweepError(f"over: {key} is given twice; give each axis once", field="over")
-    sweep = Sweep(spec, axes, seeds, kind)
-    assert sweep.shapes, "checks the values"
+    sweep = Sweep(spec, read_axes(over), seeds, kind)
+    shapes = math.prod(len(axis.values) for axis in sweep.axes if axis.key not in STACKED)
+    if shapes > max_shapes:
+        keys = ", ".join(axis.key for axis in sweep.axes if axis.key not in STACKED)
+        raise LimitError(
+            f"over: {shapes} different shapes of nets ({keys}); at most {max_shapes} are allowed, because only nets of "
+            "one shape are computed together",
+            field="over",
+            limit=max_shapes,
+        )
+    _ = sweep.shapes  # checks the values
     return sweep
+
+
+def count_cells(over: Sequence[str], seeds: object) -> int:
+    """The number of cells of a sweep, before its axes are read.
+
+    Raises:
+        SweepError: there is no axis, or the number of seeds is out of range.
+    """
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= MAX_SEEDS:
+        raise SweepError(
+            f"seeds: expected an integer from 1 to {MAX_SEEDS}, got {shown(seeds)}", field="seeds", limit=MAX_SEEDS
+        )
+    if not over:
+        raise SweepError("over: missing; give at least one axis, such as scale=0.5:2:64", field="over")
+    return seeds * math.prod(map(count_values, over))
 
 
 def stack_size(spec: ModelSpec) -> int:
@@ -278,7 +308,7 @@ def duration(seconds: float) -> str:
 
 
 def _levels(count: int) -> Cells:
-    """The pass in which each index of an axis comes: first every 2^k-th, then the index in the middle of two, in each further pass again."""
+    """The pass in which each index of an axis comes: first every 2^k-th, in each further pass the middles between."""
     index = np.arange(count)
     levels = np.zeros(count, np.int64)
     stride = 1

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import parent_process
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,23 +95,6 @@ def task_of(number: int, plans: Sequence[Plan]) -> Task:
 def versions() -> tuple[tuple[str, str], ...]:
     """The versions that must be equal wherever cells of one sweep are computed."""
     return ("chainrule", __version__), ("torch", str(torch.__version__)), ("numpy", np.__version__)
-
-
-def begin_worker() -> None:
-    """Prepare a worker's process: one thread, a lower priority than all interactive work, the life of its parent."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    if sys.platform != "win32":
-        os.nice(10)
-    parent = parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    # Else a worker would wait for tasks forever when its parent was killed.
-    threading.Thread(target=follow, daemon=True).start()
 
 
 def run_task(task: Task) -> tuple[Values, float]:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import AsyncIterator, Generator, Mapping
-from concurrent.futures import Executor, Future
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -29,9 +27,10 @@ from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.spec.limits import check_limits
 from chainrule.sweeps.axes import AXIS_KEYS
-from chainrule.sweeps.conduct import Outcome, conduct, process_pool
+from chainrule.sweeps.conduct import Outcome, conduct
 from chainrule.sweeps.curves import curves_of
 from chainrule.sweeps.measures import KINDS
+from chainrule.sweeps.pool import OwnPool, WorkerPool
 from chainrule.sweeps.presets import MAP_PRESETS
 from chainrule.sweeps.sweep import FLOPS_PER_SECOND, Sweep, duration, read_sweep
 from chainrule.sweeps.work import task_of
@@ -58,68 +57,54 @@ DEFAULT_Y = "depth=2:50:25"
 UNBUFFERED = {"x-accel-buffering": "no"}
 """A proxy passes each line on at once."""
 
+MAX_SERVER_SHAPES = 2000
+"""Maximum number of shapes of nets in a map of the server."""
+
+UNLIMITED = ". The command `chainrule sweep` has no such limit"
+
 NO_STORE = {"cache-control": "private, no-store"}
 
 
 class Workers:
-    """The worker processes that all sweeps share. They start with the first sweep."""
+    """The worker processes that all sweeps share. They start with the first sweep, and end after some idle time."""
 
     def __init__(self, count: int) -> None:
-        self.count = count
+        self.pool = WorkerPool(count)
+        self.reading = asyncio.Semaphore(1)  # checking a large sweep takes a core
         # Weak: a stream whose client left before its first line never begins, and never ends.
         self._sweeps: WeakSet[_Lines] = WeakSet()
-        self._pool: Executor | None = None
-        self._lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
 
-    def submit(self, function: Any, *arguments: Any) -> Future[Any]:
-        """Run a call in a worker; new workers replace those that died."""
-        with self._lock:
-            for _ in range(2):
-                self._pool = self._pool or process_pool(self.count)
-                try:
-                    return self._pool.submit(function, *arguments)
-                except BrokenProcessPool:
-                    self._pool.shutdown(wait=False)
-                    self._pool = None
-        raise BrokenProcessPool("the workers died twice")
+    def check_room(self) -> None:
+        """Raise BusyError if there are too many sweeps."""
+        if len(self._sweeps) >= SWEEPS:
+            raise BusyError(f"{SWEEPS} maps are computed already, the limit; try again", retry_after=5, limit=SWEEPS)
 
     def enter(self, sweep: _Lines) -> None:
         """Count a sweep. Raises BusyError if there are too many."""
-        if len(self._sweeps) >= SWEEPS:
-            raise BusyError(f"{SWEEPS} maps are computed already, the limit; try again", retry_after=5, limit=SWEEPS)
+        self.check_room()
         self._sweeps.add(sweep)
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._timer is None:
+            self._end_later()
 
     def leave(self, sweep: _Lines) -> None:
         """End a sweep that `enter` counted."""
         self._sweeps.discard(sweep)
-        if not self._sweeps:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(IDLE_SECONDS, loop.run_in_executor, None, self.close)
 
     def close(self) -> None:
-        """End the worker processes, each after its task."""
-        with self._lock:
-            if self._pool is not None:
-                # Waits, so that nothing of the workers is left when the server's process ends.
-                self._pool.shutdown(cancel_futures=True)
-                self._pool = None
+        """End the worker processes; their tasks stop."""
+        self.pool.close()
 
+    def _end_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(IDLE_SECONDS, self._end_if_idle, loop)
 
-class _Lease(Executor):
-    """The shared workers as the executor of one sweep, whose end does not end them."""
-
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-
-    def submit(self, fn: Any, /, *args: Any, **_: Any) -> Future[Any]:
-        """See `Executor.submit`."""
-        return self._workers.submit(fn, *args)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nothing: `conduct` cancels its futures."""
+    def _end_if_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._sweeps:
+            self._end_later()
+        else:
+            loop.run_in_executor(None, self.close)
 
 
 def sweeps_router(service: Service) -> tuple[APIRouter, Workers]:
@@ -135,8 +120,10 @@ def sweeps_router(service: Service) -> tuple[APIRouter, Workers]:
 
     async def post(request: Request) -> Response:
         body = await read_json_object(request, service)
-        sweep, start = await run_in_threadpool(_read_body, service, body)
-        lines = _Lines(service, workers, sweep, start)
+        workers.check_room()
+        async with workers.reading:
+            sweep, groups, start = await run_in_threadpool(_read_body, service, body)
+        lines = _Lines(service, workers, sweep, groups, start)
         workers.enter(lines)
         return StreamingResponse(lines.stream(), headers=NO_STORE | UNBUFFERED, media_type=NDJSON)
 
@@ -183,15 +170,17 @@ def sweeps_router(service: Service) -> tuple[APIRouter, Workers]:
 class _Lines:
     """The lines of one sweep."""
 
-    def __init__(self, service: Service, workers: Workers, sweep: Sweep, start: int) -> None:
-        self._service, self._workers, self._sweep, self._start = service, workers, sweep, start
+    def __init__(self, service: Service, workers: Workers, sweep: Sweep, groups: list[Any], start: int) -> None:
+        self._service, self._workers, self._sweep = service, workers, sweep
+        self._groups, self._start = groups, start
+        self._executor: Executor | None = None
 
     async def stream(self) -> AsyncIterator[bytes]:
         """All lines; ends the sweep when the client leaves."""
-        sweep = self._sweep
-        groups = await run_in_threadpool(_tasks, sweep)
-        tasks = (task_of(number, group) for number, group in enumerate(groups) if number >= self._start)
-        outcomes = conduct(tasks, lambda: _Lease(self._workers), self._workers.count + 1)
+        sweep, groups = self._sweep, self._groups
+        tasks = (task_of(number, groups[number]) for number in range(self._start, len(groups)))
+        outcomes = conduct(tasks, self._workers_of, 2 * self._workers.pool.workers)
+        in_order = _InOrder(groups, self._start)
         waiting = _next(outcomes)
         try:
             yield _line(await run_in_threadpool(_plan, sweep, len(groups)))
@@ -199,21 +188,46 @@ class _Lines:
             while (outcome := await asyncio.shield(waiting)) is not None:
                 waiting = _next(outcomes)
                 seconds += outcome.seconds
-                yield _line(_outcome(outcome))
+                for ready in in_order.add(outcome):
+                    yield _line(_outcome(ready))
                 if self._service.compute.closing:
                     raise StoppedError("shutdown")
             yield _line({"type": "done", "seconds": seconds})
         except ChainruleError as error:
             yield _line({"type": "error", **error.body()})
         finally:
+            if self._executor is not None:
+                asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
             # A generator cannot be closed while a thread waits in it.
             waiting.add_done_callback(partial(self._end, outcomes))
+
+    def _workers_of(self) -> Executor:
+        """The shared workers; after one of them has died, a worker of its own, which only its tasks can kill."""
+        self._executor = self._workers.pool.lease() if self._executor is None else OwnPool(1)
+        return self._executor
 
     def _end(self, outcomes: Generator[Outcome, None, None], waiting: asyncio.Future[Outcome | None]) -> None:
         if not waiting.cancelled():
             waiting.exception()  # was told, or nobody is there
         outcomes.close()
         self._workers.leave(self)
+
+
+class _InOrder:
+    """Holds outcomes back until all cells of the tasks before have theirs, so that `start` has a meaning."""
+
+    def __init__(self, groups: list[Any], start: int) -> None:
+        self._left = [sum(len(stack) for stack in group) for group in groups]
+        self._next = start
+        self._held: dict[int, list[Outcome]] = {}
+
+    def add(self, outcome: Outcome) -> Iterator[Outcome]:
+        """The outcomes whose turn it is now."""
+        self._held.setdefault(outcome.number, []).append(outcome)
+        self._left[outcome.number] -= len(outcome.cells)
+        while self._next < len(self._left) and not self._left[self._next]:
+            yield from self._held.pop(self._next)
+            self._next += 1
 
 
 def _next(outcomes: Generator[Outcome, None, None]) -> asyncio.Future[Outcome | None]:
@@ -268,8 +282,8 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return orjson.dumps(value) + b"\n"
 
 
-def _read_body(service: Service, body: dict[str, Any]) -> tuple[Sweep, int]:
-    """The sweep of a request, and its `start`."""
+def _read_body(service: Service, body: dict[str, Any]) -> tuple[Sweep, list[Any], int]:
+    """The sweep of a request, its stacks in tasks, and its `start`."""
     allowed = ("spec", "over", "seeds", "measure", "start")
     for name in body:
         if name not in allowed:
@@ -289,7 +303,13 @@ def _read_body(service: Service, body: dict[str, Any]) -> tuple[Sweep, int]:
     measure = body.get("measure", "gradient_ratio")
     if not isinstance(measure, str):
         raise SweepError("measure: not a text", field="measure")
-    return admit(service, service.read(spec), over, body.get("seeds", 1), measure), start
+    sweep = admit(service, service.read(spec), over, body.get("seeds", 1), measure)
+    groups = _tasks(sweep)
+    if start > len(groups):
+        raise SweepError(
+            f"start: {start} is above {len(groups)}, the number of tasks", field="start", limit=len(groups)
+        )
+    return sweep, groups, start
 
 
 def admit(service: Service, spec: ModelSpec, over: list[str], seeds: Any, measure: str) -> Sweep:
@@ -302,49 +322,45 @@ def admit(service: Service, spec: ModelSpec, over: list[str], seeds: Any, measur
     settings = service.settings
     if not settings.sweep_workers:
         raise LimitError("maps are switched off on this server (CHAINRULE_SWEEP_WORKERS)", limit=0)
-    sweep = read_sweep(spec, over, seeds, measure)
+    try:
+        sweep = read_sweep(spec, over, seeds, measure, max_cells=settings.max_sweep_cells, max_shapes=MAX_SERVER_SHAPES)
+    except LimitError as error:
+        if error.limit == settings.max_sweep_cells:
+            message = f"{error.message} here (CHAINRULE_MAX_SWEEP_CELLS){UNLIMITED}"
+            raise LimitError(message, field="over", limit=error.limit) from None
+        raise
     estimate = sweep.estimate()
-    for amount, most, noun, name in (
-        (estimate.cells, settings.max_sweep_cells, "cells", "MAX_SWEEP_CELLS"),
-        (estimate.flops, settings.max_sweep_flops, "floating point operations", "MAX_SWEEP_FLOPS"),
-    ):
-        if amount > most:
-            raise LimitError(
-                f"over: {_amount(amount)} {noun}, about {duration(estimate.seconds)} on one core; at most "
-                f"{_amount(most)} are allowed here (CHAINRULE_{name}). The command `chainrule sweep` has no such limit",
-                field="over",
-                limit=most,
-            )
+    if estimate.flops > settings.max_sweep_flops:
+        raise LimitError(
+            f"over: {estimate.flops:.3g} floating point operations, about {duration(estimate.seconds)} on one core; at "
+            f"most {settings.max_sweep_flops:.3g} are allowed here (CHAINRULE_MAX_SWEEP_FLOPS){UNLIMITED}",
+            field="over",
+            limit=settings.max_sweep_flops,
+        )
     for each in sweep.shapes.values():
         check_limits(each, settings)
     return sweep
 
 
-def _amount(number: float) -> str:
-    return f"{number:.3g}" if number >= 1e9 else f"{number:.0f}"
-
-
 def map_page(service: Service, values: dict[str, str]) -> tuple[dict[str, Any], int]:
-    """The data of the page for a query, and the status of the answer."""
+    """The data of the page for a query, and the status of the answer. The axes are checked when the page posts them."""
     form: dict[str, Any] = {name: values.pop(name, None) for name in ("x", "y", "seeds", "measure")}
     spec, error, status = ModelSpec(), None, 200
-    if form["x"] is None:
-        form["x"], form["y"] = DEFAULT_X, DEFAULT_Y
-    form["measure"] = form["measure"] or "gradient_ratio"
-    seeds = form["seeds"] or "1"
-    form["seeds"] = int(seeds) if seeds.isascii() and seeds.isdigit() else seeds
     try:
         spec = service.read(values)
-        if form["y"] == DEFAULT_Y and len(set(spec.widths[1:-1])) != 1:
-            form["y"] = RANGES["bias_std"] if spec.bias else RANGES["lr"]
-        admit(service, spec, [text for text in (form["x"], form["y"]) if text], form["seeds"], form["measure"])
     except ChainruleError as problem:
         error, status = problem.body()["error"], problem.status
+    if form["x"] is None:
+        has_depth = len(set(spec.widths[1:-1])) == 1
+        form["x"], form["y"] = DEFAULT_X, DEFAULT_Y if has_depth else RANGES["bias_std" if spec.bias else "lr"]
+    form["measure"] = form["measure"] or "gradient_ratio"
+    seeds = form["seeds"] or "1"
+    form["seeds"] = int(seeds) if seeds.isascii() and seeds.isdigit() and len(seeds) < 9 else 1
     data = {
         "version": __version__,
         "query": spec.query(),
         "spec": spec.as_dict(),
-        "form": {**form, "seeds": form["seeds"] if isinstance(form["seeds"], int) else 1},
+        "form": form,
         "axes": axis_entries(service.settings),
         "measures": [measure_entry(name) for name in KINDS],
         "presets": [
