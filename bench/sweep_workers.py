@@ -17,7 +17,8 @@ from typing import Any
 
 from chainrule.errors import SweepError
 from chainrule.sweeps.cluster import cluster
-from chainrule.sweeps.conduct import Outcome, conduct, process_pool
+from chainrule.sweeps.conduct import Outcome, conduct
+from chainrule.sweeps.pool import OwnPool
 from chainrule.sweeps.work import Task
 
 START_LIMIT = 120
@@ -95,7 +96,7 @@ def steady(spans: Sequence[Span], workers: int) -> tuple[float, float]:
 def processes(workers: int, tasks: Sequence[Task]) -> Iterator[tuple[Warm, float]]:
     """A process pool, and the seconds until each of its workers has finished one of some short tasks."""
     began = time.perf_counter()
-    pool = process_pool(workers)
+    pool = OwnPool(workers)
     warm = Warm(pool, workers)
     warm.warm_up(tasks)
     yield warm, time.perf_counter() - began
