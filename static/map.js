@@ -3,7 +3,7 @@
  *   form → sweep → run → elements          address ↔ form; a former map is kept, so that Back shows it at once */
 
 import { begin, oncePerFrame } from "./core/activity.js";
-import { API, ApiError, postLines } from "./core/api.js";
+import { API, ApiError, postForFile, postLines } from "./core/api.js";
 import { html, write, writeText } from "./core/dom.js";
 import { count } from "./core/format.js";
 import { csv, saveFile } from "./core/lab/csv.js";
@@ -276,6 +276,16 @@ for (const [name, make] of Object.entries(files)) {
     if (run !== null) saveFile(`map.${name}`, await make(), TYPES[/** @type {keyof TYPES} */ (name)]);
   });
 }
+// The server computes the table again: a browser cannot write this format.
+find("[data-save=parquet]").addEventListener("click", async () => {
+  if (run === null) return;
+  try {
+    saveFile("map.parquet", await postForFile(`${API}/sweeps.parquet`, bodyOf(run.form, 0)), "");
+  } catch (problem) {
+    if (!(problem instanceof ApiError)) throw problem;
+    writeText(find("#readout"), problem.message);
+  }
+});
 find("#copy").addEventListener("click", async (/** @type {Event} */ { target }) => {
   const button = /** @type {HTMLButtonElement} */ (target);
   const isCopied = await navigator.clipboard.writeText(commandOf(run?.form ?? form)).then(() => true, () => false);

@@ -50,6 +50,12 @@ export function postJson(path, body, signal) {
   return during(json(path, signal, posting(body)));
 }
 
+/** @param {string} path @param {unknown} body as JSON @returns {Promise<Blob>} the answer as a file
+ * @throws {ApiError} */
+export function postForFile(path, body) {
+  return during(get(path, "*/*", undefined, posting(body)).then((response) => response.blob()));
+}
+
 /** A long answer, a line at a time. @param {string} path @param {unknown} body as JSON @param {AbortSignal} signal
  * @returns {AsyncGenerator<any>} what each line of JSON says @throws {ApiError} also where the answer breaks off */
 export async function* postLines(path, body, signal) {

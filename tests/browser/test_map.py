@@ -5,6 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
+from pyarrow import parquet
 from waiting import idle
 
 MAP = "/map?widths=8x6&batch=16&x=scale=0.5:2:9&y=depth=2:6:5&seeds=2&measure=gradient_ratio"
@@ -173,6 +174,11 @@ def test_files_and_the_command(page):
     with page.expect_download() as download:
         page.get_by_role("button", name="PNG").click()
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Parquet").click()
+    table = parquet.read_table(download.value.path()).to_pydict()
+    assert list(table) == ["scale", "depth", "seed", "gradient_ratio"]
+    assert f"{table['gradient_ratio'][7]}" in lines[7]
     expect(page.locator("#command")).to_contain_text("--over scale=0.5:2:9 --over depth=2:6:5 --seeds 2")
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from chainrule.build import Training
-from chainrule.diagnose.profile import profile
+from chainrule.diagnose.profile import SUMMARIES, profile
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.sweeps.measures import KINDS
 from chainrule.sweeps.run import run_sweep, sweep
 from chainrule.sweeps.sweep import read_sweep
 
@@ -25,6 +26,10 @@ FIGURES = {
     "preactivation_mean:2": of_profile("preactivation", "mean", 1),
     "gradient_std": of_profile("gradient", "std"),
     "weight_gradient_std:1": of_profile("weight_gradient", "std", 0),
+    "weight_norm": of_profile("weight", "norm"),
+    "weight_min:2": of_profile("weight", "min", 1),
+    "bias_gradient_max:output": of_profile("bias_gradient", "max", -1),
+    "activation_zero_fraction": of_profile("activation", "zero_fraction"),
     "gradient_to_weight_ratio": lambda layers: layers[-2].gradient_to_weight_ratio,
     "dead_fraction": lambda layers: layers[-2].dead_fraction,
     "saturation": lambda layers: layers[-2].saturation,
@@ -80,3 +85,9 @@ def test_a_net_without_a_stable_learning_rate_has_0_and_one_without_a_limit_inf(
     spec = ModelSpec.from_query("widths=20x20&batch=8&step=5&dtype=float64&activation=linear")
     assert sweep(spec, ["init=zeros", "bias=false"], measure="largest_lr").values.tolist() == [[[math.inf]]]
     assert sweep(spec, ["scale=10000"], measure="largest_lr").values.tolist() == [[0.0]]
+
+
+def test_every_statistic_of_a_profile_is_a_measure():
+    for part in SUMMARIES:
+        for statistic in ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"):
+            assert f"{part}_{statistic}" in KINDS or statistic in KINDS

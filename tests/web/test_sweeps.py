@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from command import command, serving
+from pyarrow import parquet
 
 from chainrule.spec import ModelSpec
 from chainrule.sweeps.run import run_sweep
@@ -57,6 +58,18 @@ def test_the_stream_has_the_plan_and_then_every_value(client):
     assert [line["type"] for line in rest] == ["cells"] * plan["tasks"] + ["done"]
     here = run_sweep(read_sweep(ModelSpec.parse(SPEC), BODY["over"], 2, "activation_std"))
     assert values_of(rest, 90).tobytes() == here.values.tobytes()
+
+
+def test_the_table_is_that_of_the_stream(client, tmp_path):
+    answer = client.post("/api/v1/sweeps.parquet", json=BODY)
+    assert answer.status_code == 200, answer.text
+    (tmp_path / "map.parquet").write_bytes(answer.content)
+    table = parquet.read_table(tmp_path / "map.parquet").to_pydict()
+    values = values_of(lines_of(client), 90)
+    assert table["activation_std"] == values.tolist()
+    assert table["depth"][:19] == [2] * 18 + [3]
+    refused = client.post("/api/v1/sweeps.parquet", json={**BODY, "over": ["scal=1,2"]})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "over")
 
 
 def test_a_client_that_lost_the_stream_asks_for_the_rest(client):

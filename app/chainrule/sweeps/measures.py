@@ -64,6 +64,8 @@ class Measure:
             raise _refused(self.text, f"a net of the sweep has {spec.depth} layers")
         if name == "accuracy" and spec.data == RANDOM and spec.loss != "cross_entropy":
             raise _refused(self.text, "random targets have no classes; choose a data set, or loss=cross_entropy")
+        if name.startswith("bias_") and not spec.bias:
+            raise _refused(self.text, "the nets have no biases")
         if name == "dead_fraction" and spec.activation in ("linear", *SATURATED):
             raise _refused(self.text, f"units of {spec.activation} do not die; it needs an activation such as relu")
         if name == "saturation" and spec.activation not in SATURATED:
@@ -133,20 +135,51 @@ def _of_layer(part: str, figure: Callable[[Tensor], Tensor], gradients_of: str =
     return function
 
 
-def _mean(values: Tensor) -> Tensor:
-    return values.mean((1, 2))
+def _flat(values: Tensor) -> Tensor:
+    """(nets, elements)."""
+    return values.flatten(1)
 
 
 def _std(values: Tensor) -> Tensor:
-    return values.std((1, 2), correction=0)
-
-
-def _mean_size(values: Tensor) -> Tensor:
-    return values.abs().mean((1, 2))
+    return _flat(values).std(1, correction=0)
 
 
 def _dead(values: Tensor) -> Tensor:
     return (values.amax(1) <= 0).double().mean(1)
+
+
+STATISTICS: Mapping[str, tuple[str, Callable[[Tensor], Tensor], bool]] = {
+    "mean": ("Mean", lambda values: _flat(values).mean(1), False),
+    "std": ("Standard deviation", _std, True),
+    "min": ("Smallest value", lambda values: _flat(values).amin(1), False),
+    "max": ("Largest value", lambda values: _flat(values).amax(1), False),
+    "norm": ("Norm", lambda values: _flat(values).norm(dim=1), True),
+    "zero_fraction": ("Fraction of zeros", lambda values: (_flat(values) == 0).double().mean(1), False),
+}
+"""The statistics of a profile: a title, the figure of each net, and whether figures are compared by factors."""
+
+PARTS: Mapping[str, tuple[str, str, str]] = {
+    "preactivation": ("the preactivation", "preactivations", ""),
+    "activation": ("the activation", "activations", ""),
+    "gradient": ("the gradient", "gradients", "activations"),
+    "weight": ("the weight", "weights", ""),
+    "weight_gradient": ("the weight's gradient", "weight_gradients", "parameters"),
+    "bias_gradient": ("the bias's gradient", "bias_gradients", "parameters"),
+}
+"""The tensors of a layer in a profile: its words, the attribute of a stack, and the gradients that it needs."""
+
+_LAYER = "of the last hidden layer, or of another layer in NAME:LAYER (output is the last layer)"
+
+
+def _figures() -> dict[str, Kind]:
+    """A measure for each statistic of each part of a layer."""
+    return {
+        f"{part}_{statistic}": Kind(
+            f"{title} of {words}", f"Its value {_LAYER}.", _of_layer(attribute, figure, needs), "layer", is_log
+        )
+        for part, (words, attribute, needs) in PARTS.items()
+        for statistic, (title, figure, is_log) in STATISTICS.items()
+    }
 
 
 def _saturation(spec: ModelSpec, stack: Stack, layer: int | str | None) -> Tensor:
@@ -221,8 +254,6 @@ def _largest_lr(spec: ModelSpec, stack: Stack, _: object) -> Tensor:
     return torch.where(high == most, math.inf, found)
 
 
-_LAYER = "of the last hidden layer, or of another layer in NAME:LAYER (output is the last layer)"
-
 KINDS: Mapping[str, Kind] = {
     "gradient_ratio": Kind(
         "Gradient of the first layer ÷ gradient of the last hidden layer",
@@ -231,38 +262,10 @@ KINDS: Mapping[str, Kind] = {
         _gradient_ratio,
         is_log=True,
     ),
-    "activation_std": Kind(
-        "Standard deviation of the activation", f"Its value {_LAYER}.", _of_layer("activations", _std), "layer", True
-    ),
-    "activation_mean": Kind("Mean of the activation", f"Its value {_LAYER}.", _of_layer("activations", _mean), "layer"),
     "activation_size": Kind(
         "Mean size of the activation",
         f"The mean of the absolute values {_LAYER}. µP's coordinate check compares it between widths.",
-        _of_layer("activations", _mean_size),
-        "layer",
-        True,
-    ),
-    "preactivation_std": Kind(
-        "Standard deviation of the preactivation",
-        f"Its value {_LAYER}.",
-        _of_layer("preactivations", _std),
-        "layer",
-        True,
-    ),
-    "preactivation_mean": Kind(
-        "Mean of the preactivation", f"Its value {_LAYER}.", _of_layer("preactivations", _mean), "layer"
-    ),
-    "gradient_std": Kind(
-        "Standard deviation of the gradient",
-        f"The gradient of the loss for the activation {_LAYER}.",
-        _of_layer("gradients", _std, "activations"),
-        "layer",
-        True,
-    ),
-    "weight_gradient_std": Kind(
-        "Standard deviation of the weight's gradient",
-        f"Its value {_LAYER}.",
-        _of_layer("weight_gradients", _std, "parameters"),
+        _of_layer("activations", lambda values: _flat(values).abs().mean(1)),
         "layer",
         True,
     ),
@@ -315,5 +318,6 @@ KINDS: Mapping[str, Kind] = {
         is_log=True,
         trains=True,
     ),
+    **_figures(),
 }
 """The measures by name."""

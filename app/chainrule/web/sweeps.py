@@ -6,13 +6,17 @@ A sweep leaves nothing on the server: its answer is a stream of lines, and a cli
 from __future__ import annotations
 
 import asyncio
-import logging
+import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
@@ -32,6 +36,7 @@ from chainrule.sweeps.curves import curves_of
 from chainrule.sweeps.measures import KINDS
 from chainrule.sweeps.pool import OwnPool, WorkerPool
 from chainrule.sweeps.presets import MAP_PRESETS
+from chainrule.sweeps.run import SweepResult, writer_of
 from chainrule.sweeps.sweep import FLOPS_PER_SECOND, Sweep, duration, read_sweep
 from chainrule.sweeps.work import task_of
 from chainrule.web.answers import query_of
@@ -39,9 +44,9 @@ from chainrule.web.api import read_json_object
 from chainrule.web.openapi import add_route, spec_schema
 from chainrule.web.service import Service
 
-logger = logging.getLogger(__name__)
-
 NDJSON = "application/x-ndjson"
+
+PARQUET = "application/vnd.apache.parquet"
 
 SWEEPS = 4
 """Maximum number of sweeps at a time; one more gets 503."""
@@ -118,15 +123,48 @@ def sweeps_router(service: Service) -> tuple[APIRouter, Workers]:
         text = render("map.html", version=__version__, page_data=data, error=data["error"])
         return HTMLResponse(text, status, headers=NO_STORE)
 
-    async def post(request: Request) -> Response:
+    async def lines_of(request: Request) -> _Lines:
         body = await read_json_object(request, service)
         workers.check_room()
         async with workers.reading:
             sweep, groups, start = await run_in_threadpool(_read_body, service, body)
         lines = _Lines(service, workers, sweep, groups, start)
         workers.enter(lines)
+        return lines
+
+    async def post(request: Request) -> Response:
+        lines = await lines_of(request)
         return StreamingResponse(lines.stream(), headers=NO_STORE | UNBUFFERED, media_type=NDJSON)
 
+    async def post_parquet(request: Request) -> Response:
+        writer_of("map.parquet")
+        lines = await lines_of(request)
+        headers = NO_STORE | {"content-disposition": 'attachment; filename="map.parquet"'}
+        return StreamingResponse(lines.parquet(), headers=headers, media_type=PARQUET)
+
+    schema = {
+        "type": "object",
+        "required": ["over"],
+        "additionalProperties": False,
+        "properties": {
+            "spec": spec_schema(),
+            "over": {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": 2,
+                "description": "Axes: `KEY=FROM:TO:COUNT`, `KEY=log:FROM:TO:COUNT` or `KEY=VALUE,VALUE`. Keys: "
+                + ", ".join(AXIS_KEYS),
+            },
+            "seeds": {"type": "integer", "minimum": 1, "default": 1},
+            "measure": {
+                "type": "string",
+                "default": "gradient_ratio",
+                "description": "; ".join(f"`{name}`: {kind.doc}" for name, kind in KINDS.items()),
+            },
+            "start": {"type": "integer", "minimum": 0, "default": 0, "description": "Tasks that have arrived."},
+        },
+    }
     add_route(
         router,
         "/api/v1/sweeps",
@@ -140,29 +178,19 @@ def sweeps_router(service: Service) -> tuple[APIRouter, Workers]:
         tag="sweeps",
         errors=(400, 401, 408, 413, 415, 422, 503),
         media_type=NDJSON,
-        body={
-            "type": "object",
-            "required": ["over"],
-            "additionalProperties": False,
-            "properties": {
-                "spec": spec_schema(),
-                "over": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "minItems": 1,
-                    "maxItems": 2,
-                    "description": "Axes: `KEY=FROM:TO:COUNT`, `KEY=log:FROM:TO:COUNT` or `KEY=VALUE,VALUE`. Keys: "
-                    + ", ".join(AXIS_KEYS),
-                },
-                "seeds": {"type": "integer", "minimum": 1, "default": 1},
-                "measure": {
-                    "type": "string",
-                    "default": "gradient_ratio",
-                    "description": "; ".join(f"`{name}`: {kind.doc}" for name, kind in KINDS.items()),
-                },
-                "start": {"type": "integer", "minimum": 0, "default": 0, "description": "Tasks that have arrived."},
-            },
-        },
+        body=schema,
+    )
+    add_route(
+        router,
+        "/api/v1/sweeps.parquet",
+        post_parquet,
+        "The table of many nets",
+        "The same sweep as a Parquet file, when all its cells are computed; needs the extra `parquet` on the server.",
+        methods=["POST"],
+        tag="sweeps",
+        errors=(400, 401, 408, 413, 415, 422, 501, 503),
+        media_type=PARQUET,
+        body=schema,
     )
     return router, workers
 
@@ -177,24 +205,46 @@ class _Lines:
 
     async def stream(self) -> AsyncIterator[bytes]:
         """All lines; ends the sweep when the client leaves."""
-        sweep, groups = self._sweep, self._groups
+        with self._running() as outcomes:
+            try:
+                yield _line(await run_in_threadpool(_plan, self._sweep, len(self._groups)))
+                seconds = 0.0
+                async for outcome in outcomes:
+                    seconds += outcome.seconds
+                    yield _line(_outcome(outcome))
+                yield _line({"type": "done", "seconds": seconds})
+            except ChainruleError as error:
+                yield _line({"type": "error", **error.body()})
+
+    async def parquet(self) -> AsyncIterator[bytes]:
+        """The table of the whole sweep; ends the sweep when the client leaves."""
+        values = np.full(self._sweep.cells, np.nan)
+        with self._running() as outcomes:
+            async for outcome in outcomes:
+                if outcome.values is not None:
+                    values[outcome.cells] = outcome.values
+        yield await run_in_threadpool(_parquet, self._sweep, values)
+
+    @contextmanager
+    def _running(self) -> Iterator[AsyncIterator[Outcome]]:
+        """Runs the sweep inside the block; gives its outcomes in the order of their tasks."""
+        groups = self._groups
         tasks = (task_of(number, groups[number]) for number in range(self._start, len(groups)))
         outcomes = conduct(tasks, self._workers_of, 2 * self._workers.pool.workers)
-        in_order = _InOrder(groups, self._start)
         waiting = _next(outcomes)
-        try:
-            yield _line(await run_in_threadpool(_plan, sweep, len(groups)))
-            seconds = 0.0
+
+        async def in_order() -> AsyncIterator[Outcome]:
+            nonlocal waiting
+            order = _InOrder(groups, self._start)
             while (outcome := await asyncio.shield(waiting)) is not None:
                 waiting = _next(outcomes)
-                seconds += outcome.seconds
-                for ready in in_order.add(outcome):
-                    yield _line(_outcome(ready))
+                for ready in order.add(outcome):
+                    yield ready
                 if self._service.compute.closing:
                     raise StoppedError("shutdown")
-            yield _line({"type": "done", "seconds": seconds})
-        except ChainruleError as error:
-            yield _line({"type": "error", **error.body()})
+
+        try:
+            yield in_order()
         finally:
             if self._executor is not None:
                 asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
@@ -276,6 +326,13 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         return {"type": "failed", "task": outcome.number, "cells": cells, "message": outcome.failure}
     values = json_value(outcome.values.tolist())
     return {"type": "cells", "task": outcome.number, "cells": cells, "values": values, "seconds": outcome.seconds}
+
+
+def _parquet(sweep: Sweep, values: npt.NDArray[np.float64]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "map.parquet"
+        SweepResult(sweep, values, {}).save(path)
+        return path.read_bytes()
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
