@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from chainrule.errors import MissingExtraError, RequestError
 from chainrule.history.reader import Run
@@ -49,7 +49,7 @@ def write_csv(columns: Mapping[str, Any], path: Path) -> None:
         writer.writerows(zip(*columns.values(), strict=True))
 
 
-def write_parquet(columns: Mapping[str, Any], path: Path) -> None:
+def write_parquet(columns: Mapping[str, Any], path: Path | BinaryIO) -> None:
     """Write a table, its columns by name, as Parquet. Raises MissingExtraError without pyarrow."""
     try:
         import pyarrow

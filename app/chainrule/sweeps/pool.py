@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import cached_property
 from multiprocessing import get_context, parent_process
 from multiprocessing.sharedctypes import RawArray
 from typing import Any, TypeVar
@@ -33,10 +34,14 @@ class WorkerPool:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._rounds = RawArray("Q", LEASES)
         self._free = list(range(LEASES))
         self._lock = threading.Lock()
         self._pool: ProcessPoolExecutor | None = None
+
+    @cached_property
+    def rounds(self) -> Any:
+        """The present round of each lease, in memory that the workers share; made with the first lease."""
+        return RawArray("Q", LEASES)
 
     def lease(self) -> Lease:
         """The workers as the executor of one sweep. Its `shutdown` stops its own tasks only."""
@@ -47,10 +52,10 @@ class WorkerPool:
         """Run a call in a worker. After a `BrokenProcessPool` the next call starts new workers."""
         with self._lock:
             if self._pool is None:
-                self._pool = ProcessPoolExecutor(
-                    self.workers, mp_context=get_context("spawn"), initializer=begin_worker, initargs=(self._rounds,)
-                )
                 with _without_interrupts():
+                    self._pool = ProcessPoolExecutor(
+                        self.workers, mp_context=get_context("spawn"), initializer=begin_worker, initargs=(self.rounds,)
+                    )
                     return self._pool.submit(function, *arguments)
             try:
                 return self._pool.submit(function, *arguments)
@@ -62,15 +67,15 @@ class WorkerPool:
     def end(self, lease: Lease) -> None:
         """Stop the tasks of a lease, and take it back."""
         with self._lock:
-            self._rounds[lease.number] += 1
+            self.rounds[lease.number] += 1
             self._free.append(lease.number)
 
     def close(self) -> None:
         """Stop all tasks, and end the processes."""
         with self._lock:
-            for number in range(LEASES):
-                self._rounds[number] += 1
             if self._pool is not None:
+                for number in range(LEASES):
+                    self.rounds[number] += 1
                 self._pool.shutdown(cancel_futures=True)
                 self._pool = None
 
@@ -81,7 +86,7 @@ class Lease(Executor):
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self.number = number
         self._pool = pool
-        self._round = pool._rounds[number]
+        self._round = pool.rounds[number]
         self._is_over = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **_: Any) -> Future[T]:
@@ -152,12 +157,17 @@ def _run(number: int, of_task: int, function: Callable[..., T], arguments: tuple
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Processes that start inside the block do not get Ctrl-C, not even while Python starts."""
-    if sys.platform == "win32":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    """Ctrl-C waits until the end of the block, and processes that start in it do not get it while Python starts."""
+    is_main = threading.current_thread() is threading.main_thread()
+    caught: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: caught.append(number)) if is_main else None
+    mask = None if sys.platform == "win32" else signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+    if caught:
+        raise KeyboardInterrupt

@@ -6,12 +6,11 @@ A sweep leaves nothing on the server: its answer is a stream of lines, and a cli
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 from weakref import WeakSet
 
@@ -26,6 +25,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from chainrule import __version__
 from chainrule.dump.json_values import json_value
 from chainrule.errors import BusyError, ChainruleError, LimitError, RequestError, StoppedError, SweepError
+from chainrule.history.export import write_parquet
 from chainrule.page.templating import render
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
@@ -329,10 +329,10 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 
 
 def _parquet(sweep: Sweep, values: npt.NDArray[np.float64]) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "map.parquet"
-        SweepResult(sweep, values, {}).save(path)
-        return path.read_bytes()
+    # In memory: the server writes no file.
+    file = BytesIO()
+    write_parquet(SweepResult(sweep, values, {}).columns, file)
+    return file.getvalue()
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
