@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cached_property
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.sharedctypes import RawArray
 from typing import Any, TypeVar
 
@@ -50,13 +50,11 @@ class WorkerPool:
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run a call in a worker. After a `BrokenProcessPool` the next call starts new workers."""
-        with self._lock:
+        with self._lock, _without_interrupts():  # any call may start a process
             if self._pool is None:
-                with _without_interrupts():
-                    self._pool = ProcessPoolExecutor(
-                        self.workers, mp_context=get_context("spawn"), initializer=begin_worker, initargs=(self.rounds,)
-                    )
-                    return self._pool.submit(function, *arguments)
+                self._pool = ProcessPoolExecutor(
+                    self.workers, mp_context=get_context("spawn"), initializer=begin_worker, initargs=(self.rounds,)
+                )
             try:
                 return self._pool.submit(function, *arguments)
             except BrokenProcessPool:
@@ -161,7 +159,10 @@ def _without_interrupts() -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     caught: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: caught.append(number)) if is_main else None
-    mask = None if sys.platform == "win32" else signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    mask = None
+    if sys.platform != "win32":
+        resource_tracker.ensure_running()  # its start would unblock the signal
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield
     finally:
