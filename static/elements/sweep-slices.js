@@ -62,7 +62,8 @@ class SweepSlices extends HTMLElement {
     );
     const others = placeOf(plan.axes, this.#cell, grid.nx).filter((_, other) => other !== axis);
     const at = others.length > 0 ? `, at ${placeText(others)}` : "";
-    writeText(title, `Along ${scale.key}${at}`);
+    const bars = grid.seeds > 1 ? ". Line: median. Bars: range of the seeds" : "";
+    writeText(title, `Along ${scale.key}${at}${bars}`);
     canvas.setAttribute("aria-label",
       `${plan.measure.title} along ${scale.key}${at}: median, and the range of the seeds`);
     const on = surfaceOf(canvas);
