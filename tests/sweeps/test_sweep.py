@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from chainrule.build.stack import STACKED
+from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
+from chainrule.sweeps.presets import MAP_PRESETS
 from chainrule.sweeps.run import run_sweep, sweep
 from chainrule.sweeps.sweep import STACK_NETS, read_sweep
 
@@ -58,6 +60,15 @@ def test_a_stack_has_the_same_bits_wherever_it_is_computed():
     whole = run_sweep(plan).values.reshape(-1)
     for stack in reversed(plan.stacks):
         assert stack.job().values().tobytes() == whole[stack.cells].tobytes()
+
+
+def test_the_explorer_shows_the_loss_of_the_cell_to_the_last_bit():
+    """At the fractal border, where 500 steps amplify a last bit until training succeeds instead of diverging."""
+    [preset] = (preset for preset in MAP_PRESETS if preset.name == "fractal")
+    plan = read_sweep(ModelSpec.from_query(preset.spec), ["scale=log:0.1:0.6:3", "lr=log:1.1:1.4:3"], 1, "loss")
+    values = run_sweep(plan).values.reshape(-1)
+    for cell, value in enumerate(values.tolist()):
+        assert Retracer().trace(plan.spec_of(cell)).loss == pytest.approx(value, rel=0, abs=0, nan_ok=True)
 
 
 def test_a_cell_is_replayed_in_its_stack_to_the_last_bit():

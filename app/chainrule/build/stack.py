@@ -1,13 +1,17 @@
 """Many nets of one shape at once: each tensor has an axis of nets in front, and one batched product serves all nets.
 
 The nets have one spec but for its seed, scale, bias_std, lr and weight_decay. The gradients are those by hand of
-`foundations/layers.py`. A batched product and a single product may differ in their last bits.
+`foundations/layers.py`. On a CPU each net has the bits that it has alone, with one exception: PyTorch
+computes exp with vector instructions, but not for the last elements of a tensor, and these have other last bits. So
+sigmoid, gelu, silu, elu and selu need layers of batch · width = 64, 128, …
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -25,6 +29,31 @@ from chainrule.spec.data import RANDOM
 
 STACKED = ("scale", "bias_std", "lr", "weight_decay")
 """The keys whose values differ between the nets of a stack, besides the seed."""
+
+PROBED_NETS, PROBED_VALUES = 4, 4096
+"""Minimum number of nets, and about the number of values, with which `bmm` is compared with `mm`."""
+
+
+class _PerNet:
+    """A factor per net, which computes as a Python number does: in float64, and rounded to the tensor it multiplies."""
+
+    def __init__(self, values: Tensor) -> None:
+        """`values`: (nets, 1, 1), float64."""
+        self.values = values
+        # A factor of half precision would be off by up to 0.4 %.
+        self._single = values.float()
+
+    def __neg__(self) -> _PerNet:
+        return _PerNet(-self.values)
+
+    def __truediv__(self, number: float) -> _PerNet:
+        return _PerNet(self.values / number)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, _PerNet):
+            return _PerNet(self.values * other.values)
+        factors = self.values if other.dtype == torch.float64 else self._single
+        return (factors * other).to(other.dtype)
 
 
 class Stack:
@@ -92,9 +121,7 @@ class Stack:
         names = [*(f"w{index}" for index in layers), *(f"b{index}" for index in layers if self.biases)]
         self._factors = [factors.get(name, 1.0) for name in names]
         for name, values in rates.items():
-            # A number of half precision would be off by up to 0.4 %.
-            dtype = torch.float64 if self.spec.dtype == "float64" else torch.float32
-            setattr(self._optimizer, name, values.to(self.spec.device, dtype).reshape(-1, 1, 1))
+            setattr(self._optimizer, name, _PerNet(values.to(self.spec.device).reshape(-1, 1, 1)))
         self._set_step(0)
 
     @property
@@ -112,7 +139,7 @@ class Stack:
         activations: list[Tensor] = []
         spec = self.spec
         for index, weight in enumerate(self.weights):
-            z = torch.bmm(activations[-1] if activations else x, weight)
+            z = _products(activations[-1] if activations else x, weight)
             if self.biases:
                 z += self.biases[index]
             preactivations.append(z)
@@ -147,11 +174,11 @@ class Stack:
                     g = activation_rule(spec.activation).gradient(z, a) * g
             if parameters:
                 inp = self.activations[index - 1] if index else self.x
-                of_weights.append(torch.bmm(inp.mT, g))
+                of_weights.append(_products(inp.mT, g))
                 if self.biases:
                     of_biases.append(g.sum(1, keepdim=True))
             if index:
-                g = torch.bmm(g, self.weights[index].mT)
+                g = _products(g, self.weights[index].mT)
                 gradients.append(g)
         self.gradients = gradients[::-1]
         self.weight_gradients, self.bias_gradients = of_weights[::-1], of_biases[::-1]
@@ -193,3 +220,31 @@ class Stack:
         elif step == 0:
             pairs = [draw_batch(spec.replace(seed=seed)) for seed in self._distinct]
             self.x, self.y = (torch.stack(each)[self._which] for each in zip(*pairs, strict=True))
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """The product of each net's matrices: (nets, rows, columns)."""
+    if a.is_cpu and not _batched_is_single(a.dtype, a.shape[1:], a.stride()[1:], b.shape[1:], b.stride()[1:]):
+        out = a.new_empty(len(a), a.shape[1], b.shape[2])
+        for first, second, product in zip(a.unbind(), b.unbind(), out.unbind(), strict=True):
+            torch.mm(first, second, out=product)
+        return out
+    return torch.bmm(a, b)
+
+
+@cache
+def _batched_is_single(dtype: torch.dtype, *layout: Sequence[int]) -> bool:
+    """Whether `bmm` gives the bits of `mm` for matrices of a shape and strides, tried with random numbers.
+
+    With MKL it does, except for vectors and for products of less than 400 multiplications.
+    """
+    random = torch.Generator().manual_seed(0)
+    factors = []
+    for (rows, columns), (_, step) in (layout[:2], layout[2:]):
+        nets = max(PROBED_NETS, PROBED_VALUES // (rows * columns))
+        shape = (nets, rows, columns) if step == 1 else (nets, columns, rows)
+        values = torch.randn(shape, generator=random, dtype=torch.float64).to(dtype)
+        factors.append(values if step == 1 else values.mT)
+    nets = min(map(len, factors))
+    batched = torch.bmm(*(factor[:nets] for factor in factors))
+    return all(torch.equal(product, a @ b) for product, a, b in zip(batched, *factors, strict=False))
