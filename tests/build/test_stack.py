@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from chainrule.build import Training
+from chainrule.build.draws import draw_batch
 from chainrule.build.stack import Stack
 from chainrule.spec import ModelSpec
 
@@ -55,6 +56,13 @@ def test_a_net_has_the_same_bits_in_a_stack_and_alone(query, dtype):
 def test_the_last_elements_of_an_exp_may_differ_in_their_last_bits():
     for found, expected in nets("widths=5x4&step=5&optimizer=adam&batch=7&activation=gelu&dtype=float64"):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_each_net_sees_the_data_of_its_own_seed():
+    spec = ModelSpec.from_query("widths=2,8,1&data=moons&batch=16")
+    stack = Stack(spec, range(20), {})
+    for seed, x in enumerate(stack.x):
+        assert torch.equal(x, draw_batch(spec.replace(seed=seed))[0])
 
 
 def test_a_stack_knows_the_accuracy_of_each_net():

@@ -86,6 +86,16 @@ def test_a_scheduler_that_vanishes_is_named(cluster):
         run(cluster, PLAN, kill)
 
 
+def test_a_cluster_that_loses_all_its_workers_is_named(cluster, monkeypatch):
+    def kill(_):
+        for worker in cluster.workers:
+            worker.kill()
+
+    monkeypatch.setattr("chainrule.sweeps.conduct.PATIENCE", 1)
+    with pytest.raises(SweepError, match="the scheduler has no worker any more"):
+        run(cluster, PLAN, kill)
+
+
 def test_a_scheduler_without_workers_is_refused(cluster):
     for worker in cluster.workers:
         worker.terminate()
