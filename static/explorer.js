@@ -300,7 +300,9 @@ function experimentQuery(value) {
 const training = connectTraining({ elements, view, setView, on, queryOf, specOf, isMoving: () => isMoving });
 
 picture.subscribe((value) => {
-  if (value !== null) show(value);
+  if (value === null) return;
+  training.arrived(value);
+  show(value);
 });
 connectAnnouncer(picture, elements.announcer,
   () => ({ picture: shown, theory: theory.value, selection: view.value.select && tensorOf(view.value.select) }));

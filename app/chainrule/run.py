@@ -165,6 +165,8 @@ class Retracer:
             known = Known(self._last[1], self._unscaled)
         try:
             statistics = repeat(self._plan, program, known)
+            if self.training is not None:
+                self.training.keep_pass(losses[0])
         finally:
             built.clear_gradients()  # the leaves are kept, and with them their gradients would be
         self._last = spec, statistics

@@ -60,6 +60,15 @@ class TrainingBar extends HTMLElement {
     return this.#player.isPlaying;
   }
 
+  /** While it plays, asks for the next step when the awaited one arrives: the server computes it while the page paints.
+   * @param {number} step */
+  arrived(step) {
+    if (step !== this.#awaited) return;
+    this.#awaited = null;
+    this.#step = step;
+    if (this.isPlaying && step < LAST_STEP) this.#go(step + Number(this.#stride.value), true);
+  }
+
   /** Plays on from step 0, which is asked for: a picture of the net before that is still to come does not count. */
   beginAnew() {
     this.#awaited = 0;

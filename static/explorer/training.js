@@ -108,6 +108,10 @@ export function connectTraining({ elements, view, setView, on, queryOf, specOf, 
   });
 
   return {
+    /** Before the picture is shown. @param {Picture} next */
+    arrived({ spec }) {
+      if (spec?.["step"] !== undefined) elements["bar"].arrived(Number(spec["step"]));
+    },
     /** @param {Picture} next */
     show(next) {
       if (next.spec === null) return;

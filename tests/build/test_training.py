@@ -98,6 +98,9 @@ def test_a_step_is_the_same_from_everywhere(query):
         trace = walker.trace(spec.replace(step=step))
     assert trace.statistics.moments.tobytes() == straight.statistics.moments.tobytes()
     assert trace.loss == straight.loss
+    alone = Training(spec)
+    alone.go_to(40)
+    assert walker.training.rows.tobytes() == alone.rows.tobytes()
     # With room for few checkpoints.
     narrow = Training(spec, checkpoint_bytes=3 * walker.training._checkpoints[0].nbytes)
     for step in (25, spec.step):

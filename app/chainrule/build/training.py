@@ -85,6 +85,7 @@ class Training:
         self._optimizer = OPTIMIZERS[spec.optimizer](spec)
         factors = rate_factors(spec)
         self._factors = [factors.get(name, 1.0) for name in named]
+        self._passed: tuple[int, Tensor, list[Tensor]] | None = None
         self._checkpoints = {0: self._checkpoint()}
         self._stride = 1
         self._rows = np.empty((64, 2 + 3 * len(self._weights)))
@@ -102,7 +103,7 @@ class Training:
     @property
     def kept_bytes(self) -> int:
         """The memory of the net, its optimizer, the checkpoints and the rows."""
-        return self._checkpoints[0].nbytes * (3 + len(self._checkpoints)) + self._rows.nbytes
+        return self._checkpoints[0].nbytes * (4 + len(self._checkpoints)) + self._rows.nbytes
 
     def go_to(self, step: int) -> BuiltModel:
         """The net at a step; it is valid until the next call.
@@ -118,6 +119,18 @@ class Training:
             self._update()
         return self.model
 
+    def keep_pass(self, loss: Tensor) -> None:
+        """Keep the loss and the gradients of a pass of `model` at this step; its update then needs no other pass."""
+        self._passed = self.step, loss.detach(), self._gradients()
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of this step's pass, if it was kept."""
+        return float(self._passed[1]) if self._passed is not None and self._passed[0] == self.step else None
+
+    def _gradients(self) -> list[Tensor]:
+        return [getattr(leaf, self._gradient) for leaf in self._parameters]
+
     @torch.no_grad()
     def _restore(self, step: int) -> None:
         checkpoint = self._checkpoints[step]
@@ -127,10 +140,14 @@ class Training:
         self._set_step(step)
 
     def _update(self) -> None:
-        """Run the step's pass and update the parameters."""
-        loss = self.model.forward()
-        self.model.backward(loss)
-        gradients: list[Tensor] = [getattr(leaf, self._gradient) for leaf in self._parameters]
+        """Update the parameters with the gradients of the step's pass."""
+        if self._passed is None or self._passed[0] != self.step:
+            loss = self.model.forward()
+            self.model.backward(loss)
+            self.keep_pass(loss)
+            self.model.clear_gradients()
+        assert self._passed is not None
+        _, loss, gradients = self._passed
         with torch.no_grad():
             updates = self._optimizer.updates(self._parameters, gradients)
             pairs = zip(updates, self._factors, strict=True)
@@ -139,7 +156,7 @@ class Training:
                 self._add_row(loss, gradients, updates)
             for parameter, update in zip(self._parameters, updates, strict=True):
                 parameter += update
-        self.model.clear_gradients()
+        self._passed = None
         self._set_step(self.step + 1)
         if self.step % self._stride == 0 and self.step not in self._checkpoints:
             self._checkpoints[self.step] = self._checkpoint()
@@ -155,7 +172,7 @@ class Training:
     def _add_row(self, loss: Tensor, gradients: list[Tensor], updates: list[Tensor]) -> None:
         of_weights = [[tensors[place] for place in self._weights] for tensors in (self._parameters, gradients, updates)]
         norms = torch._foreach_norm([*gradients, *itertools.chain(*of_weights)])
-        values = torch.stack([loss.detach().double(), *(norm.double() for norm in norms)]).cpu().numpy()
+        values = torch.stack([loss.double(), *(norm.double() for norm in norms)]).cpu().numpy()
         if self._row_count == len(self._rows):
             self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
         row, count = self._rows[self._row_count], 1 + len(gradients)

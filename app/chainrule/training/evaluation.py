@@ -14,6 +14,7 @@ from chainrule.build.data import data_set
 from chainrule.build.draws import as_spec, target_of
 from chainrule.foundations.activations import activation_rule
 from chainrule.foundations.layers import cross_entropy, lin, mse, relu
+from chainrule.spec import ModelSpec
 from chainrule.spec.data import DATA_SETS, RANDOM
 
 GRID = 32
@@ -83,7 +84,9 @@ def activations_of(training: Training, x: Tensor) -> list[Tensor]:
 
 def score_batch(training: Training) -> Score:
     """The score on the step's batch."""
-    leaves = training.model.leaves
+    loss, leaves = training.loss, training.model.leaves
+    if loss is not None and not _has_classes(training.spec):
+        return Score(loss, None)
     return _score(training, activations_of(training, leaves["x"].detach())[-1], leaves["y"])
 
 
@@ -100,10 +103,14 @@ def _score(training: Training, out: Tensor, target: Tensor) -> Score:
     spec = training.spec
     loss = cross_entropy(out, target) if spec.loss == "cross_entropy" else mse(out, target)
     accuracy = None
-    if spec.data != RANDOM or spec.loss == "cross_entropy":
+    if _has_classes(spec):
         right = _classes(out) == (target if spec.loss == "cross_entropy" else _target_classes(target))
         accuracy = float(right.double().mean())
     return Score(float(loss), accuracy)
+
+
+def _has_classes(spec: ModelSpec) -> bool:
+    return spec.data != RANDOM or spec.loss == "cross_entropy"
 
 
 def _classes(out: Tensor) -> Tensor:

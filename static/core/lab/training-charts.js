@@ -13,6 +13,8 @@ const MOST_DECADES = 12;
 /** Between two ticks of a logarithmic axis, as a share of its length. */
 const LEAST_GAP = 0.1;
 const UNITS_IN_ROW = 8;
+/** The place of Inf in the colours of a map; 0 is that of NaN. */
+const NON_FINITE = 255;
 
 /** @typedef {{points: readonly [number, number][], colour: string, width: number, dash?: number[]}} Line */
 /** @typedef {{low: number, high: number, isLog: boolean}} Scale */
@@ -45,15 +47,16 @@ export function stepAt(width, last, x) {
 }
 
 /** The scale of all values, with round numbers at its ends.
- * @param {readonly Line[]} lines @param {boolean} isLog @param {number} [least] high end of a linear scale
+ * @param {Iterable<ArrayLike<number>>} arrays @param {boolean} isLog @param {number} [least] high end of a linear scale
  * @returns {Scale} */
-export function scaleOf(lines, isLog, least = 1) {
+export function scaleOf(arrays, isLog, least = 1) {
   let [low, high] = [Infinity, -Infinity];
-  for (const { points } of lines) {
-    for (const [, value] of points) {
+  for (const values of arrays) {
+    for (let at = 0; at < values.length; at += 1) {
+      const value = /** @type {number} */ (values[at]);
       if (!Number.isFinite(value) || (isLog && value <= 0)) continue;
-      low = Math.min(low, value);
-      high = Math.max(high, value);
+      if (value < low) low = value;
+      if (value > high) high = value;
     }
   }
   if (low > high) [low, high] = [isLog ? 0.1 : 0, 1];
@@ -102,10 +105,8 @@ export function drawCurves(
   const on = surfaceOf(canvas);
   if (on === null) return null;
   const { context, width, height } = on;
-  const marked = marks.map(([value]) => ({ points: /** @type {[number, number][]} */ ([[0, value]]), colour: "",
-    width: 0 })
-  );
-  const scale = scaleOf([...lines, ...marked], isLog, least);
+  const scale = scaleOf([...lines.map(({ points }) => points.map(([, value]) => value)), marks.map(([value]) => value)],
+    isLog, least);
   const x = stepScale(width, last);
   const y = (/** @type {number} */ value) =>
     MARGIN.top + (height - MARGIN.top - MARGIN.bottom) * (1 - placeOn(scale, value));
@@ -231,6 +232,12 @@ export function tickText(value) {
   return isShort ? String(rounded) : rounded.toExponential().replace("e+", "e");
 }
 
+/** @param {Scale} scale @param {number} value @returns {number} its place in the colours of a map; 0 if it is NaN */
+function shadeAt(scale, value) {
+  if (Number.isNaN(value)) return 0;
+  return Number.isFinite(value) ? 1 + Math.floor((NON_FINITE - 2) * placeOn(scale, value)) : NON_FINITE;
+}
+
 /** A map of layers (rows, the first on top) and steps (columns).
  * @param {HTMLCanvasElement} canvas
  * @param {{columns: readonly StepColumn[], layerCount: number, last: number, step: number | null, isLog: boolean,
@@ -240,29 +247,24 @@ export function drawStepMap(canvas, { columns, layerCount, last, step, isLog, pa
   const on = surfaceOf(canvas);
   if (on === null) return null;
   const { context, width, height } = on;
-  const lines = columns.map(([at, column]) => ({
-    points: Array.from(column, (value) => /** @type {[number, number]} */ ([at, value])),
-    colour: "",
-    width: 0,
-  }));
-  const scale = scaleOf(lines, isLog);
-  const shades = rampStops(palette.paper, palette.forward, palette.ink);
-  const pixels = new Uint8ClampedArray(rampPixels(shades).buffer);
-  const warning = `rgb(${colourOf(palette.warning).join(" ")})`;
+  const scale = scaleOf(columns.map(([, column]) => column), isLog);
   const x = stepScale(width, last);
   const inner = height - MARGIN.top - MARGIN.bottom;
   const tall = inner / Math.max(1, layerCount);
+  const across = Math.max(1, Math.round((width - MARGIN.left - MARGIN.right) * devicePixelRatio));
+  const pixelAt = (/** @type {number} */ step) => Math.round((x(step) - MARGIN.left) * devicePixelRatio);
+  const places = new Uint8Array(across * layerCount);
   columns.forEach(([at, column], order) => {
-    const end = columns[order + 1]?.[0] ?? at + 1;
-    const [from, to] = [x(at), Math.min(x(end), width - MARGIN.right)];
-    column.forEach((value, layer) => {
-      if (Number.isNaN(value)) return;
-      const shade = 4 * (1 + Math.floor(254 * placeOn(scale, value)));
-      context.fillStyle = Number.isFinite(value) ? `rgb(${pixels[shade]} ${pixels[shade + 1]} ${pixels[shade + 2]})`
-        : warning;
-      context.fillRect(from, MARGIN.top + layer * tall, Math.max(1, to - from + 0.5), tall + 0.5);
-    });
+    const from = Math.min(across - 1, pixelAt(at));
+    const to = Math.max(from + 1, Math.min(across, pixelAt(columns[order + 1]?.[0] ?? at + 1)));
+    column.forEach((value, layer) => places.fill(shadeAt(scale, value), layer * across + from, layer * across + to));
   });
+  const ramp = rampPixels(rampStops(palette.paper, palette.forward, palette.ink));
+  new Uint8ClampedArray(ramp.buffer).set([...colourOf(palette.warning), 255], 4 * NON_FINITE);
+  context.imageSmoothingEnabled = false;
+  if (layerCount > 0)
+    context.drawImage(imageOf(places, layerCount, across, ramp), MARGIN.left, MARGIN.top, across / devicePixelRatio,
+      inner);
   context.fillStyle = palette.muted;
   context.textAlign = "right";
   context.textBaseline = "middle";
@@ -291,7 +293,7 @@ export function bytesOf(base64) {
 }
 
 /** Shares from one colour over the paper to another, at 256 places: for class 0, neither, class 1.
- * @param {string} first @param {string} paper @param {string} second @returns {Uint8ClampedArray} of rgba */
+ * @param {string} first @param {string} paper @param {string} second @returns {Uint32Array} pixels as ImageData holds them */
 export function twoSided(first, paper, second) {
   const [a, middle, b] = [first, paper, second].map(colourOf);
   const shades = new Uint8ClampedArray(4 * 256);
@@ -304,16 +306,17 @@ export function twoSided(first, paper, second) {
     }
     shades[4 * place + 3] = 255;
   }
-  return shades;
+  return new Uint32Array(shades.buffer);
 }
 
-/** @param {Uint8Array} values @param {number} rows @param {number} columns @param {Uint8ClampedArray} shades
+/** @param {Uint8Array} values @param {number} rows @param {number} columns @param {Uint32Array} shades 256
  * @returns {HTMLCanvasElement} one pixel per value */
 export function imageOf(values, rows, columns, shades) {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [columns, rows];
   const image = new ImageData(columns, rows);
-  values.forEach((value, at) => image.data.set(shades.subarray(4 * value, 4 * value + 4), 4 * at));
+  const pixels = new Uint32Array(image.data.buffer);
+  values.forEach((value, at) => pixels[at] = /** @type {number} */ (shades[value]));
   canvas.getContext("2d")?.putImageData(image, 0, 0);
   return canvas;
 }
