@@ -32,8 +32,10 @@ class WorkerPool:
     Each lease has a number, and its tasks a round: a task runs as long as its round is the lease's present one.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, niceness: int = 0) -> None:
+        """`niceness`: by how much their priority is lower than that of this process."""
         self.workers = workers
+        self._niceness = niceness
         self._free = list(range(LEASES))
         self._lock = threading.Lock()
         self._pool: ProcessPoolExecutor | None = None
@@ -53,7 +55,10 @@ class WorkerPool:
         with self._lock, _without_interrupts():  # any call may start a process
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(
-                    self.workers, mp_context=get_context("spawn"), initializer=begin_worker, initargs=(self.rounds,)
+                    self.workers,
+                    mp_context=get_context("spawn"),
+                    initializer=begin_worker,
+                    initargs=(self.rounds, self._niceness),
                 )
             try:
                 return self._pool.submit(function, *arguments)
@@ -101,8 +106,8 @@ class Lease(Executor):
 class OwnPool(Lease):
     """Worker processes of one sweep alone, which end with it."""
 
-    def __init__(self, workers: int) -> None:
-        super().__init__(WorkerPool(workers), 0)
+    def __init__(self, workers: int, niceness: int = 0) -> None:
+        super().__init__(WorkerPool(workers, niceness), 0)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
         """Stop the tasks and end the processes."""
@@ -126,15 +131,15 @@ _worker_rounds: Any = ()
 """In a worker: the present round of each lease."""
 
 
-def begin_worker(rounds: Any) -> None:
-    """Prepare a worker's process: one thread, a lower priority than all interactive work, the life of its parent."""
+def begin_worker(rounds: Any, niceness: int) -> None:
+    """Prepare a worker's process: one thread, its priority, the life of its parent."""
     global _worker_rounds
     _worker_rounds = rounds
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
-        os.nice(10)
+        os.nice(niceness)
     parent = parent_process()
     assert parent is not None
 

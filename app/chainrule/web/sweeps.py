@@ -53,6 +53,9 @@ SWEEPS = 4
 
 TASK_SECONDS = 0.5
 
+NICENESS = 10
+"""The priority of sliders is higher."""
+
 IDLE_SECONDS = 120.0
 """Worker processes end when there was no sweep for this time."""
 
@@ -74,7 +77,7 @@ class Workers:
     """The worker processes that all sweeps share. They start with the first sweep, and end after some idle time."""
 
     def __init__(self, count: int) -> None:
-        self.pool = WorkerPool(count)
+        self.pool = WorkerPool(count, NICENESS)
         self.reading = asyncio.Semaphore(1)  # checking a large sweep takes a core
         # Weak: a stream whose client left before its first line never begins, and never ends.
         self._sweeps: WeakSet[_Lines] = WeakSet()
@@ -253,7 +256,7 @@ class _Lines:
 
     def _workers_of(self) -> Executor:
         """The shared workers; after one of them has died, a worker of its own, which only its tasks can kill."""
-        self._executor = self._workers.pool.lease() if self._executor is None else OwnPool(1)
+        self._executor = self._workers.pool.lease() if self._executor is None else OwnPool(1, NICENESS)
         return self._executor
 
     def _end(self, outcomes: Generator[Outcome, None, None], waiting: asyncio.Future[Outcome | None]) -> None:
