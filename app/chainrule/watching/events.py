@@ -105,18 +105,24 @@ class Detector:
         found = []
         if len(self._losses) >= LEAST:
             median = statistics.median(self._losses)
-            deviation = statistics.median(abs(each - median) for each in self._losses)
-            logs = [math.log(each / median) for each in self._losses if each > 0 and median > 0]
-            factor = math.exp(SPIKE * statistics.median(map(abs, logs))) if logs else 1
-            if deviation > 0 and loss > max(median + max(SPIKE * deviation, SHARE * abs(median)), factor * median):
-                is_new, self._spiked = self._spiked is None or step - self._spiked > WINDOW, step
-                text = (
-                    f"the loss is {loss:.4g}; the last {len(self._losses)} losses have a median of {median:.4g} "
-                    f"and a median absolute deviation of {deviation:.2g}"
-                )
-                found += [Event(step, "loss_spike", text)] if is_new else []
+            # Most steps need no further medians.
+            if loss > median + SHARE * abs(median):
+                found += self._spike(step, loss, median)
         self._losses.append(loss)
         return found
+
+    def _spike(self, step: int, loss: float, median: float) -> list[Event]:
+        deviation = statistics.median(abs(each - median) for each in self._losses)
+        logs = [math.log(each / median) for each in self._losses if each > 0 and median > 0]
+        factor = math.exp(SPIKE * statistics.median(map(abs, logs))) if logs else 1
+        if deviation == 0 or loss <= max(median + SPIKE * deviation, factor * median):
+            return []
+        is_new, self._spiked = self._spiked is None or step - self._spiked > WINDOW, step
+        text = (
+            f"the loss is {loss:.4g}; the last {len(self._losses)} losses have a median of {median:.4g} "
+            f"and a median absolute deviation of {deviation:.2g}"
+        )
+        return [Event(step, "loss_spike", text)] if is_new else []
 
     def gradient_norm(self, step: int, norm: float) -> list[Event]:
         """An explosion, compared with the previous steps."""
