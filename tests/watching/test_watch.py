@@ -95,6 +95,47 @@ def test_watched_is_unwatched_bit_for_bit(optimizer, every, path):
     assert sorted(set(run.row_columns()["step"])) == list(range(0, 12, every))
 
 
+# Of torch: a global hook runs once more, for the wrapper.
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+def test_a_compiled_net_keeps_its_graph(path):
+    """Whole, as `fullgraph` demands it; compiled once for recorded steps and once for the others."""
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    def train(watching):
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        torch.manual_seed(3)
+        for parameter in net.parameters():
+            nn.init.uniform_(parameter, -0.5, 0.5)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        compiled = torch.compile(net, backend=backend, fullgraph=True)
+        with watching(net, optimizer) as watch:
+            for x in torch.randn(8, 16, 4):
+                optimizer.zero_grad()
+                compiled(x).pow(2).mean().backward()
+                optimizer.step()
+            if watch:
+                watch.loss(math.nan)
+            optimizer.step()
+        if watch:
+            [event] = [event for event in watch.events if event.kind == "nonfinite"]
+            assert event.step == 8
+            assert "the loss is NaN or Inf, but no module has statistics" in event.text
+        return state_of(net, optimizer)
+
+    bare = train(lambda *_: nullcontext())
+    graphs.clear()
+    watched = train(lambda net, own: chainrule.watch(net, own, every=2, keep=path))
+    assert all(torch.equal(a, b) for a, b in zip(bare, watched, strict=True))
+    assert len(graphs) <= 2
+    run = Run(path)
+    for layer, part in (("0.weight", "update"), ("2.bias", "weight_gradient")):
+        assert run.row_columns(layer, part)["step"] == [0, 2, 4, 6, 8]
+
+
 def figure(run, layer, part, step, name="norm"):
     rows = run.row_columns(layer, part)
     return rows[name][rows["step"].index(step)]

@@ -97,6 +97,8 @@ class StepStatistics:
         self._handle.remove()
 
     def _forward(self, module: nn.Module, _: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # statistics would cut the compiled graph, and so change its numbers
         path = self._members.leaves.get(module)
         if path is None or not isinstance(output, torch.Tensor) or not torch.is_grad_enabled():
             return
@@ -221,7 +223,8 @@ class StepStatistics:
                 path,
             )
         if loss is not None and not math.isfinite(loss):
-            return "forward: the loss is NaN or Inf, but the outputs of all modules are finite", None
+            known = "the outputs of all modules are finite" if self._rows["activation"] else "no module has statistics"
+            return f"forward: the loss is NaN or Inf, but {known}", None
         if path := first.get("gradient"):
             return f"backward: the gradient of the output of {path} ({kinds[path]}) contains NaN or Inf", path
         if name := first.get("weight_gradient"):
