@@ -442,7 +442,8 @@ export class Live {
       this.isLocked = false;
       this.#tell();
       this.listener.picture({ ...pictureOfDump(dump, seq, this.#dumpKey(dump)), spec });
-      this.#endAnswered();
+      // The page may have asked for the next one meanwhile.
+      if (this.fetching === fetching) this.#endAnswered();
       if (this.waiting === null) await this.#fetchTheory(query, seq, spec, signal);
     } catch (error) {
       if (signal.aborted) return;

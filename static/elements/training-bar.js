@@ -25,9 +25,9 @@ class TrainingBar extends HTMLElement {
     "aria-label": "Training step" });
   #number = html("input", { type: "text", inputmode: "numeric", autocomplete: "off", "aria-label": "Step" });
   #scores = html("span", { class: "scores" });
-  #player = new Player({ perSecond: () => PER_SECOND, isHidden: () => false, isAtEnd: () => this.#step >= LAST_STEP,
-    rewind: () => this.#go(0, true), next: () => {
-      if (this.#awaited === null) this.#go(this.#step + Number(this.#stride.value), true);
+  #player = new Player({ perSecond: () => PER_SECOND, isHidden: () => false,
+    isAtEnd: () => (this.#awaited ?? this.#step) >= LAST_STEP, rewind: () => this.#go(0, true), next: () => {
+      if (this.#awaited === null) this.#playOn();
     } });
 
   connectedCallback() {
@@ -66,7 +66,7 @@ class TrainingBar extends HTMLElement {
     if (step !== this.#awaited) return;
     this.#awaited = null;
     this.#step = step;
-    if (this.isPlaying && step < LAST_STEP) this.#go(step + Number(this.#stride.value), true);
+    if (this.isPlaying && step < LAST_STEP) this.#playOn();
   }
 
   /** Plays on from step 0, which is asked for: a picture of the net before that is still to come does not count. */
@@ -76,7 +76,11 @@ class TrainingBar extends HTMLElement {
 
   /** @param {TrainingShown} shown @param {boolean} isRefused whether the server refused what was asked */
   show({ run, step }, isRefused) {
-    if (isRefused) this.#player.pause();
+    if (isRefused && this.isPlaying) {
+      this.#player.pause();
+      // The refused step stays the wanted one; the drag that playing is ends.
+      emit(this, "spec-change", { change: { step: this.#awaited ?? this.#step }, moving: false });
+    }
     if (isRefused || step === this.#awaited) this.#awaited = null;
     this.#step = step;
     const longest = String(Math.max(SHORTEST, nice(Math.max(step, run.last))));
@@ -84,6 +88,13 @@ class TrainingBar extends HTMLElement {
     if (this.#awaited === null || this.#player.isPlaying) this.#scrubber.value = String(step);
     if (document.activeElement !== this.#number) this.#number.value = String(step);
     writeText(this.#scores, scoresOf(run.scores.get(step)));
+  }
+
+  /** Asks for the next step that is played; the last one ends the play. */
+  #playOn() {
+    const next = this.#step + Number(this.#stride.value);
+    if (next >= LAST_STEP) this.#player.pause();
+    this.#go(next, this.isPlaying);
   }
 
   /** @param {number} step @param {boolean} moving */

@@ -15,15 +15,18 @@ QUERIES = [
     "widths=5,4,3&step=5&init=orthogonal&optimizer=adam&loss=cross_entropy&batch=7&last_activation=true",
     "widths=2,8,8,1&data=moons&step=10&optimizer=nesterov&batch=16&activation=elu",
     "widths=64,12,10&data=digits&step=10&optimizer=momentum&loss=cross_entropy&batch=16&activation=sigmoid",
+    "widths=1,50,1&batch=64&step=20",  # 1 × batch matrices
+    "widths=64,1&init=orthogonal&batch=1&step=3&loss=mse",
+    "widths=2,31,2&parametrization=mup&step=3&batch=16",
     "widths=20,100,100,1&step=4&optimizer=adam&batch=50&activation=leaky_relu",
 ]
 
 
 def nets(query):
-    """A trained stack of four nets, and each net trained alone; both after their backward pass."""
+    """A trained stack of four nets, and each net trained alone; both after their backward pass, in one thread."""
     spec = ModelSpec.from_query(query)
     seeds = [1, 2, 1, 3]
-    values = {"scale": [0.5, 1.0, 1.5, 2.0], "lr": [0.01, 0.02, 0.005, 0.001], "weight_decay": [0.0, 0.1, 0.2, 0.3]}
+    values = {"scale": [0.5, 1.0, 1.3, 1.7], "lr": [0.01, 0.02, 0.005, 0.001], "weight_decay": [0.0, 0.1, 0.2, 0.3]}
     if spec.bias and spec.init != "torch_default":
         values["bias_std"] = [0.0, 0.1, 0.2, 0.3]
     stack = Stack(spec, seeds, values)

@@ -123,6 +123,14 @@ def test_any_step_is_a_few_updates_away_from_a_checkpoint(monkeypatch):
         assert training.step == step
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_kept_memory_is_that_of_its_tensors(optimizer):
+    training = Training(ModelSpec.parse({"widths": "2,64,64,1", "batch": 32, "optimizer": optimizer}))
+    training.go_to(60)
+    checkpoints = sum(checkpoint.nbytes for checkpoint in training._checkpoints.values())
+    assert checkpoints < training.kept_bytes < 1.2 * checkpoints
+
+
 def test_a_row_has_the_norms_of_gradients_weights_and_updates():
     spec = ModelSpec.parse({"widths": "4,3,1", "dtype": "float64", "lr": 0.5})
     built = build_model(spec)

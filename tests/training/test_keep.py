@@ -65,6 +65,19 @@ def test_an_update_is_how_a_weight_changes(tmp_path):
     np.testing.assert_allclose(rows["norm"], np.linalg.norm(np.diff(weights, axis=0), axis=(1, 2)), rtol=1e-5)
 
 
+def test_the_step_with_the_first_nan_has_its_update(tmp_path):
+    spec = ModelSpec.parse({"widths": "10,20,1", "step": 12, "lr": 1e5})
+    keep_training(spec, tmp_path / "first.run", every=1)
+    run = Run(tmp_path / "first.run")
+    [step] = run.event_columns()["step"][:1]
+    training = Training(spec)
+    before, after = (training.go_to(each).leaves["w1"].detach().double().clone() for each in (step, step + 1))
+    rows = run.row_columns("layer 1", "update")
+    norm = rows["norm"][rows["step"].index(step)]
+    change = (after - before).norm().item()
+    assert norm == pytest.approx(change, rel=1e-5) if math.isfinite(change) else norm is None or norm != 0
+
+
 def test_a_run_that_diverges_is_kept(tmp_path):
     keep_training(ModelSpec.parse({"lr": 1e9, "step": 60}), tmp_path / "first.run")
     run = Run(tmp_path / "first.run")

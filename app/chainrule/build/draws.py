@@ -111,8 +111,8 @@ def unscaled_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Te
 
 def weight_factor(spec: ModelSpec, fan_in: int, fan_out: int, is_last: bool) -> float:
     """The factor of a weight's draw: the scheme's factor times the spec's scale, and µP's in a net's last layer."""
-    factor = SCHEMES[spec.init].factor(fan_in, fan_out) * spec.scale
-    return factor * output_factor(spec, fan_in) if is_last else factor
+    factor = SCHEMES[spec.init].factor(fan_in, fan_out)
+    return (factor * output_factor(spec, fan_in) if is_last else factor) * spec.scale
 
 
 def draw_bias(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:

@@ -1,9 +1,9 @@
 """Many nets of one shape at once: each tensor has an axis of nets in front, and one batched product serves all nets.
 
 The nets have one spec but for its seed, scale, bias_std, lr and weight_decay. The gradients are those by hand of
-`foundations/layers.py`. On a CPU each net has the bits that it has alone, with one exception: PyTorch
-computes exp with vector instructions, but not for the last elements of a tensor, and these have other last bits. So
-sigmoid, gelu, silu, elu and selu need layers of batch · width = 64, 128, …
+`foundations/layers.py`. On a CPU, with one thread of PyTorch, each net has the bits that it has alone, with one
+exception: PyTorch computes exp with vector instructions, but not for the last elements of a tensor, and these have
+other last bits. So sigmoid, gelu, silu, elu and selu need layers of batch · width = 64, 128, …
 """
 
 from __future__ import annotations
@@ -240,11 +240,10 @@ def _batched_is_single(dtype: torch.dtype, *layout: Sequence[int]) -> bool:
     """
     random = torch.Generator().manual_seed(0)
     factors = []
-    for (rows, columns), (_, step) in (layout[:2], layout[2:]):
+    for (rows, columns), strides in (layout[:2], layout[2:]):
         nets = max(PROBED_NETS, PROBED_VALUES // (rows * columns))
-        shape = (nets, rows, columns) if step == 1 else (nets, columns, rows)
-        values = torch.randn(shape, generator=random, dtype=torch.float64).to(dtype)
-        factors.append(values if step == 1 else values.mT)
+        values = torch.empty_strided((nets, rows, columns), (rows * columns, *strides), dtype=dtype)
+        factors.append(values.copy_(torch.randn(values.shape, generator=random, dtype=torch.float64)))
     nets = min(map(len, factors))
     batched = torch.bmm(*(factor[:nets] for factor in factors))
     return all(torch.equal(product, a @ b) for product, a, b in zip(batched, *factors, strict=False))

@@ -103,7 +103,10 @@ class Training:
     @property
     def kept_bytes(self) -> int:
         """The memory of the net, its optimizer, the checkpoints and the rows."""
-        return self._checkpoints[0].nbytes * (4 + len(self._checkpoints)) + self._rows.nbytes
+        # The first checkpoint has no moments of the optimizer yet.
+        checkpoint = next(reversed(self._checkpoints.values())).nbytes
+        batch = sum(self.model.leaves[name].nbytes for name in ("x", "y"))
+        return checkpoint * (4 + len(self._checkpoints)) + self._rows.nbytes + batch
 
     def go_to(self, step: int) -> BuiltModel:
         """The net at a step; it is valid until the next call.

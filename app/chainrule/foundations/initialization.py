@@ -58,7 +58,7 @@ def orthogonal(shape: tuple[int, ...], generator: Generator) -> Tensor:
     q, r = torch.linalg.qr(a.t() if wide else a)
     q = q * r.diagonal().sign()
     w: Tensor = q.t() if wide else q
-    return w.contiguous()
+    return w.clone(memory_format=torch.contiguous_format)
 
 
 def zeros(shape: tuple[int, ...], _generator: Generator) -> Tensor:

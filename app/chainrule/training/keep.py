@@ -55,6 +55,8 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
                 weights = [training.model.leaves[layer.weight] for layer in training.model.layers]
                 before = [] if rows is None else [weight.detach().clone() for weight in weights]
                 training.go_to(step + 1)
+                if rows is not None:
+                    rows.add_updates(training, before)
                 loss, gradient_norm = training.rows[step, :2].tolist()
                 run.add_step(step, loss, spec.lr, time.perf_counter() - began, gradient_norm)
                 for event in (*detector.loss(step, loss), *detector.gradient_norm(step, gradient_norm)):
@@ -62,8 +64,6 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
                 if is_finite and not math.isfinite(loss + gradient_norm):
                     is_finite = False
                     _add_nonfinite(run, retracer, spec.replace(step=step))
-                if rows is not None:
-                    rows.add_updates(training, before)
             if rows is not None:
                 has_histograms = step % (every * HISTOGRAMS) == 0 or is_last
                 counts = np.array(rows.counts) if has_histograms else None
