@@ -140,6 +140,26 @@ def test_two_inits_two_curves(explorer):
     assert page.locator('training-view canvas[aria-label^="Update : weight"]').evaluate(count_red) > 50
 
 
+def test_the_map_is_lighter_where_the_activations_are_smaller(explorer):
+    """At half of Kaiming's scale the standard deviation halves with each layer of relu."""
+    page = explorer.open("/?widths=100x11&scale=0.5&step=2#show=training").page
+    lightness = page.locator('training-view canvas[aria-label^="Std of the activation"]').evaluate(
+        """(canvas) => {
+            const ratio = canvas.height / canvas.clientHeight;
+            const { data } = canvas.getContext("2d").getImageData(70 * ratio, 0, 1, canvas.height);
+            const [top, bottom, layers] = [8, 20, 10];
+            return Array.from({ length: layers }, (_, layer) => {
+                const y = top + (layer + 0.5) * (canvas.clientHeight - top - bottom) / layers;
+                const [red, green, blue] = data.slice(4 * Math.round(y * ratio));
+                return red + green + blue;
+            });
+        }"""
+    )
+    # The last layer has no relu.
+    assert lightness[:9] == sorted(lightness[:9])
+    assert len(set(lightness[:9])) == 9
+
+
 def test_the_choice_of_a_data_set_fits_the_net_to_it(explorer):
     page = explorer.open("/#show=training").page
     page.locator("spec-controls .training summary").click()

@@ -106,6 +106,7 @@ def test_a_compiled_net_keeps_its_graph(path):
         return graph.forward
 
     def train(watching):
+        torch._dynamo.reset()  # else the second training has the graph of the first
         net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
         torch.manual_seed(3)
         for parameter in net.parameters():
@@ -130,7 +131,7 @@ def test_a_compiled_net_keeps_its_graph(path):
     graphs.clear()
     watched = train(lambda net, own: chainrule.watch(net, own, every=2, keep=path))
     assert all(torch.equal(a, b) for a, b in zip(bare, watched, strict=True))
-    assert len(graphs) <= 2
+    assert 1 <= len(graphs) <= 2
     run = Run(path)
     for layer, part in (("0.weight", "update"), ("2.bias", "weight_gradient")):
         assert run.row_columns(layer, part)["step"] == [0, 2, 4, 6, 8]

@@ -58,6 +58,7 @@ def orthogonal(shape: tuple[int, ...], generator: Generator) -> Tensor:
     q, r = torch.linalg.qr(a.t() if wide else a)
     q = q * r.diagonal().sign()
     w: Tensor = q.t() if wide else q
+    # `contiguous()` would leave a single column with the strides of a row.
     return w.clone(memory_format=torch.contiguous_format)
 
 

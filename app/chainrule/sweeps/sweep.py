@@ -176,7 +176,8 @@ class Sweep(Grid):
     def stacks(self) -> tuple[StackPlan, ...]:
         """All cells in stacks. The first ones cover the map coarsely; each pass halves the distances.
 
-        The stacks are a function of the sweep alone. So are the last bits of its values, which depend on the stacks.
+        The stacks are a function of the sweep alone. So are the last bits of its values, even where they
+        depend on the stacks (see `build/stack.py`).
         """
         points = np.arange(math.prod(self.shape))
         level = np.zeros_like(points)

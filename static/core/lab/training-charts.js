@@ -293,7 +293,8 @@ export function bytesOf(base64) {
 }
 
 /** Shares from one colour over the paper to another, at 256 places: for class 0, neither, class 1.
- * @param {string} first @param {string} paper @param {string} second @returns {Uint32Array} pixels as ImageData holds them */
+ * @param {string} first @param {string} paper @param {string} second
+ * @returns {Uint32Array} pixels as ImageData holds them */
 export function twoSided(first, paper, second) {
   const [a, middle, b] = [first, paper, second].map(colourOf);
   const shades = new Uint8ClampedArray(4 * 256);

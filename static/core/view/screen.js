@@ -86,7 +86,7 @@ export class GraphScreen {
       this.#next = null;
       sight.picture = picture;
       sight.facts.judge(picture, this.#theory);
-      // A hidden graph is written when it appears.
+      // A hidden graph is drawn when it appears.
       if (this.#size.width === 0) return;
       this.stage.write(sight);
       this.aside.settle(sight, this.stage);
@@ -240,11 +240,9 @@ export class GraphScreen {
   /** @param {PanelSize} size of the stage; 0 by 0 while it is hidden @param {boolean} isVertical whether depth runs
    * downward */
   resize(size, isVertical) {
-    const appears = this.#size.width === 0 && size.width > 0;
     this.#size = size;
     const { viewport } = this.stage;
     viewport.room = this.#room;
-    if (appears && this.#sight !== null) this.stage.write(this.#sight);
     if (isVertical !== this.#isVertical) {
       this.#isVertical = isVertical;
       this.#requests.ask();
