@@ -92,7 +92,9 @@ export function specialColours({ ink, paper }) {
 
 /** @param {Pen} pen @param {Box} plot @param {MapScene} scene */
 function drawBar(pen, plot, { scale, shades, title, palette, mask, hasNan, hasMissing }) {
-  pen.text(title, plot.x, 7, { colour: palette.ink, isBold: true });
+  // A long title begins further left on a narrow screen; bold letters are wider.
+  const room = plot.x + plot.w + MARGIN.right - 1.1 * pen.widthOf(title);
+  pen.text(title, Math.max(0, Math.min(plot.x, room)), 7, { colour: palette.ink, isBold: true });
   const keys = /** @type {const} */ (["infinite", "NaN", "not computed"]).filter((_, at) =>
     [mask !== null, hasNan, hasMissing][at]
   );
