@@ -27,6 +27,7 @@ from chainrule.diagnose.faults import with_faults
 from chainrule.diagnose.function_calls import FunctionCalls
 from chainrule.run import environment
 from chainrule.trace import Trace
+from chainrule.trace.collectives import rank_environment
 
 
 class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_grad)
@@ -66,7 +67,7 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
         self._complete: Trace | None = None
         self._evidence.ended()
         device = _device(self._model)  # only now, when lazy parameters have one
-        self._environment = {**environment(device), **names_of(self._optimizers)}
+        self._environment = {**environment(device), **rank_environment(self._model), **names_of(self._optimizers)}
 
     @property
     def trace(self) -> Trace:
@@ -78,7 +79,14 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
         return self._complete
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Save the trace, in the format that the file's suffix says; see `save`."""
+        """Save the trace, in the format that the file's suffix says; see `save`.
+
+        Each of several ranks writes its own file: `step.json` becomes `step.rank0.json`, `step.rank1.json` and so on.
+        """
+        path = Path(path)
+        if self._environment.get("world_size", 1) > 1:
+            stem, dot, suffix = path.name.partition(".")
+            path = path.with_name(f"{stem}.rank{self._environment['rank']}{dot}{suffix}")
         return save(self.trace, path)
 
 

@@ -14,12 +14,14 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch import nn
 from torch._C import DisableTorchFunction
 from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
 from chainrule.stopping import Stop
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, grad_fn_of, out_of_sight
+from chainrule.trace import collectives
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, grad_fn_of, out_of_sight, version_of
 from chainrule.trace.nested import saved_tensors
 
 Node = Any
@@ -95,6 +97,7 @@ class GradientFlow:
         self._first_row = 0  # of the tensors of this pass
         # Custom Functions whose backward has begun and not ended, the innermost last.
         self.inside: list[NodeRow] = []
+        self.replicated: list[tuple[int, nn.Module]] = []  # DDP modules that have run, with their rows
 
     def finish(self) -> None:
         """Remove every hook."""
@@ -238,6 +241,7 @@ class GradientFlow:
         made: dict[int, int] = {}
         for row in range(self._first_row, len(journal.tensors)):
             made[journal.tensors[row].gradient_of] = row
+        reductions = self._reductions()
         for leaf in self._leaves.values():
             tensor = leaf.tensor()
             gradient = made.get(leaf.row, NO_ROW)
@@ -245,7 +249,17 @@ class GradientFlow:
                 continue
             summed, before = tensor.grad, leaf.gradient
             state = _state(summed)
-            if before != NO_ROW and leaf.state is not None and summed is not None and state != leaf.state:
+            if leaf.row in reductions and summed is not None:
+                op = reductions[leaf.row]
+                shares = [gradient] if before == NO_ROW else [before, gradient]
+                gradient = journal.add_tensor(summed, "gradient", journal.ops[op].module, op)
+                journal.ops[op].inputs += shares
+                journal.ops[op].outputs.append(gradient)
+                for share in shares:
+                    journal.tensors[share].gradient_of = leaf.row
+                    journal.reduced(share, gradient)
+                journal.remember(summed, gradient)
+            elif before != NO_ROW and leaf.state is not None and summed is not None and state != leaf.state:
                 shares = (before, gradient)
                 for share in shares:
                     journal.tensors[share].gradient_of = NO_ROW
@@ -258,6 +272,36 @@ class GradientFlow:
                 journal.tensors[gradient].gradient_of = leaf.row
                 journal.ops[op].outputs.append(gradient)
             leaf.gradient, leaf.state = gradient, state
+
+    def _reductions(self) -> dict[int, int]:
+        """The row of each parameter whose gradient DDP reduced → the op, one for each bucket.
+
+        DDP reduces while the backward pass runs. The last op has the time that the pass waited for it in the end.
+        """
+        found: dict[int, int] = {}
+        for module_row, module in self.replicated:
+            given, buckets = collectives.buckets(module) or ({}, [])
+            for bucket in buckets:
+                rows = [row for row in map(self._journal.find, bucket) if row in self._leaves]
+                if rows:
+                    op = self._journal.add_op(OpRow("all_reduce", "backward", module_row, dict(given), [], []))
+                    found |= dict.fromkeys(rows, op)
+        if found:
+            self._journal.ops[op].microseconds = (perf_counter() - self.mark) * 1e6
+        return found
+
+    def read(self, gradient: torch.Tensor, leaf: int) -> None:
+        """The program reads `.grad` of a leaf: autograd may have put another object there, with the same memory."""
+        journal = self._journal
+        known = self._leaves.get(leaf)
+        if known is None or journal.find(gradient) != NO_ROW:
+            return
+        row = known.gradient if _state(gradient) == known.state else NO_ROW
+        if known.state is None and version_of(gradient) == 0:  # in the pass that made it
+            made = reversed(range(self._first_row, len(journal.tensors)))
+            row = next((each for each in made if journal.tensors[each].gradient_of == leaf), NO_ROW)
+        if row != NO_ROW and journal.tensors[row].shape == tuple(gradient.shape):
+            journal.remember(gradient, row)
 
     def pass_begins(self, collects: bool) -> None:
         """A pass begins; if it `collects`, forget gradients in `.grad` that were removed or changed since the last."""
@@ -407,6 +451,10 @@ class GradientFlow:
         """Record a gradient that no node made: a sum of shares, or a share changed by a hook or the engine."""
         journal = self._journal
         producer = NO_ROW
+        if not shares and (known := journal.find(gradient)) != NO_ROW:
+            made = journal.tensors[known].producer
+            if made != NO_ROW and "ranks" in journal.ops[made].attributes:
+                return known  # received from the next stage of a pipeline
         if shares:
             first = journal.tensors[shares[0][0]]
             name = "accumulate"

@@ -29,6 +29,7 @@ from chainrule.trace.units import summarize_units
 NO_ROW = -1
 
 _STRIDED = torch.strided
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 @cache
@@ -63,6 +64,12 @@ def grad_fn_of(tensor: torch.Tensor) -> Any:
         return tensor.grad_fn
     except RuntimeError:
         return None
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a DTensor that this rank holds; any other tensor itself."""
+    local = getattr(tensor, "_local_tensor", None)
+    return local if isinstance(local, torch.Tensor) else tensor
 
 
 def out_of_sight() -> AbstractContextManager[Any]:
@@ -165,7 +172,9 @@ class Journal:
         return self._rows[key]
 
     def remember(self, tensor: torch.Tensor, row: int) -> None:
-        """Set the row of a live tensor."""
+        """Set the row of a live tensor, and of the local part of a DTensor."""
+        if type(tensor) not in _PLAIN and (local := local_part(tensor)) is not tensor:
+            self.remember(local, row)
         key = id(tensor)
         self._references[key] = weakref.ref(tensor)
         self._rows[key] = row
@@ -210,6 +219,8 @@ class Journal:
 
     def _summarize(self, tensor: torch.Tensor) -> tuple[int, str | None]:
         """The row of a tensor's statistics, or NO_ROW and the reason."""
+        if type(tensor) not in _PLAIN:
+            tensor = local_part(tensor)
         statistics = self.slab.take_at_once(tensor)
         if statistics == NO_ROW:
             note = unsupported(tensor)
@@ -258,17 +269,26 @@ class Journal:
         if address(tensor):  # not of an empty tensor, nor of a subclass without memory of its own
             self._last_change[tensor.untyped_storage().data_ptr()] = op
 
+    def writer(self, tensor: torch.Tensor) -> int:
+        """The op that last changed the memory of `tensor` in place, or NO_ROW."""
+        return self._last_change.get(tensor.untyped_storage().data_ptr(), NO_ROW) if address(tensor) else NO_ROW
+
     def _changed_elsewhere(self, tensor: torch.Tensor, row_before: int) -> int:
         """A new row for a tensor whose memory was changed through another tensor since it was last seen."""
         before = self.tensors[row_before]
-        producer = NO_ROW
-        if address(tensor):
-            producer = self._last_change.get(tensor.untyped_storage().data_ptr(), NO_ROW)
+        producer = self.writer(tensor)
         row = self.add_tensor(tensor, before.role, before.module, producer, before.name)
         if producer != NO_ROW:
             self.ops[producer].outputs.append(row)
         self.remember(tensor, row)
         return row
+
+    def reduced(self, share: int, row: int) -> None:
+        """A collective made the tensor `row` of `share` and the tensors of other ranks; both may be gradients."""
+        of = self.tensors[share].gradient_of
+        if of != NO_ROW:
+            self.tensors[share].gradient_of, self.tensors[share].share_of = NO_ROW, of
+            self.tensors[row].role, self.tensors[row].gradient_of = "gradient", of
 
     def rows_with_statistics(self) -> dict[str, int]:
         """The slab's rows of the tensors with statistics, by id."""

@@ -30,16 +30,27 @@ from torch._C import (
 )
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from chainrule.stopping import current_stop
-from chainrule.trace import custom_functions, ops, sources
+from chainrule.trace import collectives, custom_functions, ops, sources
 from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
 from chainrule.trace.gradients import GradientFlow
 from chainrule.trace.graph import Phase
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, PassRow, address, grad_fn_of, out_of_sight, version_of
+from chainrule.trace.journal import (
+    NO_ROW,
+    Journal,
+    OpRow,
+    PassRow,
+    address,
+    grad_fn_of,
+    local_part,
+    out_of_sight,
+    version_of,
+)
 from chainrule.trace.nested import nested_tensors
 from chainrule.trace.owners import Owners
 from chainrule.trace.scope import current_scopes
@@ -90,6 +101,7 @@ class Observer(TorchFunctionMode):
         self._stop = current_stop()
         self._gradients = GradientFlow(self.journal, self._input_row, self._stop)
         self._attributes = GradientAttributes(self.journal)
+        self._collectives = collectives.Collectives(self.journal, self._input_row, self._place)
         self._thread = threading.get_ident()
         self._running = False
         self._handles: list[RemovableHandle] = []
@@ -112,6 +124,7 @@ class Observer(TorchFunctionMode):
         """
         self._thread = threading.get_ident()
         custom_functions.watch(self._thread, self.run_function)
+        self._collectives.start(self._thread)
         # While the frames are held, their ids are not reused.
         self._held_frames = frames
         self._outer_frames = frozenset(map(id, frames))
@@ -129,8 +142,10 @@ class Observer(TorchFunctionMode):
             handle.remove()
         self._handles.clear()
         custom_functions.unwatch(self._thread)
+        self._collectives.stop()
         self._gradients.finish()
         self._attributes.finish()
+        self._name_sharded_gradients()
         self.owners.release()
         scalars = [each for each in self.journal.passes if each.value is not None]
         if not self._has_loss and scalars:
@@ -138,6 +153,19 @@ class Observer(TorchFunctionMode):
             self.loss_row, self.loss = last.root, last.value
         if self.loss_row != NO_ROW:
             self.journal.tensors[self.loss_row].role = "loss"
+
+    def _name_sharded_gradients(self) -> None:
+        """FSDP writes the shards of gradients into `.grad` by ops of its own."""
+        shards = {each.name: row for row, each in enumerate(self.journal.tensors) if self.owners.sharded}
+        with DisableTorchFunction():
+            for path, reference in self.owners.sharded:
+                parameter = reference()
+                gradient = None if parameter is None else parameter.grad
+                row = NO_ROW if gradient is None else self.journal.find(local_part(gradient))
+                if row != NO_ROW:
+                    made = self.journal.tensors[row]
+                    made.name, made.role = f"{path}.g shard", "gradient"
+                    made.gradient_of = shards.get(f"{path} shard", NO_ROW)
 
     def _module_begins(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
@@ -147,6 +175,8 @@ class Observer(TorchFunctionMode):
             path = self.owners.path_of(module)
             is_first = not self._module_rows
             row = self._module_rows[id(module)] = self.journal.module(path, type(module).__name__)
+            if isinstance(module, DistributedDataParallel):
+                self._gradients.replicated.append((row, module))
             if row == self.root or is_first:
                 # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
@@ -290,7 +320,10 @@ class Observer(TorchFunctionMode):
             name, role = "", "parameter" if node is None else "input"
         else:
             name, role = "", "constant" if self._stack or not self.journal.ops or tensor.dim() == 0 else "target"
-        row = self.journal.add_tensor(tensor, role, self.root, name=name)
+        writer = self.journal.writer(tensor) if isinstance(tensor, nn.Parameter) else NO_ROW
+        row = self.journal.add_tensor(tensor, role, self.root, writer, name)
+        if writer != NO_ROW:
+            self.journal.ops[writer].outputs.append(row)  # a gathered parameter lies in what the op wrote
         self.journal.remember(tensor, row)
         if node is not None:
             self._gradients.mark_outside(node, tensor.output_nr, row)
@@ -317,7 +350,7 @@ class Observer(TorchFunctionMode):
     ) -> None:
         journal = self.journal
         frame = sources.user_frame(sys._getframe(3))
-        given = ops.attributes(kind, args, kwargs)
+        given = collectives.describe(args, kwargs) if kind.is_collective else ops.attributes(kind, args, kwargs)
         phase, module = self._place(frame)
         by_hand = False
         in_graph = False
@@ -397,6 +430,7 @@ class Observer(TorchFunctionMode):
             with DisableTorchFunction():
                 row = self.journal.find(args[0])
                 name = self.journal.tensors[row].name if row != NO_ROW else ""
+                self._gradients.read(gradient, row)
                 self.owners.name_tensor(gradient, f"{name}.grad" if name else "", "gradient")
         return gradient
 
@@ -482,10 +516,15 @@ class Observer(TorchFunctionMode):
         with DisableTorchFunction():
             op = len(journal.ops) - 1 if len(journal.ops) > first_op else NO_ROW
             source = (frame.f_code, frame.f_lineno) if frame is not None else None
+            for tensor in results:
+                if (local := local_part(tensor)) is not tensor and (row := journal.find(local)) not in input_rows:
+                    if row != NO_ROW:
+                        journal.remember(tensor, row)  # the DTensor of a local result
             unseen = [tensor for tensor in results if (row := journal.find(tensor)) == NO_ROW or row in input_rows]
             if unseen:
                 # Not made by a torch op: numpy, an extension, or an input handed through.
-                made = OpRow(function.__name__, "forward", module, {}, input_rows, [], NO_ROW, source, microseconds)
+                phase: Phase = "backward" if self._backward_depth else "forward"
+                made = OpRow(function.__name__, phase, module, {}, input_rows, [], NO_ROW, source, microseconds)
                 op = journal.add_op(made)
                 for tensor in unseen:
                     row = journal.add_tensor(tensor, "intermediate", module, op)

@@ -56,6 +56,7 @@ _DUNDER = {
     "__mod__": "remainder",
     "__invert__": "bitwise_not",
     "__setitem__": "setitem_",
+    "_wrap_tensor_autograd": "wait_tensor",
 }
 
 _PARAMETER_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -79,6 +80,14 @@ _PARAMETER_NAMES: Mapping[str, tuple[str, ...]] = {
 NORMALIZATIONS = frozenset(("batch_norm", "instance_norm"))
 """Ops that update buffers which are not among what they give."""
 
+_COLLECTIVES = {
+    **{name: name for name in "all_reduce all_gather reduce_scatter all_to_all broadcast".split()},
+    **dict.fromkeys("all_gather_into_tensor all_gather_into_tensor_out all_gather_single".split(), "all_gather"),
+    **dict.fromkeys(("reduce_scatter_tensor", "reduce_scatter_single"), "reduce_scatter"),
+    "all_to_all_single": "all_to_all",
+}
+"""Functional collectives, and the names of the collectives."""
+
 _SILENT = frozenset(("__set__", "__delete__", "requires_grad_", "retain_grad", "register_hook"))
 
 
@@ -86,7 +95,8 @@ _SILENT = frozenset(("__set__", "__delete__", "requires_grad_", "retain_grad", "
 class Kind:
     """The properties of a torch function that every call needs.
 
-    `silent`: it computes nothing. `may_change`: it may write into its arguments. `normalizes`: it updates buffers.
+    `silent`: it computes nothing itself. `may_change`: it may write into its arguments. `normalizes`: it updates
+    buffers. `is_collective`: it exchanges tensors with other ranks.
     `role`: of its outputs. `has_units`: they have a dead fraction or a saturation. `parameters`: its arguments' names.
     """
 
@@ -94,6 +104,7 @@ class Kind:
     silent: bool
     may_change: bool
     normalizes: bool
+    is_collective: bool
     role: str
     has_units: bool
     parameters: tuple[str, ...]
@@ -113,9 +124,11 @@ def kind_of(func: Callable[..., Any]) -> Kind:
         code = getattr(func, "__code__", None)
         kind = Kind(
             name,
-            silent=name in _SILENT,
+            # The functions of torch.distributed call methods of ProcessGroup, which are recorded.
+            silent=name in _SILENT or getattr(func, "__module__", "") == "torch.distributed.distributed_c10d",
             may_change=name.endswith("_") or name in NORMALIZATIONS,
             normalizes=name in NORMALIZATIONS,
+            is_collective=str(func).startswith("_c10d_functional") and name in _COLLECTIVES.values(),
             role="activation" if name in ACTIVATIONS else "preactivation" if name in LINEAR else "intermediate",
             has_units=name in UNIT_STATISTICS,
             parameters=_PARAMETER_NAMES.get(name, code.co_varnames[: code.co_argcount] if code is not None else ()),
@@ -135,7 +148,8 @@ def _name(func: Callable[..., Any]) -> str:
     raw = getattr(func, "__name__", None) or type(func).__name__
     if raw in ("__get__", "__set__"):
         return str(getattr(getattr(func, "__self__", None), "__name__", raw))
-    return _DUNDER.get(raw, raw)
+    name = _DUNDER.get(raw, raw).removesuffix(".default")
+    return _COLLECTIVES.get(name, name)
 
 
 def attributes(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from chainrule.trace.journal import address, local_part
 from chainrule.trace.nested import named_tensors
 
 TARGETS = frozenset(("label", "labels", "target", "targets", "y"))
@@ -26,6 +27,8 @@ class Owners:
         self.path: dict[int, str] = {}
         self.type: dict[str, str] = {}
         self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
+        self.sharded: list[tuple[str, weakref.ref[torch.Tensor]]] = []  # the DTensors among the parameters
+        self._shards: dict[int, tuple[str, str]] = {}  # the address of a shard's elements → name and role
         self.root_type = type(model).__name__ if model is not None else "function"
         if hasattr(model, "__code__"):
             self.root_type = getattr(model, "__name__", "function")
@@ -37,6 +40,10 @@ class Owners:
     def _add(self, path: str, part: object) -> None:
         if isinstance(part, torch.Tensor):
             self.name_tensor(part, path, "parameter")
+            if local_part(part) is not part:
+                self.sharded.append((path, weakref.ref(part)))
+                self._add_shard(part, f"{path} shard", "parameter")
+                self._add_shard(part.grad, f"{path}.grad shard", "gradient")
             return
         if id(part) not in self.path:
             self.path[id(part)] = path
@@ -74,7 +81,14 @@ class Owners:
     def describe(self, tensor: torch.Tensor) -> tuple[str, str] | None:
         """Name and role of a tensor of the model; None for any other tensor."""
         reference, name, role = self._tensors.get(id(tensor), (None, "", ""))
-        return (name, role) if reference is not None and reference() is tensor else None
+        if reference is not None and reference() is tensor:
+            return name, role
+        return self._shards.get(address(tensor) or 0) if self._shards else None
+
+    def _add_shard(self, tensor: torch.Tensor | None, name: str, role: str) -> None:
+        """FSDP reads a shard through views of its own: they are known by their address."""
+        if tensor is not None and (start := address(local_part(tensor))):
+            self._shards[start] = name, role
 
 
 def _join(path: str, name: str) -> str:

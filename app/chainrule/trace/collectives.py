@@ -1,0 +1,248 @@
+"""Collectives: the calls between the ranks of a distributed run, caught for the threads that are being recorded.
+
+    torch.distributed, FSDP, pipelines    call methods of ProcessGroup, which are replaced during a recording
+    DTensor                               calls functional collectives, which are torch ops: `describe` reads them
+    DDP                                   calls its all-reduce from C++: `buckets` tells which gradients it reduced
+
+A collective is an op with the attributes `group` and `ranks`. The tensors that it writes are recorded when its `wait`
+returns. A recording never waits itself: a rank that waits alone could stop all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from chainrule.trace import sources
+from chainrule.trace.graph import Phase
+from chainrule.trace.journal import NO_ROW, Journal, OpRow
+from chainrule.trace.nested import nested_tensors
+
+METHODS: Mapping[str, tuple[str, int | None, int | None]] = {
+    **dict.fromkeys(("allreduce", "allreduce_coalesced"), ("all_reduce", 0, 0)),
+    "broadcast": ("broadcast", 0, 0),
+    "reduce": ("reduce", 0, 0),
+    **dict.fromkeys(
+        "allgather allgather_coalesced _allgather_base allgather_into_tensor_coalesced all_gather_single "
+        "all_gather_single_coalesced".split(),
+        ("all_gather", 0, 1),
+    ),
+    **dict.fromkeys(
+        "reduce_scatter _reduce_scatter_base reduce_scatter_tensor_coalesced reduce_scatter_single "
+        "reduce_scatter_single_coalesced".split(),
+        ("reduce_scatter", 0, 1),
+    ),
+    **dict.fromkeys(("alltoall", "alltoall_base", "all_to_all_single"), ("all_to_all", 0, 1)),
+    "gather": ("gather", 0, 1),
+    "scatter": ("scatter", 0, 1),
+    "send": ("send", None, 0),
+    **dict.fromkeys(("recv", "recv_anysource"), ("recv", 0, None)),
+    "barrier": ("barrier", None, None),
+}
+"""Method of ProcessGroup → name of the collective, and the arguments that it writes and reads. torch 2.13 has several
+names for one collective; a method that this torch lacks is left out."""
+
+_watchers: dict[int, Collectives] = {}
+_lock = threading.Lock()
+_originals: list[tuple[type, str, Any]] = []
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A collective that nobody has waited for yet."""
+
+    op: int
+    work: Any
+    began: float
+    written: list[weakref.ref[torch.Tensor]]
+    before: dict[int, int]  # id of a written tensor → its row before
+
+
+class Collectives:
+    """Records the collectives of one thread, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        input_row: Callable[[torch.Tensor], int],
+        place: Callable[[FrameType | None], tuple[Phase, int]],
+    ) -> None:
+        """Take the journal, a function that finds or makes the row of a tensor, and one that tells phase and module."""
+        self._journal = journal
+        self._input_row = input_row
+        self._place = place
+        self._pending: list[_Pending] = []
+        self._thread = 0
+
+    def start(self, thread: int) -> None:
+        """Begin, if this process is a rank."""
+        if not is_distributed():
+            return
+        with _lock:
+            if not _watchers:
+                _replace_methods()
+            self._thread = thread
+            _watchers[thread] = self
+
+    def stop(self) -> None:
+        """End; tensors of collectives that nobody waited for are recorded as they are now."""
+        if _watchers.get(self._thread) is not self:
+            return
+        with _lock:
+            del _watchers[self._thread]
+            if not _watchers:
+                for owner, name, original in _originals:
+                    setattr(owner, name, original)
+                _originals.clear()
+        self._finish(self._pending)
+
+    def call(self, method: str, run: Callable[..., Any], group: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """Run a method of a process group and record it."""
+        name, written_place, read_place = METHODS[method]
+        read, written = (
+            [] if place is None else nested_tensors(args[place : place + 1]) for place in (read_place, written_place)
+        )
+        frame = sources.user_frame(sys._getframe(2))
+        journal = self._journal
+        with torch._C.DisableTorchFunction():
+            inputs = [self._input_row(tensor) for tensor in read]
+            phase, module = self._place(frame)
+            given = _of_group(group) | _of_options(name, group, args)
+        began = perf_counter()
+        work = run(group, *args, **kwargs)
+        source = (frame.f_code, frame.f_lineno) if frame is not None else None
+        op = journal.add_op(OpRow(name, phase, module, given, inputs, [], NO_ROW, source))
+        before = {id(tensor): row for tensor, row in zip(read, inputs, strict=True)}
+        self._pending.append(_Pending(op, work, began, [weakref.ref(each) for each in written], before))
+        return work
+
+    def coalesced(self, work: Any) -> None:
+        """The collectives that were called without a result have this one together."""
+        for each in self._pending:
+            each.work = each.work or work
+
+    def waited(self, work: Any) -> None:
+        """`work` is done, as far as the calling thread or stream can see."""
+        self._finish([each for each in self._pending if each.work is work])
+
+    def _finish(self, done: Sequence[_Pending]) -> None:
+        self._pending = [each for each in self._pending if each not in done]
+        now = perf_counter()
+        with torch._C.DisableTorchFunction():
+            for each in done:
+                self._journal.ops[each.op].microseconds = (now - each.began) * 1e6
+                for reference in each.written:
+                    if (tensor := reference()) is not None:
+                        self._record_output(each.op, tensor, each.before.get(id(tensor), NO_ROW))
+
+    def _record_output(self, op: int, tensor: torch.Tensor, before: int) -> None:
+        journal = self._journal
+        role, name = "intermediate", ""
+        if before != NO_ROW and journal.tensors[before].role in ("buffer", "parameter"):
+            role, name = journal.tensors[before].role, journal.tensors[before].name
+        row = journal.add_tensor(tensor, role, journal.ops[op].module, op, name)
+        journal.ops[op].outputs.append(row)
+        journal.remember(tensor, row)
+        journal.changed_by(tensor, op)
+        if before != NO_ROW:
+            journal.reduced(before, row)
+
+
+def is_distributed() -> bool:
+    """Whether this process is a rank of several."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+def rank_environment(model: object) -> dict[str, Any]:
+    """Rank, number of ranks, and the device mesh of a model with DTensors; empty if this process is no rank."""
+    if not is_distributed():
+        return {}
+    distributed = torch.distributed
+    found: dict[str, Any] = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+    for parameter in model.parameters() if isinstance(model, nn.Module) else ():
+        if (mesh := getattr(parameter, "device_mesh", None)) is not None:
+            names = mesh.mesh_dim_names or [str(place) for place in range(mesh.ndim)]
+            return {**found, "mesh": dict(zip(names, mesh.shape, strict=True))}
+    return found
+
+
+def describe(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a functional collective: its last text is the name of the group."""
+    texts = [each for each in (*args, *kwargs.values()) if isinstance(each, str)]
+    group = torch._C._distributed_c10d._resolve_process_group(texts[-1])
+    return _of_group(group) | ({"reduce": texts[0]} if len(texts) > 1 else {})
+
+
+def buckets(module: nn.Module) -> tuple[dict[str, Any], list[list[nn.Parameter]]] | None:
+    """The attributes of DDP's all-reduce, and the parameters of each bucket; None if it did not reduce."""
+    if not getattr(module, "require_backward_grad_sync", False):
+        return None
+    reducer: Any = module.reducer
+    found = [bucket.parameters() for bucket in reducer._get_zeros_like_grad_buckets()]
+    return {**_of_group(module.process_group), "reduce": "avg"}, found
+
+
+def _of_group(group: Any) -> dict[str, Any]:
+    ranks = torch.distributed.get_process_group_ranks(group)
+    return {"group": group.group_desc or group.group_name, "ranks": ranges(ranks)}
+
+
+def ranges(ranks: Sequence[int]) -> str:
+    """Ranks as text: `0-3, 6`."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and parts[-1][1] == rank - 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
+
+
+def _of_options(name: str, group: Any, args: Sequence[Any]) -> dict[str, Any]:
+    """What a collective does besides its kind: the reduction, or the rank at the other end."""
+    if name in ("send", "recv") and len(args) > 2:
+        return {"peer": torch.distributed.get_global_rank(group, args[1])}
+    for reduction in (getattr(each, "reduceOp", each) for each in args):
+        if isinstance(reduction, torch.distributed.ReduceOp):
+            kinds = torch.distributed.ReduceOp.RedOpType.__members__
+            return {"reduce": next((name.lower() for name, kind in kinds.items() if reduction == kind), "other")}
+    return {}
+
+
+def _replace_methods() -> None:
+    from torch.distributed import ProcessGroup, Work
+
+    def observed(method: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(group: Any, *args: Any, **kwargs: Any) -> Any:
+            watcher = _watchers.get(threading.get_ident())
+            return run(group, *args, **kwargs) if watcher is None else watcher.call(method, run, group, args, kwargs)
+
+        return call
+
+    def told(run: Callable[..., Any], tell: Callable[[Collectives, Any, Any], None]) -> Callable[..., Any]:
+        def call(subject: Any, *args: Any, **kwargs: Any) -> Any:
+            result = run(subject, *args, **kwargs)
+            watcher = _watchers.get(threading.get_ident())
+            if watcher is not None:
+                tell(watcher, subject, result)
+            return result
+
+        return call
+
+    made = {name: observed(name, getattr(ProcessGroup, name)) for name in METHODS if hasattr(ProcessGroup, name)}
+    ended = told(ProcessGroup._end_coalescing, lambda watcher, _, work: watcher.coalesced(work))
+    waits = told(Work.wait, lambda watcher, work, _: watcher.waited(work))
+    replaced = [(ProcessGroup, name, call) for name, call in made.items()]
+    for owner, name, call in (*replaced, (ProcessGroup, "_end_coalescing", ended), (Work, "wait", waits)):
+        _originals.append((owner, name, vars(owner)[name]))  # what `getattr` gives would not bind
+        setattr(owner, name, call)
