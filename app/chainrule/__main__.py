@@ -185,8 +185,11 @@ def _user_model(
 @commands.command()
 def check(
     reference: Annotated[
-        str,
-        typer.Argument(metavar="FILE.py:FACTORY", help="A factory, as for `chainrule explore`; or a dump, dump.json."),
+        list[str],
+        typer.Argument(
+            metavar="FILE.py:FACTORY",
+            help="A factory, as for `chainrule explore`; or a dump, dump.json; or the dumps of all ranks of a step.",
+        ),
     ],
     form: Annotated[
         ReportName, typer.Option("--format", help="text, json, or github (annotations for GitHub Actions).")
@@ -200,15 +203,24 @@ def check(
     The exit status is 0 without faults, 1 with faults, and 2 for a wrong command line or an unusable factory. The
     command runs the file like `chainrule explore`. The output of the file goes to standard error.
     """
-    if reference.endswith(".json"):
-        recorded = _loaded(Path(reference))
+    paths = [Path(each) for each in reference]
+    if len(paths) > 1:
+        from chainrule.dump.opened import in_order
+        from chainrule.dump.ranks import are_ranks
+        from chainrule.dump.wire import load
+
+        if not are_ranks(paths):
+            _fail("check takes one factory, one dump, or the dumps of all ranks of one step: step.rank0.json …", USAGE)
+        recorded = load(_opened(in_order(paths))[0].load()[0])
+    elif reference[0].endswith(".json"):
+        recorded = _loaded(paths[0])
     else:
         from chainrule.user_model.code import split_reference
 
         with _refusing(USAGE):
-            file, _ = split_reference(reference)
+            file, _ = split_reference(reference[0])
         with _refusing(), _printing_to_stderr():
-            recorded = in_thread(_user_model(reference, file, seed, device, _settings()).check)
+            recorded = in_thread(_user_model(reference[0], file, seed, device, _settings()).check)
     with _writing(output):
         _write(f"{recorded.report(form.value)}\n".encode(), output)
     raise typer.Exit(FAILED if recorded.has_faults else 0)
@@ -242,7 +254,8 @@ def open_dumps(
 ) -> None:
     """Open graph dumps in the explorer. Several dumps, such as the steps of a training, get a slider.
 
-    Files whose names differ only in numbers are sorted by these numbers.
+    Files whose names differ only in numbers are sorted by these numbers. The files of all ranks of a step, such as
+    step.rank0.json and step.rank1.json, are joined: replicas are compared, and the rank is found where NaN began.
     """
     settings = _server_settings(host, port, insecure)
     from chainrule.dump.opened import in_order
@@ -278,6 +291,13 @@ def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
         except (OSError, ChainruleError) as error:
             said = error.message if isinstance(error, ChainruleError) else error.strerror
             typer.echo(f"chainrule: {path}: {said}", err=True)
+    from chainrule.dump.ranks import are_ranks, join
+
+    if are_ranks(paths):
+        files, problems = join([each for each in opened if isinstance(each, DumpFile)])
+        opened = [*files]
+        for problem in problems:
+            typer.echo(f"chainrule: {problem}", err=True)
     if not opened:
         raise typer.Exit(USAGE)
     return opened

@@ -1,6 +1,6 @@
-/** <tensor-over-steps>: the selected tensor at every step: histograms on one axis of values, and a table of figures.
+/** <tensor-over-steps>: the selected tensor at every step, or on every rank: histograms on one axis of values, and a table of figures.
  * A click shows that step.
- * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
+ * Call `show(steps, labels, index, pinned, hue, unit)`; set `axis`. Events, bubbling: `dump-step` {index},
  * `layers-options-change` {axis}. */
 
 import { oncePerFrame } from "../core/activity.js";
@@ -10,7 +10,7 @@ import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 
 /** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" |
- * "backward" | "parameter" | "neutral"}} Shown */
+ * "backward" | "parameter" | "neutral", unit: "step" | "rank"}} Shown */
 
 class TensorOverSteps extends HTMLElement {
   #shown = /** @type {Shown | null} */ (null);
@@ -26,8 +26,9 @@ class TensorOverSteps extends HTMLElement {
   #canvas = html("canvas", { role: "img" });
   #note = html("p", { class: "note" });
   #rows = html("tbody");
+  #unit = html("span");
   #figures = html("details", { class: "figures" }, html("summary", {}, "Figures"),
-    html("table", {}, html("thead", {}, headings(["step", "mean", "std", "min", "max", "NaN, Inf"])), this.#rows));
+    html("table", {}, html("thead", {}, headings([this.#unit, "mean", "std", "min", "max", "NaN, Inf"])), this.#rows));
 
   connectedCallback() {
     this.append(html("header", {}, this.#title, this.#log), this.#canvas, this.#note, this.#figures);
@@ -54,10 +55,12 @@ class TensorOverSteps extends HTMLElement {
   }
 
   /** @param {TensorSteps} steps @param {readonly string[]} labels of the steps
-   * @param {number} index of the step shown @param {number} pinned -1: none @param {Shown["hue"]} hue */
-  show(steps, labels, index, pinned, hue) {
-    this.#shown = { steps, labels, index, pinned, hue };
-    writeText(this.#title, `${steps.name} at ${labels.length} steps`);
+   * @param {number} index of the step shown @param {number} pinned -1: none @param {Shown["hue"]} hue
+   * @param {Shown["unit"]} unit */
+  show(steps, labels, index, pinned, hue, unit) {
+    this.#shown = { steps, labels, index, pinned, hue, unit };
+    writeText(this.#title, `${steps.name} ${unit === "rank" ? "on" : "at"} ${labels.length} ${unit}s`);
+    writeText(this.#unit, unit);
     this.#drawSoon();
   }
 
@@ -82,16 +85,20 @@ class TensorOverSteps extends HTMLElement {
   }
 
   /** @param {Shown} shown */
-  #say({ steps: { name, rows, missing, waiting, histograms }, labels }) {
+  #say({ steps: { name, rows, missing, waiting, histograms }, labels, unit }) {
     const first = rows.findIndex((row) => row?.std != null);
     const last = rows.findLastIndex((row) => row?.std != null);
     const ends = first < 0 ? "no finite value"
       : `std ${significant(rows[first]?.std)} at ${labels[first]}, ${significant(rows[last]?.std)} at ${labels[last]}`;
     write(this.#canvas, "aria-label",
-      `Histograms of ${name} at ${labels.length} steps: ${ends}. The table below has the values.`);
+      `Histograms of ${name} ${unit === "rank" ? "on" : "at"} ${labels.length} ${unit}s: ${ends}. `
+        + "The table below has the values.");
+    const [low, high] = [finite(rows.map((row) => row?.min)), finite(rows.map((row) => row?.max))];
     const notes = [
-      waiting > 0 ? `${count(waiting)} of ${count(labels.length)} steps are not read yet` : "",
-      missing > 0 ? `${count(missing)} ${missing === 1 ? "step has" : "steps have"} no such tensor` : "",
+      unit === "rank" && low.length > 0
+        ? `all ranks: ${significant(Math.min(...low))} to ${significant(Math.max(...high))}` : "",
+      waiting > 0 ? `${count(waiting)} of ${count(labels.length)} ${unit}s are not read yet` : "",
+      missing > 0 ? `${count(missing)} ${missing === 1 ? `${unit} has` : `${unit}s have`} no such tensor` : "",
       histograms === null && waiting === 0 ? "no finite value" : "",
     ].filter(Boolean);
     this.#note.hidden = notes.length === 0;
@@ -122,6 +129,11 @@ class TensorOverSteps extends HTMLElement {
       else line.removeAttribute("aria-current");
     });
   }
+}
+
+/** @param {readonly (number | null | undefined)[]} values @returns {number[]} */
+function finite(values) {
+  return values.filter((value) => value != null && Number.isFinite(value)).map(Number);
 }
 
 customElements.define("tensor-over-steps", TensorOverSteps);

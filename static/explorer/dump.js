@@ -5,7 +5,7 @@ import { during, later } from "../core/activity.js";
 import { ApiError, getJson } from "../core/api.js";
 import { DumpProblem } from "../core/dump/dump.js";
 import { Series } from "../core/dump/series.js";
-import { DumpShelf, stepLabels } from "../core/dump/sources.js";
+import { DumpShelf, stepLabels, unitOf } from "../core/dump/sources.js";
 import { carried } from "../core/lab/match.js";
 import { tensorSteps } from "../core/lab/tensor-steps.js";
 import { hue } from "../core/colours.js";
@@ -183,7 +183,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
       axis);
     const colour = hue(graph.arrays.tensorHalf[at] === 1 ? "backward" : "forward",
       graph.topology.tensors[at]?.role ?? "");
-    elements["series"].show(steps, labels, now.index, pinnedOf(a), colour);
+    elements["series"].show(steps, labels, now.index, pinnedOf(a), colour, unitOf(shelf?.sources ?? []));
   }
 
   return {

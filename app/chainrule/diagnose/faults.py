@@ -46,7 +46,7 @@ WEIGHS_OR_BENDS = ops.LINEAR | ops.ACTIVATIONS
 MADE_UNINITIALIZED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"))
 """Ops whose output is uninitialized memory."""
 
-WRITTEN_IN_PART = frozenset("all_gather_copy_in all_gather_single all_gather_into_tensor split_with_sizes_copy".split())
+WRITTEN_IN_PART = frozenset(("all_gather_copy_in", "all_gather", "split_with_sizes_copy"))
 """Ops of sharded training that write into such memory; they may leave a part of it unwritten for now."""
 
 OVERWRITES = frozenset("copy_ zero_ fill_ random_ bernoulli_ exponential_ log_normal_ cauchy_ geometric_".split()) | {
@@ -278,6 +278,9 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
             message += f". {op.name} computed it from {names} (Inf on purpose)"
             if "softmax" in op.name:
                 remedy = "The softmax of a row is undefined if all its elements are masked: leave one unmasked."
+        elif "ranks" in op.attributes:
+            message += f". {op.name} received it from another rank: all that this rank sent is finite"
+            remedy = "Open the dumps of all ranks together, to see where it began: chainrule open step.rank*.json"
         elif reads:
             message += f". {op.name} computed it from finite values between {figure(min(ends))} and {figure(max(ends))}"
         if remedy is None:

@@ -179,7 +179,7 @@ def rank_environment(model: object) -> dict[str, Any]:
 def describe(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a functional collective: its last text is the name of the group."""
     texts = [each for each in (*args, *kwargs.values()) if isinstance(each, str)]
-    group = torch._C._distributed_c10d._resolve_process_group(texts[-1])
+    group = torch._C._distributed_c10d._resolve_process_group(texts[-1])  # type: ignore[arg-type]
     return _of_group(group) | ({"reduce": texts[0]} if len(texts) > 1 else {})
 
 
@@ -214,7 +214,7 @@ def _of_options(name: str, group: Any, args: Sequence[Any]) -> dict[str, Any]:
         return {"peer": torch.distributed.get_global_rank(group, args[1])}
     for reduction in (getattr(each, "reduceOp", each) for each in args):
         if isinstance(reduction, torch.distributed.ReduceOp):
-            kinds = torch.distributed.ReduceOp.RedOpType.__members__
+            kinds: Mapping[str, Any] = torch.distributed.ReduceOp.RedOpType.__members__
             return {"reduce": next((name.lower() for name, kind in kinds.items() if reduction == kind), "other")}
     return {}
 

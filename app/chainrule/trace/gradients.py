@@ -251,11 +251,11 @@ class GradientFlow:
             state = _state(summed)
             if leaf.row in reductions and summed is not None:
                 op = reductions[leaf.row]
-                shares = [gradient] if before == NO_ROW else [before, gradient]
+                local = [gradient] if before == NO_ROW else [before, gradient]
                 gradient = journal.add_tensor(summed, "gradient", journal.ops[op].module, op)
-                journal.ops[op].inputs += shares
+                journal.ops[op].inputs += local
                 journal.ops[op].outputs.append(gradient)
-                for share in shares:
+                for share in local:
                     journal.tensors[share].gradient_of = leaf.row
                     journal.reduced(share, gradient)
                 journal.remember(summed, gradient)

@@ -150,6 +150,7 @@ FaultKind = Literal[
     "dead",
     "saturated",
     "starts_at_zero",
+    "replicas",
 ]
 """The kinds of faults; `diagnose.rules` has the rule of each."""
 

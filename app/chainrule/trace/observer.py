@@ -517,9 +517,9 @@ class Observer(TorchFunctionMode):
             op = len(journal.ops) - 1 if len(journal.ops) > first_op else NO_ROW
             source = (frame.f_code, frame.f_lineno) if frame is not None else None
             for tensor in results:
-                if (local := local_part(tensor)) is not tensor and (row := journal.find(local)) not in input_rows:
-                    if row != NO_ROW:
-                        journal.remember(tensor, row)  # the DTensor of a local result
+                local = local_part(tensor)
+                if local is not tensor and (row := journal.find(local)) not in (NO_ROW, *input_rows):
+                    journal.remember(tensor, row)  # the DTensor of a local result
             unseen = [tensor for tensor in results if (row := journal.find(tensor)) == NO_ROW or row in input_rows]
             if unseen:
                 # Not made by a torch op: numpy, an extension, or an input handed through.

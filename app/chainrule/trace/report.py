@@ -42,6 +42,7 @@ WORDS: Mapping[FaultKind, str] = {
     "dead": "dead",
     "saturated": "saturated",
     "starts_at_zero": "starts at zero",
+    "replicas": "replicas differ",
 }
 """The word for each kind of fault, also on the page (`static/core/lab/faults.js`)."""
 
@@ -102,6 +103,9 @@ def checks_not_made(trace: Trace) -> list[NotMade]:
         is_made = ":" in environment.get("model", "")
         how = "Return (model, inputs, loss_fn, optimizer)." if is_made else "Give optimizer=optimizer."
         groups.append(NotMade(NEED_OPTIMIZER, f"these checks need the optimizer. {how}"))
+    if environment.get("world_size", 1) > 1 and "ranks_compared" not in environment:
+        why = "this check needs the dumps of all ranks. Give all files to `chainrule check` or `chainrule open`."
+        groups.append(NotMade(("replicas",), why))
     left = []
     for kinds, why in groups:
         kinds = tuple(kind for kind in kinds if kind not in found)
@@ -115,6 +119,8 @@ def checks_made(trace: Trace) -> list[FaultKind]:
     """The kinds of faults that were checked everywhere in the pass."""
     missing = {kind for group in checks_not_made(trace) for kind in group.kinds}
     missing |= {fault.kind for fault in trace.faults if fault.level == "unchecked"}
+    if "ranks_compared" not in trace.environment:
+        missing.add("replicas")
     return [kind for kind in WORDS if kind not in missing]
 
 

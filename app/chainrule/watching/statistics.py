@@ -14,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 
 from chainrule.stats import COLUMNS, COUNT_COLUMNS, StatisticsSlab, unsupported
+from chainrule.trace.journal import local_part
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -135,7 +136,7 @@ class StepStatistics:
 
     @torch.no_grad()
     def take_parameters(self, optimizer: Optimizer) -> None:
-        """Take the parameters, and their gradients as the optimizer sees them.
+        """Take the parameters, and their gradients as the optimizer sees them; of DTensors the part of this rank.
 
         Also copies the parameters before the update, while they are in the cache: in full, or samples of SAMPLE
         elements.
@@ -143,10 +144,11 @@ class StepStatistics:
         # A fused optimizer divides by the scale itself.
         scale = getattr(optimizer, "grad_scale", None)
         divider = 1.0 if scale is None else float(scale)
-        for name, parameter in self._members.parameters:
+        for name, whole in self._members.parameters:
+            parameter = local_part(whole)
             self._take(name, "weight", parameter)
-            if parameter.grad is not None:
-                row = self._take(name, "weight_gradient", parameter.grad)
+            if whole.grad is not None:
+                row = self._take(name, "weight_gradient", local_part(whole.grad))
                 if divider != 1 and row >= 0:
                     self._dividers[row] = divider
                 sample = _sample(parameter)

@@ -41,6 +41,8 @@ from chainrule.recording import record
 from chainrule.run import environment
 from chainrule.stats import COLUMNS
 from chainrule.trace import Trace
+from chainrule.trace.collectives import is_distributed
+from chainrule.trace.journal import local_part
 from chainrule.watching import trainers
 from chainrule.watching.events import HARMLESS, Detector, Event
 from chainrule.watching.live import LiveOutput
@@ -65,6 +67,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         keep: the new file of the run; with several ranks, each rank writes its own file. None writes no file.
         on: the reaction to an event. `record` writes it and records the next step too. `warn` does the same and warns.
             `stop` raises WatchError before the optimizer changes a parameter; after it, if the update is the event.
+            With several ranks, all of them stop at the event of one: each step has a small all_reduce.
         callback: a function that is called with each event.
         scaler: the torch.amp.GradScaler of the training, if any. The gradients of outputs are divided by its scale, and
             each step that it skips is an event.
@@ -136,7 +139,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._scaler = self._scaler or scaler or getattr(optimizer, "scaler", None)
         if self._keep is not None and self._run is None:
             path, rank, world = Path(self._keep), 0, 1
-            if torch.distributed.is_available() and torch.distributed.is_initialized():
+            if is_distributed():
                 rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
             if world > 1:
                 path = path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
@@ -194,14 +197,17 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         `closure` sets the gradients to zero, runs forward and backward on one batch and returns the loss. Then this
         method calls the optimizer's step. Before the second run, the buffers and the generators of random numbers are
         set back to their state before the first. The run keeps the traces of at most MAX_TRACES events. For comparison,
-        it also keeps the trace of an earlier step: the last one with histograms and without NaN and Inf.
+        it also keeps the trace of an earlier step: the last one with histograms and without NaN and Inf. With several
+        ranks, the event of one is run again on all.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         loss = closure()
         self.loss(loss, batch)
+        was_replayed = False
 
         def replay() -> Trace:
-            nonlocal loss
+            nonlocal loss, was_replayed
+            was_replayed = True
             with torch.no_grad():
                 for buffer, kept in buffers:
                     buffer.copy_(kept)
@@ -212,11 +218,11 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 self._run.add_trace(self._step, dump_trace(recording.trace))
             return recording.trace
 
-        has_room = self._traces < MAX_TRACES
-        if self._judge(self._gradient_norm(), replay if has_room else None):
-            self._traces += has_room
+        found = self._judge(self._gradient_norm(), replay if self._traces < MAX_TRACES else None)
+        if was_replayed:
+            self._traces += 1
             self._compared = None  # this trace stays in the run
-        elif self._has_histograms and self._good == self._step:
+        elif self._has_histograms and self._rank_with(bool(found) or self._good != self._step) is None:
             replay()
             if self._run is not None and self._compared is not None:
                 self._run.remove_trace(self._compared)
@@ -241,7 +247,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 torch.get_device_module(device).set_rng_state(state, device)
 
     def _gradient_norm(self) -> float:
-        given = [each.grad for each in self._model.parameters() if each.grad is not None]
+        given = [local_part(each.grad) for each in self._model.parameters() if each.grad is not None]
         gradients = [each.coalesce().values() if each.is_sparse else each for each in given]
         return math.hypot(*(float(norm) for norm in torch._foreach_norm(gradients))) if gradients else 0.0
 
@@ -297,7 +303,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 found += self._detector.dead_fraction(step, layer, fraction)
         self._norm = norm
         self._judged = found
-        if found and replay is not None:
+        if replay is not None and self._rank_with(bool(found)) is not None:
             fault = next((each for each in replay().faults if each.kind == "first_nonfinite"), None)
             if fault is not None:
                 found = [
@@ -358,9 +364,18 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     def _end_backward(self) -> None:
         """Judge the forward and backward pass, before the optimizer changes a parameter."""
         found = self._judge()
-        if self._on == "stop" and found:
+        if self._on == "stop" and (rank := self._rank_with(bool(found))) is not None:
             self._write()
-            raise WatchError(f"step {self._step}: {found[0].text}")
+            raise WatchError(f"step {self._step}: {found[0].text if found else f'rank {rank} has an event'}")
+
+    def _rank_with(self, has_event: bool) -> int | None:
+        """A rank that has an event, the same on all ranks, since a rank that acts alone would stop the others."""
+        if not is_distributed():
+            return 0 if has_event else None
+        own = torch.distributed.get_rank() + 1 if has_event else 0
+        highest = torch.tensor(own, device=self._trained.device)
+        torch.distributed.all_reduce(highest, torch.distributed.ReduceOp.MAX)
+        return int(highest) - 1 if highest else None
 
     def _after_update(self, *_: Any) -> None:
         taken = self._pass
@@ -371,9 +386,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._tell(found)
         self._mark, self._has_gradient = _mark_of(self._trained), False
         self._was_stale, self._is_stale, self._has_stepped = self._is_stale, False, True
+        step = self._step
         self._end_step()
-        if self._on == "stop" and found:
-            raise WatchError(f"step {found[0].step}: {found[0].text}")
+        if self._on == "stop" and (rank := self._rank_with(bool(found))) is not None:
+            raise WatchError(f"step {step}: {found[0].text if found else f'rank {rank} has an event'}")
 
     def _end_step(self) -> None:
         self._write()

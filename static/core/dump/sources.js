@@ -47,6 +47,11 @@ export function stepLabels(sources) {
   return sources.map((_, order) => String(apart < 0 ? order + 1 : (numbers[order]?.[apart] ?? order + 1)));
 }
 
+/** @param {readonly {name: string}[]} sources @returns {"rank" | "step"} what the dumps are of */
+export function unitOf(sources) {
+  return sources.every(({ name }) => /\.rank\d+\./.test(name)) && differInNumbers(sources) ? "rank" : "step";
+}
+
 /** @param {readonly {name: string}[]} sources @returns {boolean} */
 function differInNumbers(sources) {
   return new Set(sources.map(({ name }) => name.replace(/\d+/g, "#"))).size === 1;

@@ -31,12 +31,14 @@ const KINDS = {
   dead: { word: "dead", shape: HEALTH_SHAPES.dead },
   saturated: { word: "saturated", shape: HEALTH_SHAPES.saturated },
   starts_at_zero: { word: "starts at zero", shape: "M8 3a3 5 0 1 0 0 10a3 5 0 1 0 0-10" },
+  // Two boxes, ≠.
+  replicas: { word: "replicas differ", shape: "M2 5h4v6H2zM10 5h4v6h-4zM7 13l2-10" },
 };
 
 /** Faults whose place is the tensor; the others' is the op. @type {ReadonlySet<FaultKind>} */
 const OF_TENSORS = new Set(
   /** @type {FaultKind[]} */ (["first_nonfinite", "exploding", "vanishing", "gradient_drop", "dead", "saturated",
-    "starts_at_zero"]),
+    "starts_at_zero", "replicas"]),
 );
 
 /** @param {FaultKind} kind @returns {string} */
