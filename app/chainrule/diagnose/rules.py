@@ -106,8 +106,8 @@ FAULT_RULES: Mapping[FaultKind, Rule] = {
         "E. Hu et al. 2021, LoRA; P. Goyal et al. 2017, Accurate, Large Minibatch SGD (the last normalization)",
     ),
     "replicas": Rule(
-        "a parameter whose gradient is reduced, or the result of all_reduce, all_gather or broadcast, has other "
-        "statistics on another rank of the group",
+        "a parameter whose gradient is reduced, or the result of all_reduce or broadcast, has other statistics on "
+        "another rank of the group",
         "S. Li et al. 2020, PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
     ),
 }

@@ -25,7 +25,7 @@ from chainrule.trace.graph import Fault, Source
 NAME = re.compile(r"(?P<step>.+)\.rank(?P<rank>\d+)(?P<suffix>\.[^.].*)?")
 """The names of the files that `recording.save` writes for several ranks."""
 
-SHARED = ("all_reduce", "all_gather", "broadcast")
+SHARED = ("all_reduce", "broadcast")
 """Collectives whose result is the same on all ranks."""
 
 COMPARED = tuple(name for name in COLUMNS if name not in ("dead_fraction", "saturation"))
@@ -115,7 +115,7 @@ def _read(file: DumpFile) -> _Rank:
         tensor: op["attributes"]["ranks"]
         for op in dump["ops"]
         if op["name"] in SHARED and "ranks" in op["attributes"]
-        for tensor in (op["outputs"] if op["name"] != "all_gather" else op["outputs"][:1])
+        for tensor in op["outputs"]
     }
     for tensor in dump["tensors"]:
         if tensor["id"] in groups and tensor["gradient_of"] is not None:

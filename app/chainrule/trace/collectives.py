@@ -1,11 +1,12 @@
 """Collectives: the calls between the ranks of a distributed run, caught for the threads that are being recorded.
 
     torch.distributed, FSDP, pipelines    call methods of ProcessGroup, which are replaced during a recording
-    DTensor                               calls functional collectives, which are torch ops: `describe` reads them
+    DTensor                               calls functional collectives, which are torch ops
     DDP                                   calls its all-reduce from C++: `buckets` tells which gradients it reduced
 
 A collective is an op with the attributes `group` and `ranks`. The tensors that it writes are recorded when its `wait`
-returns. A recording never waits itself: a rank that waits alone could stop all of them.
+returns: a recording that waits earlier could stop all ranks, if a rank has to send something first. Only functional
+collectives are waited for at once, because DTensor reads their results next.
 """
 
 from __future__ import annotations
@@ -181,6 +182,12 @@ def describe(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     texts = [each for each in (*args, *kwargs.values()) if isinstance(each, str)]
     group = torch._C._distributed_c10d._resolve_process_group(texts[-1])  # type: ignore[arg-type]
     return _of_group(group) | ({"reduce": texts[0]} if len(texts) > 1 else {})
+
+
+def wait(output: Any) -> None:
+    """Wait for the result of a functional collective; a second wait returns at once."""
+    for tensor in nested_tensors((output,)):
+        torch.ops._c10d_functional.wait_tensor(tensor)
 
 
 def buckets(module: nn.Module) -> tuple[dict[str, Any], list[list[nn.Parameter]]] | None:

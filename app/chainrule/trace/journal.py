@@ -191,8 +191,11 @@ class Journal:
     ) -> int:
         """Record a new value with its statistics, copied from the row `same_values_as` where its elements are those.
 
-        The statistics of a small tensor are computed again with its values, which may be in another order.
+        The statistics of a small tensor are computed again with its values, which may be in another order. The value of
+        a DTensor is the part that this rank has.
         """
+        if type(tensor) not in _PLAIN:
+            tensor = local_part(tensor)
         note = None
         statistics = NO_ROW
         if same_values_as != NO_ROW and tensor.numel() > SMALL:
@@ -219,8 +222,6 @@ class Journal:
 
     def _summarize(self, tensor: torch.Tensor) -> tuple[int, str | None]:
         """The row of a tensor's statistics, or NO_ROW and the reason."""
-        if type(tensor) not in _PLAIN:
-            tensor = local_part(tensor)
         statistics = self.slab.take_at_once(tensor)
         if statistics == NO_ROW:
             note = unsupported(tensor)

@@ -272,6 +272,8 @@ class Observer(TorchFunctionMode):
         began = perf_counter()
         try:
             output = func(*args, **kwargs)
+            if kind.is_collective:
+                collectives.wait(output)
         except Exception as error:
             with DisableTorchFunction():
                 input_rows = [self._input_row(tensor) for tensor in inputs]
