@@ -25,7 +25,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts bench-sweep screenshots docs build clean
+.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts bench-sweep bench-ranks screenshots docs build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ bench-training: $(VENV)/.installed-dev $(BUNDLES) ## how fast a net trains with 
 
 bench-watch: $(VENV)/.installed-bench ## what watching a training costs, beside TensorBoard, wandb and Cockpit; writes bench/results/bench-watch.json
 	@$(BIN)/python bench/watch.py
+
+bench-ranks: $(VENV)/.installed-dev ## recording one of several ranks, and joining the dumps of many
+	@$(BIN)/python bench/ranks.py
 
 bench-explore: $(VENV)/.installed-dev $(BUNDLES) ## one's own model, from the command to the picture; prints a table, writes bench/results/bench-explore.json
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \

@@ -1,5 +1,6 @@
 """Several dumps in one page: steps of a training under a slider, two of them compared, and files that are none."""
 
+import json
 import re
 from pathlib import Path
 
@@ -251,3 +252,23 @@ def test_it_fits_a_narrow_screen(explorer, steps_url, context_options):
         page.get_by_role("tab", name=tab, exact=True).click()
         expect(page.locator("dump-scrubber input")).to_be_in_viewport()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_files_of_several_ranks_are_joined(explorer, dumps, tmp_path):
+    for rank in (0, 1):
+        dump = read(dumps, f"step{200 * rank}")
+        dump["environment"] |= {"rank": rank, "world_size": 3}
+        (tmp_path / f"step7.rank{rank}.json").write_text(json.dumps(dump))
+    with command("open", *files(tmp_path, "step7.rank0", "step7.rank1"), "--no-browser", "--port", "0") as url:
+        page = visit(explorer, url, "select=body.0.weight&dump=1")
+        expect(page.locator("dump-scrubber strong")).to_have_text("step7.rank1.json")
+        expect(page.locator("diagnosis-list")).to_contain_text("there is no file of rank 2")
+        series = page.locator("tensor-over-steps")
+        expect(series.locator("h2")).to_have_text("body.0.weight on 2 ranks")
+        ends = [
+            [statistic(read(dumps, f"step{at}"), "body.0.weight", end) for at in (0, 200)] for end in ("min", "max")
+        ]
+        low, high = min(ends[0]), max(ends[1])
+        expect(series.locator(".note")).to_have_text(f"all ranks: {significant(low)} to {significant(high)}")
+        series.locator("summary").click()
+        expect(series.locator("thead th").first).to_have_text("rank")

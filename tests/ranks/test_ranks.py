@@ -16,6 +16,7 @@ from torch import nn
 from chainrule.dump.opened import DumpFile, in_order
 from chainrule.dump.ranks import are_ranks, join
 from chainrule.dump.wire import load
+from chainrule.history import Run
 from chainrule.trace import Trace
 
 SHARED = Path(__file__).parents[1] / "shared"
@@ -26,12 +27,15 @@ Dumps = Callable[[str], list[Trace]]
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("ranks")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(request.param)]
-    run = subprocess.run(
-        [*torchrun, SHARED / "ranks_program.py", made], capture_output=True, text=True, timeout=600, check=False
-    )
-    assert run.returncode == 0, run.stderr
+    torchrun(request.param, "ranks_program.py", made)
     return made
+
+
+def torchrun(ranks: int, program: str, folder: Path) -> None:
+    """Run a program of tests/shared on several ranks."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
+    run = subprocess.run([*command, SHARED / program, folder], capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +135,7 @@ def test_tensor_parallel_sums_the_partial_products(dumps: Dumps) -> None:
         assert sums[0].attributes["reduce"] == "sum"
         assert trace.tensor_by_id[sums[0].inputs[0]].name == "2.linear"
         assert leads(trace, "2.linear", "loss" if "loss" in trace.tensor_by_name else "mean")
-        # Of a DTensor, the statistics are those of the part that this rank has.
+        # A DTensor has the statistics of the part that this rank holds.
         weight = trace.statistics[trace.tensor_by_name["0.weight"].id]
         assert weight.n == 8 * 6 // trace.environment["world_size"]
 
@@ -262,3 +266,16 @@ def test_processors_of_another_kind_round_in_another_way(folder: Path, tmp_path:
             path.read_text().replace('"DEFAULT"', json.dumps(load(folder / path.name).environment["cpu_capability"]))
         )
     assert all(trace.has_faults for trace in joined(tmp_path, "ddp"))
+
+
+def test_ranks_under_watch_stop_together(tmp_path: Path) -> None:
+    torchrun(2, "ranks_watch.py", tmp_path)
+    told = [json.loads((tmp_path / f"{rank}.json").read_bytes()) for rank in range(2)]
+    for run in ("ddpFalse", "ddpTrue", "fsdpFalse", "fsdpTrue"):
+        assert told[0][run].startswith("step 3: backward: the gradient of the parameter 0.weight contains NaN or Inf")
+        assert told[1][run].startswith("step 3: forward: the output of 0 ")
+        for rank in range(2):
+            kept = Run(tmp_path / f"{run}.rank{rank}.run")
+            assert kept.event_columns()["step"] == [3]
+            # With a closure, all ranks have run the step again.
+            assert (3 in kept.trace_steps) == run.endswith("True")

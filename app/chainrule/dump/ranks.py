@@ -61,7 +61,7 @@ class RankFile(DumpFile):
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """What the join needs of a dump."""
+    """The facts of one dump that the join needs."""
 
     rank: int
     world: int
@@ -109,6 +109,7 @@ def _read(file: DumpFile) -> _Rank:
     rank = environment.get("rank", int(named["rank"]) if named else 0)
     ops = {op["id"]: op for op in dump["ops"]}
     tensors = {tensor["id"]: tensor for tensor in dump["tensors"]}
+    paths = {module["id"]: module["path"] for module in dump["modules"]}
     rows = {tensor: row for row, tensor in enumerate(statistics["tensor"])}
     columns = np.array([statistics[name] for name in COMPARED], np.float64)
     groups = {  # tensor → the ranks that have the same
@@ -130,7 +131,7 @@ def _read(file: DumpFile) -> _Rank:
         environment.get("world_size", 0),
         environment.get("cpu_capability", ""),
         blake2b(orjson.dumps([(op["name"], op["phase"]) for op in dump["ops"]]), digest_size=16).hexdigest(),
-        {each["name"]: _place(each, ops, dump["modules"]) for each in reversed(dump["tensors"])},
+        {each["name"]: _place(each, ops, paths) for each in reversed(dump["tensors"])},
         {
             (tensors[each]["name"], groups[each]): columns[:, rows[each]]
             for each in tensors
@@ -146,10 +147,14 @@ def _unequal(ranks: Sequence[_Rank]) -> list[Fault]:
     differing: dict[tuple[str, str], list[_Rank]] = {}
     for key in dict.fromkeys(key for rank in ranks for key in rank.shared):
         having = [rank for rank in ranks if key in rank.shared]
-        # The values of most ranks count as the right ones.
-        alike = Counter({one.rank: sum(_same(key, one, other) for other in having) for one in having})
-        usual = next(rank for rank in having if rank.rank == max(alike, key=lambda each: (alike[each], -each)))
-        others = [rank for rank in having if not _same(key, usual, rank)]
+        values = [rank.shared[key].tobytes() for rank in having]
+        most = Counter(values).most_common(1)[0][0]  # the values of most ranks count as the right ones
+        usual = having[values.index(most)]
+        others = [
+            rank
+            for rank, value in zip(having, values, strict=True)
+            if value != most and not _is_rounding(key, usual, rank)
+        ]
         if others:
             differing[key] = [usual, *others]
     if not differing:
@@ -173,11 +178,10 @@ def _told() -> Iterable[tuple[int, str]]:
     return ((COMPARED.index(name), name) for name in TOLD)
 
 
-def _same(key: tuple[str, str], one: _Rank, other: _Rank) -> bool:
+def _is_rounding(key: tuple[str, str], one: _Rank, other: _Rank) -> bool:
+    """Whether processors of two kinds may have computed these statistics from the same values."""
     a, b = one.shared[key], other.shared[key]
-    if one.processor == other.processor:
-        return np.array_equal(a, b, equal_nan=True)
-    return np.allclose(a, b, rtol=TOLERANCE, atol=0, equal_nan=True)
+    return one.processor != other.processor and np.allclose(a, b, rtol=TOLERANCE, atol=0, equal_nan=True)
 
 
 def _gaps(ranks: Sequence[_Rank]) -> list[Fault]:
@@ -231,13 +235,13 @@ def _name(rank: _Rank, tensor: str | None) -> str:
     return next((name for name, place in rank.places.items() if place["tensor"] == tensor), "")
 
 
-def _place(tensor: Mapping[str, Any], ops: Mapping[str, Any], modules: Sequence[Any]) -> dict[str, Any]:
+def _place(tensor: Mapping[str, Any], ops: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
     """The place of a tensor in a fault: the op is the one that made it, or the first that reads it."""
     op = ops.get(tensor["producer"] or next(iter(tensor["consumers"]), ""))
     if op is None:
         return {"tensor": tensor["id"]}
-    path = next(each["path"] for each in modules if each["id"] == op["module"])
-    return {"tensor": tensor["id"], "op": op["id"], "module": path, "source": op["source"] and Source(**op["source"])}
+    source = None if op["source"] is None else Source(**op["source"])
+    return {"tensor": tensor["id"], "op": op["id"], "module": paths[op["module"]], "source": source}
 
 
 def _placed(fault: Fault, rank: _Rank) -> Fault:

@@ -216,7 +216,7 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _of_options(name: str, group: Any, args: Sequence[Any]) -> dict[str, Any]:
-    """What a collective does besides its kind: the reduction, or the rank at the other end."""
+    """The reduction of a collective, or the rank at the other end."""
     if name in ("send", "recv") and len(args) > 2:
         return {"peer": torch.distributed.get_global_rank(group, args[1])}
     for reduction in (getattr(each, "reduceOp", each) for each in args):
