@@ -107,10 +107,14 @@ def main() -> None:
 
     ordinary("ddp", DistributedDataParallel(net(), bucket_cap_mb=0.0003), x)  # two buckets
 
+    # Memory that is not written yet contains NaN.
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
     sharded = net()
     for part in (sharded[0], sharded[2], sharded):
         fully_shard(part, mesh=mesh)
     ordinary("fsdp", sharded, x)
+    torch.use_deterministic_algorithms(False)
 
     tensor_parallel = net()
     parallelize_module(tensor_parallel, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})

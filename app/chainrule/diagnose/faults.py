@@ -400,7 +400,7 @@ def _is_overwritten(passes: Passes, identifier: str) -> bool:
     """Whether the first op that reads a tensor overwrites it, like the weight of a lazy module; `mul_` reads it too."""
     first = next(iter(passes.forward_readers(identifier)), None)
     if first is None or first.inputs[0] != identifier:
-        return False
+        return first is not None and first.name == "split_with_sizes_copy"  # it writes all but its first argument
     views = first.outputs if first.name in ops.VIEWS else ()
     return first.name in OVERWRITES or any(_is_overwritten(passes, each) for each in views)
 

@@ -54,6 +54,8 @@ class NodeRow:
     targets: Sequence[NodeRow | None] = ()
     numbers: Sequence[int] = ()
     arrived: dict[int, int] | None = None
+    has_run: bool = False  # since its gradients arrived
+    kept: dict[int | None, int] = field(default_factory=dict)  # address → the row of a tensor that the node saves
 
     def __call__(self, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
         """The node has run."""
@@ -97,6 +99,7 @@ class GradientFlow:
         self._first_row = 0  # of the tensors of this pass
         # Custom Functions whose backward has begun and not ended, the innermost last.
         self.inside: list[NodeRow] = []
+        self.has_inner_ops = False  # the ops inside each node are recorded, and not the node
         self.replicated: list[tuple[int, nn.Module]] = []  # DDP modules that have run, with their rows
 
     def finish(self) -> None:
@@ -157,7 +160,7 @@ class GradientFlow:
             node, row = pending.pop()
             adopted.append(node)
             handles.append(node.register_hook(row))
-            if row.custom:
+            if row.custom or self.has_inner_ops:
                 handles.append(node.register_prehook(self._before_node(row)))
             targets: list[NodeRow | None] = []
             numbers: list[int] = []
@@ -228,6 +231,8 @@ class GradientFlow:
                 if journal.plan is not None:
                     journal.plan.kept(tensor, node, place)
             journal.saved[row, op] = None
+            if self.has_inner_ops:
+                node.metadata[self].kept[address(tensor)] = row
 
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
         """`autograd.grad` returned the gradient of an edge, whose node it did not run."""
@@ -327,6 +332,7 @@ class GradientFlow:
                             self._journal.remember(gradient, arrived[number])
                     row.arrived = arrived
                     row.first_inner_op = NO_ROW
+                    row.has_run = False
                 self.inside.append(row)
                 if plan is not None:
                     plan.end(grad_outputs, {}, ())
@@ -354,7 +360,7 @@ class GradientFlow:
         journal = self._journal
         microseconds = (perf_counter() - self.mark) * 1e6
         arrived, row.arrived = row.arrived, None
-        if row.custom and row in self.inside:
+        if (row.custom or self.has_inner_ops) and row in self.inside:
             # Also over is any backward that raised inside of this one and was caught.
             del self.inside[self.inside.index(row) :]
         input_rows: list[int] = []
@@ -414,6 +420,7 @@ class GradientFlow:
                     made_row = self._adopt(made, row.op, row.module, [])
                 made_row.tensors[gradient.output_nr] = gradient_row
         row.first_inner_op = NO_ROW
+        row.has_run = True
         self.mark = perf_counter()
 
     def broke_off(self, depth: int, source: tuple[CodeType, int] | None) -> int:

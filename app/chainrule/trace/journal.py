@@ -171,6 +171,11 @@ class Journal:
             return self._changed_elsewhere(tensor, self._rows[key])
         return self._rows[key]
 
+    def row_of(self, tensor: torch.Tensor) -> int:
+        """`find`, also if the memory of the tensor has been changed since."""
+        reference = self._references.get(id(tensor))
+        return self._rows[id(tensor)] if reference is not None and reference() is tensor else NO_ROW
+
     def remember(self, tensor: torch.Tensor, row: int) -> None:
         """Set the row of a live tensor, and of the local part of a DTensor."""
         if type(tensor) not in _PLAIN and (local := local_part(tensor)) is not tensor:

@@ -36,6 +36,7 @@ from torch.utils.hooks import RemovableHandle
 
 from chainrule.stopping import current_stop
 from chainrule.trace import collectives, custom_functions, ops, sources
+from chainrule.trace.aten import AtenLevel, Group
 from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
 from chainrule.trace.gradients import GradientFlow
@@ -95,6 +96,7 @@ class Observer(TorchFunctionMode):
         self.root = self.journal.module("", self.owners.root_type)
         self.loss_row = NO_ROW
         self.loss: float | None = None
+        self.aten: AtenLevel | None = None
         self._has_loss = False  # it was set by `set_loss`
         self._failure: tuple[int, BaseException] | None = None
         self._activations_seen: set[int] = set()
@@ -132,9 +134,14 @@ class Observer(TorchFunctionMode):
         self._handles.append(register_module_forward_hook(self._module_ends, always_call=True))
         self._running = True
         self.__enter__()  # type: ignore[no-untyped-call]
+        if self.aten is not None:
+            self._gradients.has_inner_ops = True
+            self.aten.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
         """Stop watching and remove every hook."""
+        if self.aten is not None:
+            self.aten.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         _leave(self)
         self._running = False
         self._held_frames = ()
@@ -269,18 +276,25 @@ class Observer(TorchFunctionMode):
             return func(*args, **kwargs)
         if journal.plan is not None:
             journal.plan.call()
+        if self.aten is not None:
+            frame = sources.user_frame(sys._getframe(2))
+            source = (frame.f_code, frame.f_lineno) if frame is not None else None
+            self.aten.begin(kind.name, *self._place(frame), source)
         began = perf_counter()
         try:
             output = func(*args, **kwargs)
             if kind.is_collective:
                 collectives.wait(output)
         except Exception as error:
+            if self.aten is not None:
+                self.aten.end(())
             with DisableTorchFunction():
                 input_rows = [self._input_row(tensor) for tensor in inputs]
                 self._record_failure(error, kind, args, kwargs, input_rows)
             raise
         microseconds = (perf_counter() - began) * 1e6
         returned = [output] if type(output) is torch.Tensor else nested_tensors((output,))
+        group = None if self.aten is None else self.aten.end((*inputs, *returned))
         with DisableTorchFunction():
             results = []
             for tensor in returned:
@@ -294,6 +308,8 @@ class Observer(TorchFunctionMode):
                     results.append(tensor)
             if kind.normalizes:
                 results += _running_statistics(args, kwargs)
+            if group is not None:
+                results = self._unseen(group, returned, results, inputs, input_rows)
             if results:
                 if NO_ROW in input_rows:
                     for position, row in enumerate(input_rows):
@@ -301,6 +317,35 @@ class Observer(TorchFunctionMode):
                             input_rows[position] = self._input_row(inputs[position])
                 self._record_op(kind, args, kwargs, inputs, input_rows, results, microseconds)
         return output
+
+    def _unseen(
+        self,
+        group: Group,
+        returned: list[torch.Tensor],
+        results: list[torch.Tensor],
+        inputs: list[torch.Tensor],
+        input_rows: list[int],
+    ) -> list[torch.Tensor]:
+        """The results of an op that no ATen op made; the others get their nodes of the autograd graph."""
+        journal = self.journal
+        rows = [journal.find(tensor) for tensor in returned]
+        made = [
+            (tensor, row)
+            for tensor, row in zip(returned, rows, strict=True)
+            if row != NO_ROW and journal.tensors[row].producer >= group.first
+        ]
+        if made:
+            known = [
+                self._input_row(tensor) if row == NO_ROW else row
+                for tensor, row in zip(inputs, input_rows, strict=True)
+            ]
+            last = len(journal.ops) - 1
+            self._gradients.own(last, group.module, [each for each, _ in made], [row for _, row in made], inputs, known)
+        return [
+            tensor
+            for tensor in results
+            if (row := journal.row_of(tensor)) == NO_ROW or journal.tensors[row].producer < group.first
+        ]
 
     def _input_row(self, tensor: torch.Tensor) -> int:
         row = self.journal.find(tensor)

@@ -23,6 +23,7 @@ from chainrule.errors import TraceError, message_of
 from chainrule.stopping import current_stop
 from chainrule.trace import sources
 from chainrule.trace.assemble import assemble
+from chainrule.trace.aten import AtenLevel
 from chainrule.trace.custom_functions import OnFunction
 from chainrule.trace.graph import Failure, Trace
 from chainrule.trace.journal import Journal
@@ -32,6 +33,8 @@ from chainrule.trace.observer import Observer, Witness
 from chainrule.trace.owners import TARGETS
 from chainrule.trace.plan import Plan
 from chainrule.trace.scope import loss_scope
+
+LEVELS = ("op", "aten")
 
 OnTensor = Callable[[str, torch.Tensor], None]
 
@@ -54,8 +57,10 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         on_function: called with a custom Function and its live arguments before each call; see `OnFunction`.
         plan: filled in for a repetition of the recording.
         find_layers: look for the model's layers at the end.
+        level: "op", or "aten": the ops of PyTorch's dispatcher inside each op, which takes more time.
 
     Raises:
+        ValueError: another level.
         TraceError: this thread is being recorded already, this recording has been made, or `trace` is read before the
             block has ended.
     """
@@ -73,7 +78,10 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         witness: Witness | None = None,
         plan: Plan | None = None,
         find_layers: bool = True,
+        level: str = "op",
     ) -> None:
+        if level not in LEVELS:
+            raise ValueError(f"level: {level!r} is not one of {', '.join(LEVELS)}")
         self._model = model
         self._finds_layers = find_layers
         self._outputs = dict(outputs or {})
@@ -81,6 +89,8 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
             on_tensor = witness.watch if on_tensor is None else _both(witness.watch, on_tensor)
         self._observer = Observer(model, activations or {}, Journal(on_tensor=on_tensor, plan=plan), witness)
         self._observer.on_function = on_function
+        if level == "aten":
+            self._observer.aten = AtenLevel(self._observer)
         self._trace: Trace | None = None
         self._began = 0.0
         for name, tensor in (leaves or {}).items():

@@ -1,0 +1,172 @@
+"""The level below: the ATen ops inside each op, seen by a dispatch mode.
+
+At this level an op of the user's program is a group, with the path of its module and its own name, and the recorded ops
+are those that PyTorch's dispatcher runs in it, forward and backward. What autograd does itself is left out: it copies
+gradients into `.grad` and adds the gradients of several readers, which the recorder notes as `accumulate`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from time import perf_counter
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chainrule.trace import ops
+from chainrule.trace.graph import Phase
+from chainrule.trace.journal import NO_ROW, OpRow, address
+from chainrule.trace.nested import nested_tensors
+
+if TYPE_CHECKING:
+    from chainrule.trace.observer import Observer
+
+LEFT_OUT = frozenset(("c10d", "profiler"))
+"""Namespaces of ops that are recorded elsewhere, or compute nothing."""
+
+
+@dataclass(slots=True)
+class Group:
+    """An op of the program while it runs: its phase, its module row, its line, and the number of ops before it."""
+
+    phase: Phase
+    module: int
+    source: tuple[CodeType, int] | None
+    first: int
+
+
+class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the ATen ops of one thread for an observer."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._observer = observer
+        self._journal = observer.journal
+        self._groups: list[Group] = []
+        self._calls: dict[str, int] = {}
+        self._made: list[tuple[int, weakref.ref[torch.Tensor]]] = []  # the tensors of this group, with their rows
+
+    def begin(self, name: str, phase: Phase, module: int, source: tuple[CodeType, int] | None) -> None:
+        """An op of the program begins, in a module."""
+        path = self._journal.modules[module].path
+        path = f"{path}.{name}" if path else name
+        call = self._calls[path] = self._calls.get(path, -1) + 1
+        row = self._journal.module(f"{path}_{call}" if call else path, name)
+        self._groups.append(Group(phase, row, source, len(self._journal.ops)))
+
+    def end(self, tensors: Sequence[torch.Tensor]) -> Group:
+        """It has ended; `tensors` are its arguments and its results, of which some may be other objects than inside."""
+        group = self._groups.pop()
+        journal = self._journal
+        with torch._C.DisableTorchFunction():
+            made = {row: reference() for row, reference in self._made}
+            places = {_place_of(tensor): row for row, tensor in made.items() if tensor is not None}
+            for tensor in tensors:
+                row = places.get(_place_of(tensor), NO_ROW)
+                if row != NO_ROW and journal.row_of(tensor) == NO_ROW:
+                    journal.remember(tensor, row)
+            for row, each in made.items():
+                if each is not None and journal.row_of(each) == row:
+                    journal.remember(each, row)  # with the version that autograd has given it meanwhile
+        self._made.clear()
+        return group
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run one op for the program and record it."""
+        if any(hasattr(each, "_op_dispatcher") for each in types):
+            return NotImplemented  # a DTensor: its ops on local tensors follow
+        kwargs = kwargs or {}
+        place = self._place()
+        with torch._C.DisableTorchFunction():  # this call is no op of the program
+            if place is None or func.namespace in LEFT_OUT:
+                return func(*args, **kwargs)
+            return self._record(func, args, kwargs, *place)
+
+    def _place(self) -> tuple[Phase, int, tuple[CodeType, int] | None] | None:
+        """Phase, module and line of what runs now; None for what autograd does itself."""
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            running = self._observer._gradients.node_row(node)
+            if running is not None and not self._groups:
+                if running.leaf or running.has_run:
+                    return None  # autograd copies a gradient, or adds several
+                if running.first_inner_op == NO_ROW:
+                    running.first_inner_op = len(self._journal.ops)
+                return "backward", running.module, None
+        if not self._groups:
+            return None
+        group = self._groups[-1]
+        return group.phase, group.module, group.source
+
+    def _record(
+        self,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        phase: Phase,
+        module: int,
+        source: tuple[CodeType, int] | None,
+    ) -> Any:
+        journal, kind = self._journal, _kind_of(func)
+        inputs = nested_tensors((*args, *kwargs.values()))
+        rows = [self._row(tensor) for tensor in inputs]
+        began = perf_counter()
+        output = func(*args, **kwargs)
+        microseconds = (perf_counter() - began) * 1e6
+        written = _written(func, args, kwargs)
+        results = nested_tensors((output,))
+        results += [each for each in written if not any(each is other for other in results)]
+        outputs: list[int] = []
+        given = ops.attributes(kind, args, kwargs)
+        op = journal.add_op(OpRow(kind.name, phase, module, given, rows, outputs, NO_ROW, source, microseconds))
+        for tensor in results:
+            place = next((at for at, each in enumerate(inputs) if each is tensor), NO_ROW)
+            if place != NO_ROW and not any(tensor is each for each in written):
+                continue  # an input that is handed through
+            before = journal.tensors[rows[place]] if place != NO_ROW else None
+            is_kept = before is not None and before.role in ("buffer", "parameter")
+            role, name = (before.role, before.name) if before is not None and is_kept else (kind.role, "")
+            same = journal.same_values(kind.name, tensor, inputs[0], rows[0]) if before is None and inputs else NO_ROW
+            row = journal.add_tensor(tensor, role, module, op, name, same)
+            self._made.append((row, weakref.ref(tensor)))
+            if kind.has_units and phase == "forward":
+                journal.add_unit_statistics(kind.name, tensor, row)
+            outputs.append(row)
+            journal.remember(tensor, row)
+        return output
+
+    def _row(self, tensor: torch.Tensor) -> int:
+        """The row of an input: autograd keeps a saved tensor as another object on the same memory."""
+        row = self._journal.row_of(tensor)
+        if row != NO_ROW:
+            return row
+        node = torch._C._current_autograd_node()
+        running = None if node is None else self._observer._gradients.node_row(node)
+        kept = NO_ROW if running is None else running.kept.get(address(tensor), NO_ROW)
+        return kept if kept != NO_ROW else self._observer._input_row(tensor)
+
+
+def _place_of(tensor: torch.Tensor) -> tuple[int | None, tuple[int, ...]]:
+    return address(tensor), tuple(tensor.shape)
+
+
+@cache
+def _kind_of(func: Any) -> ops.Kind:
+    return ops.kind_of(func.overloadpacket)
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The arguments that an op writes, as its schema says."""
+    if not func._schema.is_mutable:
+        return []
+    named = zip(func._schema.arguments, args, strict=False)
+    found = [value for argument, value in named if argument.is_write]
+    found += [kwargs[each.name] for each in func._schema.arguments if each.is_write and each.name in kwargs]
+    return nested_tensors(found)
