@@ -75,10 +75,11 @@ def model_figures(name: str, candidates: Mapping[str, Candidate]) -> Figures:
 
 
 def bench_model(name: str, peers: Sequence[str], seconds: float) -> Figures:
-    """The bare pass, ours, ours without a compiler, and the peers, on one model."""
+    """The bare pass, ours, ours without a compiler and at level aten, and the peers, on one model."""
     groups: list[tuple[Mapping[str, str], Mapping[str, str]]] = [
         ({"bare": "bare", "trace": "trace"}, {}),
         ({"no_compiler": "trace"}, NO_COMPILER),
+        ({"aten": "aten"}, {}),
         *(({peer: peer}, {}) for peer in peers),
     ]
     with workers(name, groups) as candidates:
@@ -179,6 +180,7 @@ def sections(figures: Mapping[str, Any], models: Sequence[str], peers: Sequence[
             ("Chainrule", [cell(name) for name in models]),
             ("  quartiles", [spread(name) for name in models]),
             ("Chainrule without a compiler", [cell(f"{name}_no_compiler") for name in models]),
+            ("Chainrule, level aten", [cell(f"aten_{name}") for name in models]),
             *((peer, [cell(f"{peer}_{name}") for name in models]) for peer in peers),
         ],
         [
@@ -188,6 +190,7 @@ def sections(figures: Mapping[str, Any], models: Sequence[str], peers: Sequence[
             *of_models("the bare pass", "{}_bare"),
             *of_models("Chainrule", "{}"),
             *of_models("Chainrule without a compiler", "{}_no_compiler"),
+            *of_models("Chainrule at level aten", "aten_{}"),
             *(line for peer in peers for line in of_models(peer, peer + "_{}")),
         ],
     )

@@ -21,6 +21,7 @@ import torch
 from chainrule.dump.wire import dump_trace
 from chainrule.stats import kernel_name
 from chainrule.trace import Trace, trace_model
+from chainrule.trace import record as recording_of
 from models import Case, case
 from peers import PEERS
 from timing import cpu_seconds
@@ -31,10 +32,11 @@ SLOW = 1
 Prepared = tuple[Callable[[], object], Mapping[str, Any]]
 
 
-def record(which: Case) -> Trace:
+def record(which: Case, level: str = "op") -> Trace:
     """Forward, backward, both graphs, all statistics."""
     which.model.zero_grad(set_to_none=True)
-    return trace_model(which.model, which.x, loss=which.loss)
+    recording = recording_of(which.model, level=level)
+    return trace_model(which.model, which.x, loss=which.loss, recording=recording)
 
 
 def full_trace(which: Case) -> bytes:
@@ -53,6 +55,8 @@ def prepare(name: str, which: Case) -> Prepared:
             "kernel": kernel_name(),
         }
         return lambda: full_trace(which), facts
+    if name == "aten":
+        return lambda: dump_trace(record(which, "aten")), {}
     return PEERS[name].prepare(which), {}
 
 

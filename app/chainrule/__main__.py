@@ -86,6 +86,9 @@ RunFormatName = StrEnum("RunFormatName", ["csv", "parquet", "tensorboard"])
 RunTableName = StrEnum("RunTableName", ["rows", "steps", "events"])
 """The tables of a run."""
 
+LevelName = StrEnum("LevelName", ["op", "aten"])
+"""The levels of a recording."""
+
 ReportName = StrEnum("ReportName", ["text", "json", "github"])
 """The formats of `chainrule check`."""
 
@@ -134,6 +137,9 @@ def explore(
     ] = False,
     seed: Seed = 42,
     device: Device = None,
+    level: Annotated[
+        LevelName, typer.Option(help="aten also shows the ops of PyTorch's dispatcher, inside each op.")
+    ] = LevelName.op,
     port: FreePort = 0,
     browser: Browser = True,
 ) -> None:
@@ -150,7 +156,8 @@ def explore(
     with _refusing(USAGE):
         file, _ = split_reference(factory)
     with _refusing(), contextlib.closing(bind(settings.host, settings.port)) as listener:
-        model = _user_model(factory, file, seed, device, settings, "chainrule.web.main", "chainrule.user_model.watch")
+        modules = "chainrule.web.main", "chainrule.user_model.watch"
+        model = _user_model(factory, file, seed, device, settings, *modules, level=level.value)
         broken = in_thread(model.check).error
         if broken is not None:
             typer.echo(f"chainrule: {broken.message}", err=True)
@@ -161,7 +168,7 @@ def explore(
 
 
 def _user_model(
-    factory: str, file: Path, seed: int, device: str | None, settings: Settings, *modules: str
+    factory: str, file: Path, seed: int, device: str | None, settings: Settings, *modules: str, level: str = "op"
 ) -> UserModel:
     """The model of a factory in a file.
 
@@ -179,7 +186,7 @@ def _user_model(
     if "threads" in settings.model_fields_set:
         torch.set_num_threads(settings.threads)
     as_program(file)
-    return open_reference(factory, seed=seed, device=device)
+    return open_reference(factory, seed=seed, device=device, level=level)
 
 
 @commands.command()

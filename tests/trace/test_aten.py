@@ -144,6 +144,18 @@ def test_an_op_is_a_group_of_its_aten_ops():
     assert all(op.source is not None for op in trace.ops if op.phase == "forward")
 
 
+def test_the_floating_point_operations_are_those_of_the_products():
+    _, trace = run("layers", "aten")
+    products = {
+        op.phase: [each.flops for each in trace.ops if each.phase == op.phase and each.name in ("mm", "addmm")]
+        for op in trace.ops
+    }
+    # (5 x 6) (6 x 8) + 8, (5 x 8) (8 x 3) + 3; back, without the gradient of x, one product of each size and one more.
+    assert products["forward"] == [2 * 5 * 6 * 8 + 40, 2 * 5 * 8 * 3 + 15]
+    assert products["backward"] == [2 * 5 * 3 * 8, 2 * 5 * 3 * 8, 2 * 5 * 8 * 6]
+    assert all(op.flops <= 40 for op in trace.ops if op.name not in ("mm", "addmm"))
+
+
 def test_attention_shows_its_kernel():
     """Torch takes the plain way for 5 positions, with a mask and a softmax that the op level does not show."""
     _, trace = run("attention", "aten")

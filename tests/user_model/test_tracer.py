@@ -233,6 +233,16 @@ def test_a_recording_is_reused_and_a_repeated_what_if_is_not_computed(own):
     assert tracer.recording is not recording
 
 
+def test_the_level_aten_is_recorded_in_full_at_every_what_if(own):
+    subject = own("deep_mlp.py:make").subject
+    tracer = Tracer(subject, level="aten")
+    for what_if in (WhatIf(), WhatIf(scale=1.5), WhatIf()):
+        trace, plain = tracer.trace(what_if), Tracer(subject).trace(what_if)
+        assert {"t", "addmm"} <= {op.name for op in trace.ops}
+        assert trace.loss == plain.loss
+        assert not trace.faults or [each.kind for each in trace.faults] == [each.kind for each in plain.faults]
+
+
 class Mixture(nn.Module):
     """Sends the whole batch to one expert, chosen by its router."""
 

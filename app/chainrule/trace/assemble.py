@@ -315,7 +315,7 @@ def _costs(journal: Journal) -> list[tuple[int, int]]:
     for op in journal.ops:
         read = [tensors[row].shape for row in op.inputs]
         shapes = [tensors[row].shape for row in op.outputs if tensors[row].role != "saved"]
-        if op.phase == "backward" and op.source is None and op.twin != NO_ROW and op.name != "accumulate":
+        if op.phase == "backward" and op.source is None and op.twin != NO_ROW and "Backward" in op.name:
             work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
         else:
             work = flops(op.name, read, shapes, op.attributes)

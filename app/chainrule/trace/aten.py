@@ -51,6 +51,10 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls: dict[str, int] = {}
         self._made: list[tuple[int, weakref.ref[torch.Tensor]]] = []  # the tensors of this group, with their rows
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled during a recording, and torch's wrapper takes time
+
     def begin(self, name: str, phase: Phase, module: int, source: tuple[CodeType, int] | None) -> None:
         """An op of the program begins, in a module."""
         path = self._journal.modules[module].path
@@ -64,15 +68,15 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         group = self._groups.pop()
         journal = self._journal
         with torch._C.DisableTorchFunction():
-            made = {row: reference() for row, reference in self._made}
-            places = {_place_of(tensor): row for row, tensor in made.items() if tensor is not None}
-            for tensor in tensors:
-                row = places.get(_place_of(tensor), NO_ROW)
-                if row != NO_ROW and journal.row_of(tensor) == NO_ROW:
-                    journal.remember(tensor, row)
-            for row, each in made.items():
-                if each is not None and journal.row_of(each) == row:
-                    journal.remember(each, row)  # with the version that autograd has given it meanwhile
+            made = [(row, tensor) for row, reference in self._made if (tensor := reference()) is not None]
+            if other := [tensor for tensor in tensors if journal.row_of(tensor) == NO_ROW]:
+                places = {_place_of(tensor): row for row, tensor in made}
+                for tensor in other:
+                    if (row := places.get(_place_of(tensor), NO_ROW)) != NO_ROW:
+                        journal.remember(tensor, row)
+            for row, tensor in made:
+                if journal.row_of(tensor) == row:
+                    journal.remember(tensor, row)  # with the version that autograd has given it meanwhile
         self._made.clear()
         return group
 

@@ -89,8 +89,8 @@ def checks_not_made(trace: Trace) -> list[NotMade]:
     """The checks that the pass does not allow, in groups with one reason each."""
     environment, found = trace.environment, {fault.kind for fault in trace.faults}
     if not found and not environment:
-        kinds = tuple(kind for kind in WORDS if kind != "replicas")
-        return [NotMade(kinds, "this trace was not checked for faults.")]
+        all_kinds = tuple(kind for kind in WORDS if kind != "replicas")
+        return [NotMade(all_kinds, "this trace was not checked for faults.")]
     groups = []
     if trace.error is not None:
         groups.append(NotMade(NEED_BACKWARD, "these checks need a complete backward pass, but the pass failed."))

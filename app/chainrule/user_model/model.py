@@ -41,8 +41,11 @@ class UserModel:
         device: str | None = None,
         *,
         file: UserFile | None = None,
+        level: str = "op",
     ) -> None:
         """Make the first subject: `make` is called with the generators seeded, and a copy of it runs on `device`.
+
+        `level`: of the recordings, see `chainrule.trace.record`.
 
         Raises:
             ExploreError: it cannot be made, or there is no such device.
@@ -53,6 +56,7 @@ class UserModel:
         self._make = make
         self._to = None if device is None else check_device(device)
         self.file = file
+        self._level = level
         self._lock = threading.Lock()
         self._reloading = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
@@ -94,7 +98,7 @@ class UserModel:
         """A new tracer of the current subject, which it keeps after a reload."""
         with self._lock:
             checked, self._checked = self._checked, None
-            return checked if checked is not None else Tracer(self.subject, self.seed)
+            return checked if checked is not None else Tracer(self.subject, self.seed, self._level)
 
     def check(self) -> Trace:
         """Trace the current subject once, to know its faults before the page is opened. `tracer` then returns this one.
@@ -146,8 +150,10 @@ class UserModel:
         return subject if self._to is None else copied_subject(subject, self._to)
 
 
-def open_reference(reference: str, *, seed: int = 42, device: str | None = None) -> UserModel:
+def open_reference(reference: str, *, seed: int = 42, device: str | None = None, level: str = "op") -> UserModel:
     """The model of `path/to/file.py:factory`. A reload runs the file again, and its imports from its folder.
+
+    `level`: see `UserModel`.
 
     Raises:
         ExploreError: it cannot be made; the message has the place.
@@ -178,7 +184,7 @@ def open_reference(reference: str, *, seed: int = 42, device: str | None = None)
             made = factory()
         return dataclasses.replace(make_subject(made, name, file.folder, place=place, device=to), name=title)
 
-    return UserModel(title, make, seed, device, file=file)
+    return UserModel(title, make, seed, device, file=file, level=level)
 
 
 def check_device(device: str) -> torch.device:

@@ -58,13 +58,15 @@ class Tracer:
     Attributes:
         subject: what is traced.
         seed: of the random numbers that a pass draws.
+        level: of the recording, see `chainrule.trace.record`; at level "aten" every trace is recorded in full.
         recording: stands for the recording that the last trace repeats, or is; another object for each.
     """
 
-    def __init__(self, subject: Subject, seed: int = 42) -> None:
+    def __init__(self, subject: Subject, seed: int = 42, level: str = "op") -> None:
         """Take a subject; nothing is copied or run yet."""
         self.subject = subject
         self.seed = seed
+        self.level = level
         self.forget()
 
     def forget(self) -> None:
@@ -185,7 +187,8 @@ class Tracer:
                     on_tensor=on_tensor,
                     on_function=None if calls is None else calls.begin,
                     witness=evidence,
-                    plan=plan,
+                    plan=plan if self.level == "op" else None,
+                    level=self.level,
                 )
                 try:
                     with _modules_noted() as modules, recording:
