@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import FrameType
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from chainrule.trace import sources
 from chainrule.trace.graph import Phase
@@ -190,13 +191,30 @@ def wait(output: Any) -> None:
         torch.ops._c10d_functional.wait_tensor(tensor)
 
 
-def buckets(module: nn.Module) -> tuple[dict[str, Any], list[list[nn.Parameter]]] | None:
+def buckets(module: DistributedDataParallel) -> tuple[dict[str, Any], list[list[nn.Parameter]]] | None:
     """The attributes of DDP's all-reduce, and the parameters of each bucket; None if it did not reduce."""
     if not getattr(module, "require_backward_grad_sync", False):
         return None
-    reducer: Any = module.reducer
-    found = [bucket.parameters() for bucket in reducer._get_zeros_like_grad_buckets()]
+    ignored = module.parameters_to_ignore
+    parameters = [each for name, each in module.module.named_parameters() if each.requires_grad and name not in ignored]
+    # The reducer itself tells its buckets only with a copy of all gradients. In the second pass, the log is one pass old.
+    logged: Mapping[str, Any] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    if rebuilt := logged.get("rebuilt_per_bucket_param_indices"):
+        found = [[parameters[int(index)] for index in bucket.split()] for bucket in rebuilt.split(",")]
+    else:  # in the first passes the last bucket has the first parameters
+        left = iter(parameters)
+        sizes = [int(size) for size in str(logged.get("bucket_sizes", "0")).split(",")]
+        found = [_taken(left, size) for size in sizes[:0:-1]]
+        found = [list(left), *reversed(found)]
     return {**_of_group(module.process_group), "reduce": "avg"}, found
+
+
+def _taken(left: Iterator[nn.Parameter], size: int) -> list[nn.Parameter]:
+    """The next parameters, until they have this many bytes."""
+    found: list[nn.Parameter] = []
+    while sum(each.nbytes for each in found) < size and (each := next(left, None)) is not None:
+        found.append(each)
+    return found
 
 
 def _of_group(group: Any) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch import nn
 from torch._C import DisableTorchFunction
 from torch.autograd.graph import GradientEdge
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from chainrule.stopping import Stop
@@ -100,7 +100,7 @@ class GradientFlow:
         # Custom Functions whose backward has begun and not ended, the innermost last.
         self.inside: list[NodeRow] = []
         self.has_inner_ops = False  # the ops inside each node are recorded, and not the node
-        self.replicated: list[tuple[int, nn.Module]] = []  # DDP modules that have run, with their rows
+        self.replicated: list[tuple[int, DistributedDataParallel]] = []  # DDP modules that have run, with their rows
 
     def finish(self) -> None:
         """Remove every hook."""
