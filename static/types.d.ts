@@ -64,7 +64,7 @@ type StatisticsColumns = Record<FloatColumn, (number | null)[]> & Record<CountCo
 type Failure = { op: string | null; message: string };
 type FaultKind = "failed" | "in_place" | "first_nonfinite" | "wrong_backward" | "unregistered" | "detach"
   | "no_gradient" | "no_optimizer" | "leftover_gradient" | "eval_mode" | "untied" | "broadcast" | "softmax"
-  | "exploding" | "vanishing" | "gradient_drop" | "dead" | "saturated" | "starts_at_zero" | "replicas";
+  | "exploding" | "vanishing" | "gradient_drop" | "dead" | "saturated" | "starts_at_zero" | "replicas" | "graph_break";
 
 /** one finding about a pass */
 interface Fault {

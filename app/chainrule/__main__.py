@@ -106,6 +106,10 @@ Device = Annotated[
     str | None,
     typer.Option(help="Run a copy of the model and its inputs on this device.", show_default="their own device"),
 ]
+Compile = Annotated[
+    bool,
+    typer.Option("--compile", help="Also find the places where torch.compile cuts the graph.", show_default=False),
+]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
 With = Annotated[
     list[str] | None,
@@ -140,6 +144,7 @@ def explore(
     level: Annotated[
         LevelName, typer.Option(help="aten also shows the ops of PyTorch's dispatcher, inside each op.")
     ] = LevelName.op,
+    compile_: Compile = False,
     port: FreePort = 0,
     browser: Browser = True,
 ) -> None:
@@ -157,7 +162,7 @@ def explore(
         file, _ = split_reference(factory)
     with _refusing(), contextlib.closing(bind(settings.host, settings.port)) as listener:
         modules = "chainrule.web.main", "chainrule.user_model.watch"
-        model = _user_model(factory, file, seed, device, settings, *modules, level=level.value)
+        model = _user_model(factory, file, seed, device, settings, *modules, level=level.value, compiles=compile_)
         broken = in_thread(model.check).error
         if broken is not None:
             typer.echo(f"chainrule: {broken.message}", err=True)
@@ -168,12 +173,12 @@ def explore(
 
 
 def _user_model(
-    factory: str, file: Path, seed: int, device: str | None, settings: Settings, *modules: str, level: str = "op"
+    factory: str, file: Path, seed: int, device: str | None, settings: Settings, *modules: str, **options: Any
 ) -> UserModel:
     """The model of a factory in a file.
 
     Imports `modules` before the file's folder comes first on the import path, because a file there may have the name
-    of a library.
+    of a library. `options`: see `open_reference`.
     """
     with importing():
         for each in ("chainrule.user_model.model", *modules):
@@ -186,7 +191,7 @@ def _user_model(
     if "threads" in settings.model_fields_set:
         torch.set_num_threads(settings.threads)
     as_program(file)
-    return open_reference(factory, seed=seed, device=device, level=level)
+    return open_reference(factory, seed=seed, device=device, **options)
 
 
 @commands.command()
@@ -203,6 +208,7 @@ def check(
     ] = ReportName.text,
     seed: Seed = 42,
     device: Device = None,
+    compile_: Compile = False,
     output: Output = None,
 ) -> None:
     """Report the faults of one forward and backward pass, each with its place, line, value, rule and remedy.
@@ -227,7 +233,7 @@ def check(
         with _refusing(USAGE):
             file, _ = split_reference(reference[0])
         with _refusing(), _printing_to_stderr():
-            recorded = in_thread(_user_model(reference[0], file, seed, device, _settings()).check)
+            recorded = in_thread(_user_model(reference[0], file, seed, device, _settings(), compiles=compile_).check)
     with _writing(output):
         _write(f"{recorded.report(form.value)}\n".encode(), output)
     raise typer.Exit(FAILED if recorded.has_faults else 0)

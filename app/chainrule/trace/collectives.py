@@ -197,7 +197,7 @@ def buckets(module: DistributedDataParallel) -> tuple[dict[str, Any], list[list[
         return None
     ignored = module.parameters_to_ignore
     parameters = [each for name, each in module.module.named_parameters() if each.requires_grad and name not in ignored]
-    # The reducer itself tells its buckets only with a copy of all gradients. In the second pass, the log is one pass old.
+    # The reducer itself tells its buckets only with a copy of all gradients. The log is one pass late after a change.
     logged: Mapping[str, Any] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
     if rebuilt := logged.get("rebuilt_per_bucket_param_indices"):
         found = [[parameters[int(index)] for index in bucket.split()] for bucket in rebuilt.split(",")]

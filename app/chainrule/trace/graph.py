@@ -151,6 +151,7 @@ FaultKind = Literal[
     "saturated",
     "starts_at_zero",
     "replicas",
+    "graph_break",
 ]
 """The kinds of faults; `diagnose.rules` has the rule of each."""
 

@@ -43,6 +43,7 @@ WORDS: Mapping[FaultKind, str] = {
     "saturated": "saturated",
     "starts_at_zero": "starts at zero",
     "replicas": "replicas differ",
+    "graph_break": "graph break",
 }
 """The word for each kind of fault, also on the page (`static/core/lab/faults.js`)."""
 
@@ -63,6 +64,9 @@ NEED_BACKWARD: tuple[FaultKind, ...] = (
 )
 NEED_MODEL: tuple[FaultKind, ...] = ("unregistered", "detach", "no_gradient")
 NEED_OPTIMIZER: tuple[FaultKind, ...] = ("no_optimizer", "leftover_gradient", "eval_mode")
+
+ON_REQUEST: Mapping[FaultKind, str] = {"replicas": "ranks_compared", "graph_break": "compiled_graphs"}
+"""Checks that are made only on request, and the key of the environment that says that one was made."""
 
 LEVELS: Mapping[Level, tuple[str, str]] = {
     "fault": ("FAULT", "error"),
@@ -89,7 +93,7 @@ def checks_not_made(trace: Trace) -> list[NotMade]:
     """The checks that the pass does not allow, in groups with one reason each."""
     environment, found = trace.environment, {fault.kind for fault in trace.faults}
     if not found and not environment:
-        all_kinds = tuple(kind for kind in WORDS if kind != "replicas")
+        all_kinds = tuple(kind for kind in WORDS if kind not in ON_REQUEST)
         return [NotMade(all_kinds, "this trace was not checked for faults.")]
     groups = []
     if trace.error is not None:
@@ -120,8 +124,7 @@ def checks_made(trace: Trace) -> list[FaultKind]:
     """The kinds of faults that were checked everywhere in the pass."""
     missing = {kind for group in checks_not_made(trace) for kind in group.kinds}
     missing |= {fault.kind for fault in trace.faults if fault.level == "unchecked"}
-    if "ranks_compared" not in trace.environment:
-        missing.add("replicas")
+    missing |= {kind for kind, key in ON_REQUEST.items() if key not in trace.environment}
     return [kind for kind in WORDS if kind not in missing]
 
 

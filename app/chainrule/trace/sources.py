@@ -63,7 +63,7 @@ def is_backward_code(code: CodeType) -> bool:
 def describe_source(code: CodeType, line: int, model_folder: str | None) -> Source:
     """The source of a line: its text stripped, its file relative."""
     text = linecache.getline(code.co_filename, line).strip()
-    return Source(_relative(code.co_filename, model_folder), line, text, code.co_qualname)
+    return Source(relative_file(code.co_filename, model_folder), line, text, code.co_qualname)
 
 
 CONTEXT = 3
@@ -77,7 +77,7 @@ def snippets(places: Iterable[tuple[CodeType, int]], model_folder: str | None) -
         lines.setdefault(code.co_filename, set()).add(line)
     found: dict[str, tuple[Snippet, ...]] = {}
     for file, numbers in lines.items():
-        name = _relative(file, model_folder)
+        name = relative_file(file, model_folder)
         if name not in found and (around := _around(file, tuple(sorted(numbers)))):
             found[name] = around
     return dict(sorted(found.items()))
@@ -93,7 +93,7 @@ def _around(file: str, numbers: tuple[int, ...]) -> tuple[Snippet, ...]:
     return tuple(Snippet(run[0], "\n".join(text[line - 1].rstrip() for line in run)) for run in runs)
 
 
-def _relative(file: str, model_folder: str | None) -> str:
+def relative_file(file: str, model_folder: str | None) -> str:
     """`file` without this machine's folders, which a dump must not contain."""
     if file.startswith(PACKAGE_FOLDER):
         return "chainrule/" + file[len(PACKAGE_FOLDER) :].replace(os.sep, "/")

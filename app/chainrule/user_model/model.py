@@ -42,10 +42,11 @@ class UserModel:
         *,
         file: UserFile | None = None,
         level: str = "op",
+        compiles: bool = False,
     ) -> None:
         """Make the first subject: `make` is called with the generators seeded, and a copy of it runs on `device`.
 
-        `level`: of the recordings, see `chainrule.trace.record`.
+        `level` and `compiles`: see `Tracer`.
 
         Raises:
             ExploreError: it cannot be made, or there is no such device.
@@ -57,6 +58,7 @@ class UserModel:
         self._to = None if device is None else check_device(device)
         self.file = file
         self._level = level
+        self._compiles = compiles
         self._lock = threading.Lock()
         self._reloading = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
@@ -98,7 +100,11 @@ class UserModel:
         """A new tracer of the current subject, which it keeps after a reload."""
         with self._lock:
             checked, self._checked = self._checked, None
-            return checked if checked is not None else Tracer(self.subject, self.seed, self._level)
+            return (
+                checked
+                if checked is not None
+                else Tracer(self.subject, self.seed, self._level, compiles=self._compiles)
+            )
 
     def check(self) -> Trace:
         """Trace the current subject once, to know its faults before the page is opened. `tracer` then returns this one.
@@ -150,10 +156,12 @@ class UserModel:
         return subject if self._to is None else copied_subject(subject, self._to)
 
 
-def open_reference(reference: str, *, seed: int = 42, device: str | None = None, level: str = "op") -> UserModel:
+def open_reference(
+    reference: str, *, seed: int = 42, device: str | None = None, level: str = "op", compiles: bool = False
+) -> UserModel:
     """The model of `path/to/file.py:factory`. A reload runs the file again, and its imports from its folder.
 
-    `level`: see `UserModel`.
+    `level` and `compiles`: see `Tracer`.
 
     Raises:
         ExploreError: it cannot be made; the message has the place.
@@ -184,7 +192,7 @@ def open_reference(reference: str, *, seed: int = 42, device: str | None = None,
             made = factory()
         return dataclasses.replace(make_subject(made, name, file.folder, place=place, device=to), name=title)
 
-    return UserModel(title, make, seed, device, file=file, level=level)
+    return UserModel(title, make, seed, device, file=file, level=level, compiles=compiles)
 
 
 def check_device(device: str) -> torch.device:

@@ -34,10 +34,11 @@ from chainrule.memory import out_of_memory
 from chainrule.run import NO_STATISTICS, TensorValues, environment, recorded_bytes, window_of
 from chainrule.stats import COLUMNS
 from chainrule.stopping import current_stop
-from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat
+from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat, sources
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
 from chainrule.user_model.code import is_interrupt, raised_at, shown_path
+from chainrule.user_model.compiled import Compilation, compilation
 from chainrule.user_model.copies import copied
 from chainrule.user_model.parameters import State
 from chainrule.user_model.seeded import seeded
@@ -59,14 +60,17 @@ class Tracer:
         subject: what is traced.
         seed: of the random numbers that a pass draws.
         level: of the recording, see `chainrule.trace.record`; at level "aten" every trace is recorded in full.
+        compiles: whether the places are looked for where torch.compile would cut the graph.
         recording: stands for the recording that the last trace repeats, or is; another object for each.
     """
 
-    def __init__(self, subject: Subject, seed: int = 42, level: str = "op") -> None:
+    def __init__(self, subject: Subject, seed: int = 42, level: str = "op", *, compiles: bool = False) -> None:
         """Take a subject; nothing is copied or run yet."""
         self.subject = subject
         self.seed = seed
         self.level = level
+        self.compiles = compiles
+        self._compilation: Compilation | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -230,7 +234,7 @@ class Tracer:
             self._recorded = _Recorded(
                 kept, plan, evidence, route, frozenset(inputs), trace.statistics.moments[:, _SIZE].copy()
             )
-        trace = _judged(trace, evidence)
+        trace = self._with_cuts(_judged(trace, evidence))
         if failure is not None:
             trace = self._placed(trace, *failure)
         if plan is not None:
@@ -302,9 +306,20 @@ class Tracer:
                 "total_ms": (now - began) * 1e3,
             },
         )
-        trace = _judged(repeated, recorded.evidence)
+        trace = self._with_cuts(_judged(repeated, recorded.evidence))
         self._last = what_if, trace
         return trace
+
+    def _with_cuts(self, trace: Trace) -> Trace:
+        """The trace with the cuts of torch.compile, which do not depend on the what-if."""
+        if not self.compiles or trace.error is not None:
+            return trace
+        if self._compilation is None:
+            with self.prepared(WhatIf()) as run, torch._C.DisableTorchFunction():
+                self._compilation = compilation(
+                    run.subject.model, run.args, run.kwargs, sources.model_folder(run.subject.model)
+                )
+        return self._compilation.of(trace)
 
     def _environment(self, what_if: WhatIf) -> Mapping[str, Any]:
         about = {"model": self.subject.name, "what_if": what_if.query(), "seed": self.seed}
