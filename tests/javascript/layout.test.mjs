@@ -384,6 +384,26 @@ test("backward ops of no forward op are drawn beneath", () => {
   assert.equal(isElastic, false);
 });
 
+test("backward ops of no forward op need not depend on one another", () => {
+  // As FSDP reduces gradients: three ops that read gradients of pairs, and no op reads what they make.
+  const alone = ["n4", "n5", "n6", "n7"];
+  const { boxes } = layOut(graphWith(
+    [["m0", "", "Net", null]],
+    [
+      ["n0", "forward", "m0", ["x"], ["h"]],
+      ["n1", "forward", "m0", ["h"], ["loss"]],
+      ["n2", "backward", "m0", ["loss.g"], ["h.g"], "n1"],
+      ["n3", "backward", "m0", ["h.g"], ["x.g"], "n0"],
+      ...alone.slice(0, 3).map((op) => [op, "backward", "m0", ["x.g"], []]),
+      ["n7", "backward", "m0", ["x.g"], ["u"]],
+      ["n8", "backward", "m0", ["u"], ["v"]],
+    ],
+    [...as("input", "x"), ...as("activation", "h"), ...as("loss", "loss"), ...gradients("loss", "h", "x"),
+      ...as("gradient", "u", "v")],
+  ));
+  assert.ok([...alone, "n8"].every((name) => boxes[name].x >= 0));
+});
+
 test("a thousand layers deep and a thousand modules nested need no recursion", () => {
   const n = 1000;
   const layers = Array.from({ length: n }, (_, i) => i);

@@ -32,8 +32,7 @@ with chainrule.record(model) as recording:
 trace = recording.trace
 if rank == 0:
     norms = {name: trace.statistics[tensor.id].norm for name, tensor in trace.tensor_by_name.items()
-             if tensor.gradient_of and trace.tensor_by_id[tensor.gradient_of].role == "parameter"
-             and not name.endswith("shard.g")}
+             if tensor.gradient_of and trace.tensor_by_id[tensor.gradient_of].role == "parameter"}
     nan = int(trace.statistics.column("nan").sum())
     print(json.dumps({"faults": [each.kind for each in trace.faults], "loss": trace.loss, "nan": nan,
                       "layers": [each.name for each in trace.layers], "norms": norms}))

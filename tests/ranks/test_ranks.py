@@ -104,10 +104,10 @@ def test_ddp_reduces_the_gradients_of_each_bucket(dumps: Dumps) -> None:
 def test_fsdp_gathers_parameters_and_scatters_gradients(dumps: Dumps) -> None:
     for trace in dumps("fsdp"):
         found = collectives(trace)
-        assert found[:2] == [("forward", "all_gather", "0"), ("forward", "all_gather", "2")]
-        assert [name for phase, name, _ in found if phase == "backward" and name != "all_gather"] == [
-            "reduce_scatter"
-        ] * 2
+        assert found[:2] == [("forward", "all_gather", "0.FSDP"), ("forward", "all_gather", "2.FSDP")]
+        scattered = [place for phase, name, place in found if phase == "backward" and name != "all_gather"]
+        assert scattered == ["2.FSDP", "0.FSDP"]
+        assert [layer.name for layer in trace.layers] == ["0", "2"]
         # From the shard through the collective to the parameter, and from its gradient to the gradient's shard.
         assert leads(trace, "0.weight shard", "0.weight")
         assert leads(trace, "0.weight.g", "0.weight shard.g")

@@ -191,6 +191,24 @@ def wait(output: Any) -> None:
         torch.ops._c10d_functional.wait_tensor(tensor)
 
 
+SHARDING = frozenset(("unshard", "wait_for_unshard", "post_backward", "finalize_backward"))
+"""Methods of FSDP's FSDPParamGroup that gather parameters or scatter gradients."""
+
+MAX_CALLERS = 16
+
+
+def sharding_group(frame: FrameType | None) -> tuple[str, str] | None:
+    """Path and kind of a group, if FSDP is gathering the parameters of a module, or scattering their gradients."""
+    for _ in range(MAX_CALLERS):
+        if frame is None:
+            break
+        if frame.f_code.co_name in SHARDING and frame.f_code.co_filename.endswith("_fsdp_param_group.py"):
+            path = getattr(frame.f_locals.get("self"), "_module_fqn", None)
+            return f"{path}.FSDP" if path else "FSDP", "FSDP"
+        frame = frame.f_back
+    return None
+
+
 def buckets(module: DistributedDataParallel) -> tuple[dict[str, Any], list[list[nn.Parameter]]] | None:
     """The attributes of DDP's all-reduce, and the parameters of each bucket; None if it did not reduce."""
     if not getattr(module, "require_backward_grad_sync", False):

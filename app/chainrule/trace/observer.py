@@ -456,6 +456,8 @@ class Observer(TorchFunctionMode):
 
     def _place(self, frame: FrameType | None) -> tuple[Phase, int]:
         """The current phase and module."""
+        if self.owners.sharded and (group := collectives.sharding_group(sys._getframe(1))) is not None:
+            return "backward" if self._backward_depth else "forward", self.journal.module(*group)
         if not self._backward_depth:
             return "forward", self._current_module(frame)
         node = torch._C._current_autograd_node()

@@ -42,7 +42,7 @@ class Owners:
             self.name_tensor(part, path, "parameter")
             if local_part(part) is not part:
                 self.sharded.append((path, weakref.ref(part)))
-                self._add_shard(part, f"{path} shard", "parameter")
+                self._add_shard(part, f"{path} shard", "constant")
                 self._add_shard(part.grad, f"{path}.grad shard", "gradient")
             return
         if id(part) not in self.path:

@@ -109,12 +109,11 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, source, target, kind 
  * @param {SceneShape} shape @param {{column: Int32Array, count: number}} assigned */
 export function passBy({ nodes, edges, source, target, origin }, { column, count }) {
   /** Columns that the line of an origin passes. */
-  const farthest = new Int32Array(edges);
-  const first = new Int32Array(edges).fill(-1);
-  let origins = 0;
+  const origins = origin.reduce((most, own) => Math.max(most, own + 1), 0);
+  const farthest = new Int32Array(origins);
+  const first = new Int32Array(origins).fill(-1);
   for (let edge = 0; edge < edges; edge += 1) {
     const own = origin[edge];
-    origins = Math.max(origins, own + 1);
     if (first[own] === -1) first[own] = edge;
     farthest[own] = Math.max(farthest[own], column[target[edge]] - column[source[edge]] - 1);
   }
