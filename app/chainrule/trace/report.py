@@ -42,6 +42,7 @@ WORDS: Mapping[FaultKind, str] = {
     "dead": "dead",
     "saturated": "saturated",
     "starts_at_zero": "starts at zero",
+    "precision": "precision",
 }
 """The word for each kind of fault, also on the page (`static/core/lab/faults.js`)."""
 
@@ -88,7 +89,7 @@ def checks_not_made(trace: Trace) -> list[NotMade]:
     """The checks that the pass does not allow, in groups with one reason each."""
     environment, found = trace.environment, {fault.kind for fault in trace.faults}
     if not found and not environment:
-        return [NotMade(tuple(WORDS), "this trace was not checked for faults.")]
+        return [NotMade(_checks(trace), "this trace was not checked for faults.")]
     groups = []
     if trace.error is not None:
         groups.append(NotMade(NEED_BACKWARD, "these checks need a complete backward pass, but the pass failed."))
@@ -115,7 +116,12 @@ def checks_made(trace: Trace) -> list[FaultKind]:
     """The kinds of faults that were checked everywhere in the pass."""
     missing = {kind for group in checks_not_made(trace) for kind in group.kinds}
     missing |= {fault.kind for fault in trace.faults if fault.level == "unchecked"}
-    return [kind for kind in WORDS if kind not in missing]
+    return [kind for kind in _checks(trace) if kind not in missing]
+
+
+def _checks(trace: Trace) -> tuple[FaultKind, ...]:
+    """The kinds that a check may find; the precision is checked only if a pass is compared in two of them."""
+    return tuple(kind for kind in WORDS if kind != "precision" or trace.precision is not None)
 
 
 def findings(trace: Trace) -> list[Fault]:
