@@ -200,7 +200,8 @@ class PrecisionErrorsDump(_Part):
 
     The run in `of` is measured against the run in `against`, the more precise one. Entry i of the columns belongs to
     the tensor with id `tensor[i]`: its relative error in the norm (of probabilities, the root mean square over the
-    elements), and the error that rounding predicts. `differing`: tensor of integers or bools → the number of elements that differ, and of compared elements.
+    elements), and the error that rounding predicts. `differing`: tensor of integers or bools → the number of elements
+    that differ, and of compared elements.
     """
 
     name: str

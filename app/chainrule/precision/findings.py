@@ -34,7 +34,7 @@ class Measured:
     """What a comparison found: B's trace with its errors, and A's trace.
 
     `match`: B's tensors → A's. `bounds`: what rounding predicts from the measured errors of the tensors that an op
-    read. `elementwise`: the tensors of probabilities, whose errors are those of each element. `underflows`: see `Rounding`.
+    read. `elementwise`: the tensors whose errors are those of each element. `underflows`: see `Rounding`.
     """
 
     a: Trace
@@ -129,8 +129,9 @@ def _beyond(measured: Measured) -> Fault | None:
     known = dict(zip(errors.tensor, errors.error, strict=True))
     each = " per element" if identifier in measured.elementwise else ""
     message = (
-        f"{where} is the first op with a larger error than rounding predicts: {percent(known[identifier])}{each} in {errors.of}, "
-        f"measured against {errors.against}; from its inputs rounding predicts {percent(measured.bounds[identifier])}"
+        f"{where} is the first op with a larger error than rounding predicts: {percent(known[identifier])}{each} in "
+        f"{errors.of}, measured against {errors.against}; from its inputs rounding predicts "
+        f"{percent(measured.bounds[identifier])}"
     )
     given = [known[each] for each in op.inputs if each in known]
     if given:

@@ -120,6 +120,8 @@ class Rounding:
             reads = list(op.inputs)
         else:
             reads = self._factors(op, y) if self._is_product(op) else [*op.inputs, *self._saved[twin.id]]
+        if twin is not None:
+            reads += [each for each in twin.inputs if each in self._differing and each not in reads]
         squares = self._local(op, y, dtype)
         for place, each in enumerate(reads):
             x, is_saved = self._tensors[each], place >= len(op.inputs)
@@ -135,7 +137,7 @@ class Rounding:
                     flips = min(errors[each], 1.0) * size / math.pi
                     squares += 2 * ((flips if flips >= 1 or at_most else 0) + slack) / size
         below = self._below(y, dtype)
-        if below > UNDERFLOWS > math.sqrt(squares):
+        if below > max(UNDERFLOWS, math.sqrt(squares)):
             self.underflows[y.id] = below
         return math.hypot(math.sqrt(squares), below)
 
@@ -147,7 +149,8 @@ class Rounding:
         u, n = unit_roundoff(dtype), self._length(op, y)
         # Products and sums are added in float32; the backward of a normalization on CPU adds in its own dtype.
         adds_wide = op.phase == "forward" or self._is_product(op) or PASSES_ON.match(op.name) is not None
-        inside = min(u, unit_roundoff(torch.float32)) if adds_wide else u
+        coarsest = max([u, *(unit_roundoff(each) for each in read if each is not None)])
+        inside = min(u, unit_roundoff(torch.float32)) if adds_wide else coarsest
         # Autocast rounds what an op in a lower precision reads.
         cast = sum(each is not None and unit_roundoff(each) < u for each in read)
         factors = 2 * TF32**2 if self._is_tf32 and self._is_product(op) else 0.0

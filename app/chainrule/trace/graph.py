@@ -184,7 +184,8 @@ class PrecisionErrors:
 
     `name`: the precision of this trace. The run in `of` is measured against the run in `against`, the more precise one.
     Entry i of `error` (relative, in the norm; of probabilities, the root mean square over the elements) and of
-    `expected` (what rounding predicts) belongs to the tensor with id `tensor[i]`. `differing`: id of a tensor of integers or bools → elements that differ, and compared elements.
+    `expected` (what rounding predicts) belongs to the tensor with id `tensor[i]`. `differing`: id of a tensor of
+    integers or bools → elements that differ, and compared elements.
     """
 
     name: str
