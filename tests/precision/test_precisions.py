@@ -194,6 +194,46 @@ def test_the_reference_models_give_no_alarm(net, name):
     assert max(ratios) < 2
 
 
+def test_a_loss_near_zero_is_a_note():
+    torch.manual_seed(0)
+    model, x = nn.Linear(8, 1), torch.randn(64, 8)
+    target = model(x).detach() * 1.01
+    subject = Subject(model, (x,), loss=lambda output: F.mse_loss(output, target))
+    _, b = compare_precisions(subject, "bfloat16")
+    (note,) = findings(b, "note")
+    assert op_of(b, note).name == "mse_loss"
+    assert "The loss is small" in note.message
+    assert findings(b) == []
+    # In float32 the same op loses digits that nobody needs.
+    assert findings(compare_precisions(subject, "float64")[1]) == []
+
+
+def test_a_loss_with_weights_is_cast_and_its_targets_are_not():
+    target = torch.arange(64) % 8
+    loss = nn.CrossEntropyLoss(weight=torch.rand(8) + 0.5)
+    _, b = compare_precisions(subject_of(nn.Linear(32, 8), loss=lambda output: loss(output, target)), "bfloat16")
+    assert b.error is None
+    wanted = torch.randn(64, 8)
+    _, b = compare_precisions(subject_of(nn.Linear(32, 8), loss=lambda output: F.mse_loss(output, wanted)), "bfloat16")
+    assert b.tensor_by_name["target"].dtype == "float32"
+    assert loss.weight.dtype == torch.float32
+
+
+def test_large_tensors_are_sampled_alike(monkeypatch):
+    from chainrule.precision import samples
+
+    monkeypatch.setattr(samples, "MAX_TOTAL", 2000)
+    one, other = samples.Samples(most=1000), samples.Samples(most=1000)
+    x = torch.arange(5000.0).reshape(50, 100)
+    for each in range(4):
+        one.add(f"t{each}", x)
+    other.add("t0", x.T.contiguous().T.double())
+    assert one.total == sum(map(len, one.found.values())) <= 2000
+    ((_, a, b),) = samples.in_pairs(one, other, {"t0": "t2"})
+    assert torch.equal(a.double(), b)
+    assert a.tolist() == list(range(0, 5000, 27))
+
+
 def test_an_overflow_comes_first():
     subject = subject_of(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
     with torch.no_grad():

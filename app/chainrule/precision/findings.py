@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from chainrule.precision.rounding import ADDS, NORMALIZES, UNDERFLOWS
-from chainrule.trace.graph import Fault, Op, PrecisionErrors, Trace
+from chainrule.trace.graph import Fault, Level, Op, PrecisionErrors, Trace
 
 FACTOR = 6.0
 """An op is named if the error of its output is larger than this multiple of what rounding predicts from its inputs. In
@@ -18,6 +18,15 @@ DRAWS = frozenset(
     "rand randn rand_like randn_like normal normal_ uniform_ bernoulli bernoulli_ multinomial exponential_ rrelu "
     "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout gumbel_softmax".split()
 )
+MATTERS = 0.01
+"""A smaller error is a note."""
+
+LOSSES = frozenset(
+    "mse_loss l1_loss smooth_l1_loss huber_loss cross_entropy nll_loss kl_div binary_cross_entropy "
+    "binary_cross_entropy_with_logits".split()
+)
+"""Losses whose relative error grows while they approach 0; this is a note."""
+
 EXPONENTIALS = frozenset("softmax exp exp_".split())
 """Ops that turn an absolute error of their inputs into a relative error of each element."""
 
@@ -82,9 +91,9 @@ def ratios(measured: Measured) -> Iterator[tuple[float, Op, str]]:
 
 def percent(error: float) -> str:
     """`3.1 %`; errors below a millionth as powers of ten."""
-    return (
-        f"{100 * error:.2g} %" if 1e-6 <= error < 1 else f"{100 * error:,.0f} %" if 1 <= error < 1e4 else f"{error:.1e}"
-    )
+    if error < 1e-6 or error >= 1e4:
+        return f"{error:.1e}" if error else "0 %"
+    return f"{100 * error:.2g} %" if error < 1 else f"{100 * error:,.0f} %"
 
 
 def _overflow(measured: Measured, fault: Fault) -> Fault | None:
@@ -109,24 +118,34 @@ def _failed(measured: Measured, fault: Fault) -> Fault:
         return fault
     name = measured.errors.name
     message = f"{op.name} does not run in {name}: {fault.message}"
-    remedy = fault.remedy or "Run this op in float32, or compare with autocast, which does that where it knows."
+    remedy = "Run this op in float32, or compare with autocast, which runs some ops in float32."
+    if "dtype" in fault.message or "scalar type" in fault.message:
+        remedy = (
+            "Parameters, buffers and inputs were cast. Create other tensors in their dtype, like torch.zeros_like(x)."
+        )
     return dataclasses.replace(fault, message=message, remedy=remedy)
 
 
 def _beyond(measured: Measured) -> Fault | None:
-    found = next((each for each in ratios(measured) if each[0] > FACTOR), None)
-    if found is None:
-        return None
-    _, op, identifier = found
     b, errors = measured.b, measured.errors
+    known = dict(zip(errors.tensor, errors.error, strict=True))
+    names = {op.id: op.name for op in b.ops}
+
+    def is_fault(op: Op, identifier: str) -> bool:
+        return known[identifier] >= MATTERS and LOSSES.isdisjoint((op.name, names.get(op.twin or "")))
+
+    beyond = [(op, each) for ratio, op, each in ratios(measured) if ratio > FACTOR]
+    if not beyond:
+        return None
+    op, identifier = next((each for each in beyond if is_fault(*each)), beyond[0])
     module = b.module_by_id[op.module].path
-    place = Fault("precision", "", module, op.id, identifier, op.source, rule=RULE)
+    level: Level = "fault" if is_fault(op, identifier) else "note"
+    place = Fault("precision", "", module, op.id, identifier, op.source, level=level, rule=RULE)
     where = f"{op.name}{f' in {module}' if module else ''}"
     if op.name in DRAWS:
         message = f"{where} draws other random numbers in {errors.name}, so the errors after it mean nothing"
         remedy = "Draw the numbers in float32 and cast them, or call model.eval() in the factory."
         return dataclasses.replace(place, message=message, remedy=remedy, level="unchecked")
-    known = dict(zip(errors.tensor, errors.error, strict=True))
     each = " per element" if identifier in measured.elementwise else ""
     message = (
         f"{where} is the first op with a larger error than rounding predicts: {percent(known[identifier])}{each} in "
@@ -154,6 +173,10 @@ def _why(measured: Measured, op: Op) -> tuple[str, str]:
     if op.name in ADDS:
         why = f"Its terms are large ({largest}) beside the result: they cancel, and their rounding errors stay"
         return why, f"Avoid the difference of nearly equal numbers, or compute its terms in float32. {in_float32}"
+    twin = next((each.name for each in measured.b.ops if each.id == op.twin), "")
+    if not LOSSES.isdisjoint((op.name, twin)):
+        why = "The loss is small beside what it compares, so their rounding errors are large beside it"
+        return why, "Compute the last layer and the loss in float32, for example under autocast."
     if op.name in NORMALIZES:
         why = f"Its input has a large mean ({largest}), which it subtracts: the rounding errors of the input stay"
         return why, "Remove the offset before this op, or compute its input in float32."

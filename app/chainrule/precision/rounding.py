@@ -30,7 +30,9 @@ from chainrule.trace.graph import Op, Tensor, Trace
 
 ADDS = frozenset("add add_ sub sub_ rsub where accumulate".split())
 NORMALIZES = frozenset("layer_norm group_norm batch_norm instance_norm rms_norm".split())
-JOINS = frozenset("cat concat stack hstack vstack SplitBackward0 SplitWithSizesBackward0 UnbindBackward0".split())
+JOINS = frozenset(
+    "cat concat stack hstack vstack SplitBackward0 SplitWithSizesBackward0 UnsafeSplitBackward0 UnbindBackward0".split()
+)
 SUMS = frozenset("sum mean nansum".split())
 SELECTS = ops.RECTIFIERS | frozenset(
     "getitem select narrow split chunk unbind gather index_select masked_select take_along_dim diagonal topk sort "
@@ -41,7 +43,8 @@ KINKED = frozenset(
     "clamp_min clamp_max abs maximum minimum".split()
 )
 PASSES_ON = re.compile(
-    "accumulate|(Expand|ToCopy|Clone|Add|Sub|Sum|Mean|Cat|Stack|Repeat|Slice|Select|Split.*|Unbind)Backward"
+    "accumulate|(Expand|ToCopy|Clone|Add|Sub|Sum|Mean|Cat|Stack|Repeat|Slice|Select|Unbind|T|Transpose|Permute|View|"
+    "UnsafeView|Split|SplitWithSizes|UnsafeSplit|Reshape|ReshapeAlias|Squeeze|Unsqueeze)Backward"
 )
 PRODUCT_BACKWARD = re.compile("(Addmm|Mm|Bmm|Baddbmm|Convolution|Mv|Dot)Backward")
 
@@ -122,7 +125,7 @@ class Rounding:
             reads = self._factors(op, y) if self._is_product(op) else [*op.inputs, *self._saved[twin.id]]
         if twin is not None:
             reads += [each for each in twin.inputs if each in self._differing and each not in reads]
-        squares = self._local(op, y, dtype)
+        squares, saved = self._local(op, y, dtype), 0.0
         for place, each in enumerate(reads):
             x, is_saved = self._tensors[each], place >= len(op.inputs)
             size = max(1, math.prod(x.shape))
@@ -130,12 +133,18 @@ class Rounding:
             if each in self._differing:
                 squares += 2 * (self._differing[each] + slack / size)
             # The mean that a normalization saves may be 0 but for rounding.
-            is_own = is_saved and x.role == "saved" and twin is not None and twin.name in NORMALIZES
-            if each in errors and not is_own:
-                squares += (self._weight(op, x, y, at_most) * errors[each]) ** 2
-                if is_saved and twin is not None and twin.name in KINKED:
-                    flips = min(errors[each], 1.0) * size / math.pi
-                    squares += 2 * ((flips if flips >= 1 or at_most else 0) + slack) / size
+            if each not in errors or (is_saved and x.role == "saved" and twin is not None and twin.name in NORMALIZES):
+                continue
+            square = (self._weight(op, x, y, at_most) * errors[each]) ** 2
+            if is_saved and twin is not None and twin.name in KINKED:
+                flips = min(errors[each], 1.0) * size / math.pi
+                square += 2 * ((flips if flips >= 1 or at_most else 0) + slack) / size
+            # A module in C++ has saved all that its ops have saved; an op reads one of them.
+            if is_saved:
+                saved = max(saved, square)
+            else:
+                squares += square
+        squares += saved
         below = self._below(y, dtype)
         if below > max(UNDERFLOWS, math.sqrt(squares)):
             self.underflows[y.id] = below
@@ -146,7 +155,10 @@ class Rounding:
         read = {dtype_of(self._dtypes[each][0]) for each in op.inputs} - {None}
         if (op.flops == 0 or op.name in ops.VIEWS) and read == {dtype}:
             return 0.0
-        u, n = unit_roundoff(dtype), self._length(op, y)
+        # A recurrent layer under autocast computes in a lower precision than its result has.
+        made = {dtype_of(self._dtypes[each][0]) for each in op.outputs}
+        u = max(unit_roundoff(each) for each in made if each is not None)
+        n = self._length(op, y)
         # Products and sums are added in float32; the backward of a normalization on CPU adds in its own dtype.
         adds_wide = op.phase == "forward" or self._is_product(op) or PASSES_ON.match(op.name) is not None
         coarsest = max([u, *(unit_roundoff(each) for each in read if each is not None)])
@@ -192,11 +204,10 @@ class Rounding:
             weight = share * terms / (n if op.name == "mean" else 1)
         elif self._is_product(op):
             factors = self._factors(op, y)
-            others = [
-                self._rms(each) for place, each in enumerate(factors) if each != x.id or place != factors.index(x.id)
-            ]
+            if op.phase == "backward" and self._is_result(y.id) and len(factors) < 2:
+                return 1.0  # of a module in C++
             # A bias is added.
-            weight = share * terms * math.prod(others) if x.id in factors else share
+            weight = terms * math.prod(map(self._rms, factors)) * math.sqrt(size) / norm if x.id in factors else share
         elif op.name in SELECTS:
             weight = share * math.sqrt(full)
         elif op.phase == "backward" and x.id in op.inputs:
