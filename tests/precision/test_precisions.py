@@ -188,9 +188,10 @@ def test_the_reference_models_give_no_alarm(net, name):
     _, b = compare_precisions(bench_case(net), name)
     assert findings(b) == []
     assert findings(b, "unchecked") == []
-    # Rounding predicts the errors of fifty layers there and back: within a factor of 5, and never far too small.
+    # Rounding predicts the errors of fifty layers there and back: never too small by far, and too large where the
+    # errors of a batch cancel.
     ratios = [error / expected for error, expected in figures(b).values() if expected]
-    assert 0.1 < np.median(ratios) < 1
+    assert 0.05 < np.median(ratios) < 1
     assert max(ratios) < 2
 
 

@@ -185,7 +185,7 @@ class Rounding:
         return max([1.0, *(math.prod(self._tensors[each].shape) / size for each in op.inputs)])
 
     def _weight(self, op: Op, x: Tensor, y: Tensor, at_most: bool) -> float:
-        """The relative error of `y` for a relative error of 1 of `x`; `at_most`: the errors of a gradient may agree."""
+        """The relative error of `y` for a relative error of 1 of `x`; `at_most`: errors of a batch may agree."""
         size, n = math.prod(y.shape), self._length(op, y)
         norm, full = self._norms.get(y.id, (0.0, 0.0))
         if not norm > 0:
@@ -204,8 +204,11 @@ class Rounding:
             weight = share * terms / (n if op.name == "mean" else 1)
         elif self._is_product(op):
             factors = self._factors(op, y)
-            if op.phase == "backward" and self._is_result(y.id) and len(factors) < 2:
-                return 1.0  # of a module in C++
+            if op.phase == "backward" and self._is_result(y.id):
+                if len(factors) < 2:
+                    return 1.0  # of a module in C++
+                if twin is not None and factors[1] != self._factors(twin, y)[0]:
+                    terms = math.sqrt(n)  # over features, not over a batch whose rows may round alike
             # A bias is added.
             weight = terms * math.prod(map(self._rms, factors)) * math.sqrt(size) / norm if x.id in factors else share
         elif op.name in SELECTS:
