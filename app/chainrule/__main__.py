@@ -322,7 +322,7 @@ def _in_two_precisions(
         a, b = in_thread(lambda: compare_precisions(model.subject, name, seed))
         typer.echo(comparison_text(b))
         assert b.precision is not None, "it was compared"
-        (own,) = {b.precision.of, b.precision.against} - {name}
+        own = b.precision.against if b.precision.of == name else b.precision.of
         return [OpenDump.check(f"{model.name} in {each}", dump_trace(trace)) for each, trace in ((own, a), (name, b))]
 
 

@@ -316,6 +316,27 @@ def test_a_model_in_a_low_precision_is_measured_against_a_higher_one():
     assert 1e-3 < figures(b)["1.tanh"][0] < 1e-2
 
 
+def test_a_model_in_two_dtypes_is_cast_to_one():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(32, 8).bfloat16(), nn.Linear(8, 4)
+
+        def forward(self, x):
+            return self.last(self.first(x.to(self.first.weight.dtype)).to(self.last.weight.dtype))
+
+    torch.manual_seed(0)
+    subject = Subject(Mixed(), (torch.randn(64, 32),), loss=square)
+    _, b = compare_precisions(subject, "bfloat16")
+    assert (b.precision.of, b.precision.against) == ("bfloat16", "bfloat16 and float32")
+    # The casts that B does not need are no obstacle.
+    assert {"first.linear", "last.linear", "first.weight.g"} <= figures(b).keys()
+    assert figures(b)["first.weight"] == (0, 0)
+    assert figures(b)["last.weight"][0] > 0
+    _, b = compare_precisions(subject, "float32")
+    assert (b.precision.of, b.precision.against) == ("bfloat16 and float32", "float32")
+
+
 def test_an_op_without_a_kernel_ends_b_alone():
     class Inverse(nn.Module):
         def forward(self, x):

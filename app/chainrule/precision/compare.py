@@ -20,6 +20,7 @@ from chainrule.precision.formats import (
     Precision,
     check_precision,
     dtypes_of,
+    in_words,
     precision_named,
     products_in,
     unit_roundoff,
@@ -64,7 +65,7 @@ def compare_precisions(subject: Subject, name: str, seed: int = 42) -> tuple[Tra
     """
     precision = precision_named(name)
     check_precision(precision, subject)
-    own = max(dtypes_of(subject), key=unit_roundoff)
+    own = dtypes_of(subject)
     with products_in("ieee" if precision.is_tf32 else None):
         a, of_a = _sampled(subject, seed)
     if a.error is not None:
@@ -75,7 +76,7 @@ def compare_precisions(subject: Subject, name: str, seed: int = 42) -> tuple[Tra
         other = subject if precision.is_tf32 else copied_subject(subject, precision.dtype)
     with products_in("tf32" if precision.is_tf32 else None):
         b, of_b = _sampled(other, seed)
-    return a, _judged(a, of_a, b, of_b, precision, str(own).removeprefix("torch."))
+    return a, _judged(a, of_a, b, of_b, precision, own)
 
 
 def _sampled(subject: Subject, seed: int) -> tuple[Trace, Samples]:
@@ -83,10 +84,11 @@ def _sampled(subject: Subject, seed: int) -> tuple[Trace, Samples]:
     return Tracer(subject, seed).record(on_tensor=samples.add), samples
 
 
-def _judged(a: Trace, of_a: Samples, b: Trace, of_b: Samples, precision: Precision, own: str) -> Trace:
-    """B with the errors of its tensors and the findings; `own` is the coarsest dtype of A."""
+def _judged(a: Trace, of_a: Samples, b: Trace, of_b: Samples, precision: Precision, own: set[torch.dtype]) -> Trace:
+    """B with the errors of its tensors and the findings; `own`: the dtypes of A."""
     match = matched_tensors(a, b)
-    b_rounds = precision.is_tf32 or unit_roundoff(precision.dtype) >= unit_roundoff(getattr(torch, own))
+    coarsest = max(own, key=unit_roundoff)
+    b_rounds = precision.is_tf32 or unit_roundoff(precision.dtype) >= unit_roundoff(coarsest)
     error: dict[str, float] = {}
     elementwise: dict[str, float] = {}
     probabilities = {op.outputs[0] for op in b.ops if op.name in EXPONENTIALS and op.outputs}
@@ -105,7 +107,7 @@ def _judged(a: Trace, of_a: Samples, b: Trace, of_b: Samples, precision: Precisi
     norms: dict[str, tuple[float, float]] = {}
     for tensor in b.tensors:
         there = a.tensor_by_id.get(match.get(tensor.id, ""))
-        pair = tensor.dtype, own if there is None else there.dtype
+        pair = tensor.dtype, in_words([coarsest]) if there is None else there.dtype
         dtypes[tensor.id] = pair if b_rounds else pair[::-1]
         trace, key = (a, there.id) if b_rounds and there is not None else (b, tensor.id)
         if key in trace.statistics:
@@ -115,7 +117,7 @@ def _judged(a: Trace, of_a: Samples, b: Trace, of_b: Samples, precision: Precisi
     rounding = Rounding(b, precision, dtypes, norms, shares)
     expected, bounds = predictions(rounding, error)
     rows = [each for each in error if each in expected]
-    of, against = (precision.name, own) if b_rounds else (own, precision.name)
+    of, against = (precision.name, in_words(own)) if b_rounds else (in_words(own), precision.name)
     errors = PrecisionErrors(
         precision.name,
         of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -68,8 +68,7 @@ def check_precision(precision: Precision, subject: Subject) -> None:
     name, own, device = precision.name, dtypes_of(subject), subject.device.type
     is_a_way = precision.is_tf32 or precision.is_autocast
     if is_a_way and own != {torch.float32}:
-        has = " and ".join(sorted(str(each).removeprefix("torch.") for each in own))
-        raise ExploreError(f"as: {name} needs a model in float32; {subject.name} is in {has}", field="as")
+        raise ExploreError(f"as: {name} needs a model in float32; {subject.name} is in {in_words(own)}", field="as")
     if precision.is_tf32 and device != "cuda":
         raise ExploreError(f"as: tf32 needs a CUDA device; {subject.name} is on {device}", field="as")
     if not is_a_way and own == {precision.dtype}:
@@ -85,6 +84,11 @@ def dtypes_of(subject: Subject) -> set[torch.dtype]:
     model: nn.Module = subject.model
     given: list[Tensor] = nested_tensors([*subject.args, *subject.kwargs.values()])
     return {each.dtype for each in (*model.parameters(), *model.buffers(), *given) if each.is_floating_point()}
+
+
+def in_words(dtypes: Iterable[torch.dtype]) -> str:
+    """`bfloat16 and float32`."""
+    return " and ".join(sorted(str(each).removeprefix("torch.") for each in dtypes))
 
 
 @contextmanager
