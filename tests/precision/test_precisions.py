@@ -21,6 +21,7 @@ from chainrule.precision.formats import PRECISIONS, products_in
 from chainrule.precision.text import comparison_text
 from chainrule.user_model.model import open_reference
 from chainrule.user_model.subject import Subject
+from chainrule.user_model.tracer import Tracer
 
 ROOT = Path(__file__).parents[2]
 ATTENTION = ROOT / "tests" / "shared" / "user_models" / "attention.py"
@@ -229,6 +230,7 @@ def test_large_tensors_are_sampled_alike(monkeypatch):
     for each in range(4):
         one.add(f"t{each}", x)
     other.add("t0", x.T.contiguous().T.double())
+    other.add("t9", torch.zeros(1).expand(2**40))
     assert one.total == sum(map(len, one.found.values())) <= 2000
     ((_, a, b),) = samples.in_pairs(one, other, {"t0": "t2"})
     assert torch.equal(a.double(), b)
@@ -381,6 +383,23 @@ def test_a_precision_that_cannot_be_had_is_an_error(subject, name, says):
     with pytest.raises(ExploreError) as caught:
         compare_precisions(subject, name)
     assert says in caught.value.message
+
+
+def test_tf32_rounds_the_factors_of_products_alone(monkeypatch):
+    from chainrule.precision import compare
+
+    monkeypatch.setattr(compare, "check_precision", lambda *_: None)  # here no CUDA device is needed
+    _, b = compare_precisions(subject_of(nn.Linear(32, 8), nn.Tanh()), "tf32")
+    found = figures(b)
+    assert found["input"] == (0, 0)
+    assert found["0.linear"] == (0, pytest.approx(math.sqrt(2) * 2**-11, rel=1e-4))
+    assert found["1.tanh"][1] == pytest.approx(found["0.linear"][1], rel=1e-6)
+
+
+def test_sampling_records_nothing():
+    subject = attention("scaled")
+    a, _ = compare_precisions(subject, "bfloat16")
+    assert [op.name for op in a.ops] == [op.name for op in Tracer(subject).trace().ops]
 
 
 def test_the_setting_of_products_is_restored():

@@ -32,8 +32,13 @@ class Samples:
         """Keep a sample of a live tensor; `on_tensor` of a recording."""
         if address(tensor) is None or tensor.is_quantized or tensor.numel() == 0:
             return
-        flat = tensor.detach().reshape(-1)
-        self.found[identifier] = sample = _thinned(flat, self.most).cpu().clone()
+        tensor = tensor.detach()
+        if tensor.is_contiguous():
+            sample = _thinned(tensor.view(-1), self.most)
+        else:  # it may be a small tensor, expanded to a huge one
+            places = torch.arange(0, tensor.numel(), _step(tensor.numel(), self.most), device=tensor.device)
+            sample = tensor[torch.unravel_index(places, tensor.shape)]
+        self.found[identifier] = sample.cpu().clone()
         self.total += sample.numel()
         while self.total > MAX_TOTAL and self.most > 1:
             self.most //= 3
@@ -41,11 +46,15 @@ class Samples:
             self.total = sum(map(torch.Tensor.numel, self.found.values()))
 
 
-def _thinned(flat: torch.Tensor, most: int) -> torch.Tensor:
+def _step(size: int, most: int) -> int:
     step = 1
-    while math.ceil(flat.numel() / step) > most:
+    while math.ceil(size / step) > most:
         step *= 3
-    return flat[::step]
+    return step
+
+
+def _thinned(flat: torch.Tensor, most: int) -> torch.Tensor:
+    return flat[:: _step(flat.numel(), most)]
 
 
 def in_pairs(a: Samples, b: Samples, match: dict[str, str]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
