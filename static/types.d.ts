@@ -64,7 +64,8 @@ type StatisticsColumns = Record<FloatColumn, (number | null)[]> & Record<CountCo
 type Failure = { op: string | null; message: string };
 type FaultKind = "failed" | "in_place" | "first_nonfinite" | "wrong_backward" | "unregistered" | "detach"
   | "no_gradient" | "no_optimizer" | "leftover_gradient" | "eval_mode" | "untied" | "broadcast" | "softmax"
-  | "exploding" | "vanishing" | "gradient_drop" | "dead" | "saturated" | "starts_at_zero" | "replicas" | "graph_break";
+  | "exploding" | "vanishing" | "gradient_drop" | "dead" | "saturated" | "starts_at_zero" | "replicas" | "graph_break"
+  | "precision";
 
 /** one finding about a pass */
 interface Fault {
@@ -89,6 +90,18 @@ interface DumpOnly {
   faults: Fault[];
   error: Failure | null;
   timing: Record<string, number | number[]>;
+  precision?: PrecisionErrors | null;
+}
+
+/** the run in `of` measured against the one in `against`; entry i of the columns is of tensor[i] */
+interface PrecisionErrors {
+  name: string; // the precision of this run
+  of: string;
+  against: string;
+  tensor: string[];
+  error: number[];
+  expected: number[]; // what rounding predicts
+  differing?: Record<string, [number, number]>; // tensor of integers or bools → elements that differ, compared elements
 }
 
 type Dump = Omit<Topology, "statistics" | "op_us" | "error"> & DumpOnly; // schema chainrule.trace/1
@@ -113,6 +126,7 @@ interface Picture {
   loss: number | null;
   computeMs: number;
   failed: boolean; // the recording failed; the page shows the recorded part
+  precision: PrecisionErrors | null; // of a dump that `chainrule compare --as` made
   faults: Fault[] | null; // of a dump what is wrong with it, the most urgent first; null: told with the theory
   spec: Spec | null; // the spec this is the picture of; null: of no model of ours
   axes: readonly (ValueAxis | null)[] | null; // by row: the axis of its histogram; null: its own [min, max]
@@ -493,7 +507,8 @@ interface GroupNode {
 }
 
 type ArrowKey = "ArrowLeft" | "ArrowRight" | "ArrowUp" | "ArrowDown";
-type OverlayKind = "std" | "gradient_norm" | "dead_fraction" | "time" | "memory" | "flops" | "health" | "difference";
+type OverlayKind = "std" | "gradient_norm" | "dead_fraction" | "time" | "memory" | "flops" | "health" | "difference"
+  | "precision";
 type TensorFigure = "std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | "dead_fraction" | "saturation" | "nan"
   | "inf" | "numel" | "rank";
 type OpFigure = "time" | "flops" | "bytes";

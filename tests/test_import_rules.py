@@ -31,6 +31,7 @@ PYTHON = {
     "dump": "errors stats theory trace diagnose",
     "run": "errors stats spec trace build diagnose dump",
     "user_model": "errors stats memory stopping spec trace build diagnose run",
+    "precision": "errors trace user_model",
     "page": "errors settings spec diagnose user_model",
     "gradcheck": "errors foundations stopping trace dump user_model",
     "chapter": "errors foundations stopping spec dump gradcheck",
@@ -41,7 +42,8 @@ PYTHON = {
     "sweeps": "errors memory stopping history spec theory build user_model",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
         chapter export recording lessons notebook training history sweeps""",
-    "__main__": "errors settings foundations history spec dump training sweeps user_model gradcheck export web",
+    "__main__": """errors settings foundations history spec dump training sweeps user_model precision gradcheck export
+        web""",
 }
 
 # The folders of `static/`, likewise. `core` is the modules directly in core/.

@@ -26,7 +26,7 @@ const VIEW_KEYS = {
   level: LEVELS,
   toggled: "",
   fold: ["auto", "on", "off"],
-  colour: ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health", "difference"],
+  colour: ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health", "difference", "precision"],
   span: "",
   thickness: ["", "size", "gradient"],
   ...{ q: "", reach: "", step: [0, Infinity], dump: [0, Infinity] },

@@ -8,7 +8,7 @@ import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { count, duration, quantity, shape } from "../core/format.js";
 import { find } from "../core/graph/graph.js";
 import { gradientCheck, isOfFunction } from "../core/inspector/check.js";
-import { comparison, figures, guessFirst, histogram, valueTable } from "../core/inspector/figures.js";
+import { comparison, figures, guessFirst, histogram, roundingError, valueTable } from "../core/inspector/figures.js";
 import { heading, Inspection, list, reachControls, sources, unique } from "../core/inspector/sections.js";
 import { formulas, gradientRules } from "../core/inspector/math.js";
 import { pathToLoss } from "../core/inspector/path.js";
@@ -135,7 +135,7 @@ class InspectorPanel extends HTMLElement {
     } else {
       if (arrays.elements[index] > 1) nodes.push(...histogram(inspection, row, colour, tensor.name));
       if (isSmall) nodes.push(valueTable(inspection, row, tensor.shape));
-      nodes.push(figures(inspection, row));
+      nodes.push(figures(inspection, row), roundingError(inspection, tensor.id));
       const layer = topology.layers.find((one) =>
         [one.preactivation, one.activation, one.gradient, one.weight].includes(tensor.id)
       );

@@ -46,6 +46,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
 
   /** @param {Picture} next */
   function show(next) {
+    const isOther = (picture?.precision ?? null) === null !== (next.precision === null);
     picture = next;
     let change = /** @type {Partial<View> | null} */ (null);
     if (next.key !== key) {
@@ -56,7 +57,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
       graph.value = after;
       searchedAs = "";
       offer(after);
-    }
+    } else if (isOther && graph.value !== null) offer(graph.value);
     const drawn = graph.value;
     if (drawn === null) return;
     screen.show(next, drawn);
@@ -76,8 +77,10 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     let deepest = 0;
     for (const depth of of.arrays.groupDepth) deepest = Math.max(deepest, depth);
     elements["toolbar"].depth = deepest;
-    // The difference needs a reference.
-    const overlays = OVERLAYS.filter(({ name }) => name !== "difference" || reference !== null);
+    // The difference needs a reference, and the rounding a run in another precision.
+    const overlays = OVERLAYS.filter(({ name }) =>
+      (name !== "difference" || reference !== null) && (name !== "precision" || (picture?.precision ?? null) !== null)
+    );
     elements["toolbar"].overlays = overlays.map(({ name, title }) => ({ name, title,
       reason: whyNot(name, of, reference) })
     );

@@ -64,6 +64,13 @@ def fault(**fields: Any) -> Callable[[Body], None]:
     return lambda body: body["faults"].append(good | fields)
 
 
+def precision(**fields: Any) -> Callable[[Body], None]:
+    """Adds errors of a precision that are good but for some fields."""
+    good = {"name": "bfloat16", "of": "bfloat16", "against": "float32", "differing": {}}
+    good |= {"tensor": ["t0"], "error": [0.01], "expected": [0.01]}
+    return put("precision", to=good | fields)
+
+
 def row_twice(body: Body) -> None:
     body["statistics"]["tensor"][1] = body["statistics"]["tensor"][0]
 
@@ -142,6 +149,10 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "a fault without words": (fault(message=None), "faults[0].message"),
     "a fault with a surplus field": (fault(colour="red"), "faults[0].colour"),
     "faults that are none": (put("faults", to={}), "faults"),
+    "an error of no tensor": (precision(tensor=["t999"]), "precision.tensor[0]"),
+    "an error without a prediction": (precision(expected=[]), "precision.expected"),
+    "a negative error": (precision(error=[-1.0]), "precision.error[0]"),
+    "a difference of no tensor": (precision(differing={"t999": [1, 2]}), "precision.differing.t999"),
     "a cycle of ops": (circle, "ops[0]"),
     "an op that reads its own output": (lambda body: body["ops"][1]["inputs"].append(made_by(body, 1)["id"]), "ops[1]"),
     "a module inside itself": (put("modules", 0, "parent", to="m1"), "modules[0]"),

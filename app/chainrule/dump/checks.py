@@ -20,7 +20,7 @@ from chainrule.stats import BINS, COLUMNS, SMALL
 from chainrule.trace.graph import Layer
 
 if TYPE_CHECKING:
-    from chainrule.dump.wire import StatisticsDump, TraceDump
+    from chainrule.dump.wire import PrecisionErrorsDump, StatisticsDump, TraceDump
 
 MAX_NAMED = 8
 """A message names at most this many members of a cycle."""
@@ -64,6 +64,8 @@ def check_dump(dump: TraceDump) -> None:
                 f"{len(values)} values for a tensor of shape {shape}; expected one per element, at most {SMALL}",
             )
 
+    if dump.precision is not None:
+        _check_precision(dump.precision, tensors)
     producers = [None if tensor.producer is None else ops[tensor.producer] for tensor in dump.tensors]
     makers = ([producers[tensors[name]] for name in op.inputs] for op in dump.ops)
     _check_circles("ops", dump.ops, "depends on its own output", makers)
@@ -169,6 +171,20 @@ def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) ->
     for row, counts in enumerate(histogram.counts):
         if len(counts) != BINS:
             _fail(f"statistics.histogram.counts[{row}]", f"{len(counts)} bins; expected {BINS}")
+
+
+def _check_precision(precision: PrecisionErrorsDump, tensors: Mapping[str, int]) -> None:
+    _check_ids("tensor", tensors, "precision.tensor", precision.tensor)
+    for name in ("error", "expected"):
+        length = len(getattr(precision, name))
+        if length != len(precision.tensor):
+            _fail(
+                f"precision.{name}", f"{length} entries; expected one for each of the {len(precision.tensor)} tensors"
+            )
+    for name, (differing, of) in precision.differing.items():
+        _check_ids("tensor", tensors, f"precision.differing.{name}", name)
+        if differing > of:
+            _fail(f"precision.differing.{name}", f"{differing} of {of} elements differ; expected at most {of}")
 
 
 def shown_json(value: object) -> str:

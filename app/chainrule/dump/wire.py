@@ -195,6 +195,24 @@ class FaultDump(_Part):
     rule: str | None = None
 
 
+class PrecisionErrorsDump(_Part):
+    """The errors of a pass in the precision `name`, beside the same pass in another; `chainrule compare --as`.
+
+    The run in `of` is measured against the run in `against`, the more precise one. Entry i of the columns belongs to
+    the tensor with id `tensor[i]`: its relative error in the norm (of probabilities, the root mean square over the
+    elements), and the error that rounding predicts. `differing`: tensor of integers or bools → the number of elements
+    that differ, and of compared elements.
+    """
+
+    name: str
+    of: str
+    against: str
+    tensor: list[str]
+    error: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+    expected: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+    differing: dict[str, Annotated[list[Count], Field(min_length=2, max_length=2)]] = {}
+
+
 class TraceDump(_Part):
     """One forward and backward pass, recorded: modules, ops of both phases, tensors and their statistics."""
 
@@ -220,6 +238,7 @@ class TraceDump(_Part):
     )
     error: FailureDump | None
     timing: dict[str, Any]
+    precision: PrecisionErrorsDump | None = None
 
 
 def trace_schema() -> dict[str, Any]:
@@ -244,6 +263,7 @@ def dump_trace(trace: Trace) -> bytes:
         "values": json_value({tensor: values.tolist() for tensor, values in trace.statistics.values.items()}),
         "error": trace.error,
         "timing": trace.timing,
+        **({} if trace.precision is None else {"precision": trace.precision}),
     }
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -483,4 +503,10 @@ def _trace(dump: TraceDump) -> Trace:
         spec=dump.spec,
         environment=dump.environment,
         timing=dump.timing,
+        precision=_precision(dump.precision),
     )
+
+
+def _precision(dump: PrecisionErrorsDump | None) -> graph.PrecisionErrors | None:
+    differing = {} if dump is None else {each: (count, of) for each, (count, of) in dump.differing.items()}
+    return None if dump is None else dataclasses.replace(_made(dump), differing=differing)

@@ -152,6 +152,7 @@ FaultKind = Literal[
     "starts_at_zero",
     "replicas",
     "graph_break",
+    "precision",
 ]
 """The kinds of faults; `diagnose.rules` has the rule of each."""
 
@@ -179,6 +180,25 @@ class Fault:
     rule: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PrecisionErrors:
+    """The errors of a pass in one precision, measured against the same pass in another; see `chainrule.precision`.
+
+    `name`: the precision of this trace. The run in `of` is measured against the run in `against`, the more precise one.
+    Entry i of `error` (relative, in the norm; of probabilities, the root mean square over the elements) and of
+    `expected` (what rounding predicts) belongs to the tensor with id `tensor[i]`. `differing`: id of a tensor of
+    integers or bools → elements that differ, and compared elements.
+    """
+
+    name: str
+    of: str
+    against: str
+    tensor: tuple[str, ...]
+    error: tuple[float, ...]
+    expected: tuple[float, ...]
+    differing: Mapping[str, tuple[int, int]]
+
+
 @dataclass(frozen=True, repr=False)
 class Trace:
     """One recorded forward and backward pass.
@@ -203,6 +223,7 @@ class Trace:
     spec: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, Any] = field(default_factory=dict)
+    precision: PrecisionErrors | None = None
 
     @property
     def has_faults(self) -> bool:

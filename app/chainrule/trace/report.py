@@ -44,6 +44,7 @@ WORDS: Mapping[FaultKind, str] = {
     "starts_at_zero": "starts at zero",
     "replicas": "replicas differ",
     "graph_break": "graph break",
+    "precision": "precision",
 }
 """The word for each kind of fault, also on the page (`static/core/lab/faults.js`)."""
 
@@ -93,8 +94,7 @@ def checks_not_made(trace: Trace) -> list[NotMade]:
     """The checks that the pass does not allow, in groups with one reason each."""
     environment, found = trace.environment, {fault.kind for fault in trace.faults}
     if not found and not environment:
-        all_kinds = tuple(kind for kind in WORDS if kind not in ON_REQUEST)
-        return [NotMade(all_kinds, "this trace was not checked for faults.")]
+        return [NotMade(_checks(trace), "this trace was not checked for faults.")]
     groups = []
     if trace.error is not None:
         groups.append(NotMade(NEED_BACKWARD, "these checks need a complete backward pass, but the pass failed."))
@@ -124,8 +124,15 @@ def checks_made(trace: Trace) -> list[FaultKind]:
     """The kinds of faults that were checked everywhere in the pass."""
     missing = {kind for group in checks_not_made(trace) for kind in group.kinds}
     missing |= {fault.kind for fault in trace.faults if fault.level == "unchecked"}
-    missing |= {kind for kind, key in ON_REQUEST.items() if key not in trace.environment}
-    return [kind for kind in WORDS if kind not in missing]
+    return [kind for kind in _checks(trace) if kind not in missing]
+
+
+def _checks(trace: Trace) -> tuple[FaultKind, ...]:
+    """The kinds that a check may find, with those on request that were asked for."""
+    asked = {kind for kind, key in ON_REQUEST.items() if key in trace.environment}
+    if trace.precision is not None:
+        asked.add("precision")
+    return tuple(kind for kind in WORDS if kind in asked or kind not in (*ON_REQUEST, "precision"))
 
 
 def findings(trace: Trace) -> list[Fault]:

@@ -24,13 +24,14 @@ from torch.optim import Optimizer
 from chainrule.trace.nested import nested_tensors
 from chainrule.user_model.subject import Subject, described
 
-Device = torch.device | str | None
+Device = torch.device | str | torch.dtype | None
+"""Where a copy is moved to. A dtype casts floating tensors of the model and its inputs, but no targets of the loss."""
 Memo = dict[int, Any]
 """By the id of an original, its copy: as deepcopy has it."""
 
 
 def copied_subject(subject: Subject, device: Device = None) -> Subject:
-    """A copy that shares no tensor with the original, moved to `device` if one is given.
+    """A copy that shares no tensor with the original, moved to `device` or cast to it if one is given.
 
     Raises:
         ExploreError: it cannot be copied, or not be moved there; says why.
@@ -52,7 +53,7 @@ def copied_subject(subject: Subject, device: Device = None) -> Subject:
         attribute = _uncopied(subject.model)
         message = f"the model cannot be copied{f', because of {attribute}' if attribute else ''}"
         raise subject.told(error, message) from None
-    if device is not None:
+    if device is not None and not isinstance(device, torch.dtype):
         with subject.telling(f"the model cannot be moved to {device}"):
             model = model.to(device)
     with subject.telling("the inputs cannot be copied"):
@@ -93,7 +94,7 @@ def _copy_tensors(values: list[Any], memo: Memo, device: Device) -> None:
 
 def _copied_tensor(tensor: Tensor, device: Device) -> Tensor:
     made = tensor.detach().clone()
-    if device is not None:
+    if device is not None and (made.is_floating_point() or not isinstance(device, torch.dtype)):
         made = made.to(device)
     # A forward may test for it.
     made = nn.Parameter(made, requires_grad=False) if isinstance(tensor, nn.Parameter) else made
@@ -109,7 +110,7 @@ def _rebound(value: Any, memo: Memo, device: Device) -> Any:
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, Tensor):
-        return memo.setdefault(id(value), _copied_tensor(value, device))
+        return memo.setdefault(id(value), _copied_tensor(value, None if isinstance(device, torch.dtype) else device))
     if isinstance(value, nn.Module):
         made = copy.deepcopy(value, memo)
         return made if device is None else made.to(device)

@@ -34,6 +34,7 @@ class Subject:
         kwargs: its inputs by keyword.
         loss: makes a scalar of the model's output; None: the output's `loss`, or the output itself, is the scalar.
         optimizers: those that train it; looked at, never run.
+        autocast: model and loss run under autocast to this dtype.
         name: its name on the page.
         folder: the folder of its file; None for a model of a notebook.
         place: `file:line` of the factory, for messages; may be empty.
@@ -47,6 +48,7 @@ class Subject:
     folder: Path | None = None
     place: str = ""
     optimizers: tuple[Optimizer, ...] = ()
+    autocast: torch.dtype | None = None
 
     @property
     def prefix(self) -> str:

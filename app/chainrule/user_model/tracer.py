@@ -11,6 +11,7 @@ it is the same graph is looked at, not supposed: a mixture of experts may take a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -357,11 +358,13 @@ class Pass:
     def forward(self) -> Tensor:
         """Run the model and return its loss. Raises ExploreError if that is no scalar."""
         subject = self.subject
-        output = subject.model(*self.args, **self.kwargs)
-        result = None
-        if subject.loss is not None:
-            with loss_scope(subject.loss):
-                result = subject.loss(output)
+        lower = subject.autocast
+        with contextlib.nullcontext() if lower is None else torch.autocast(subject.device.type, lower):
+            output = subject.model(*self.args, **self.kwargs)
+            result = None
+            if subject.loss is not None:
+                with loss_scope(subject.loss):
+                    result = subject.loss(output)
         with torch._C.DisableTorchFunction():  # looking at them is no op of the model
             return scalar_loss(subject, output, result)
 

@@ -61,6 +61,7 @@ export function readDump(text) {
   checkParts(/** @type {Record<string, unknown>} */ (/** @type {unknown} */ (dump)));
   checkStatistics(dump);
   checkValues(dump);
+  checkPrecision(dump);
   // Added since the first dumps were written.
   const faults = dump.faults.map((fault) => ({ ...{ level: "fault", layers: [], rule: null }, ...fault }));
   // A file may be called like a method of objects, such as toString.
@@ -167,6 +168,36 @@ function checkValues({ tensors, values = {} }) {
       if (typeof value !== "number" && !WORDS.includes(value))
         throw new DumpProblem(`${shown(value)} is not a number`, `${where}[${at}]`);
     });
+  }
+}
+
+/** @param {Dump} dump @throws {DumpProblem} an error of no tensor, not one per tensor, or no number */
+function checkPrecision({ tensors, precision }) {
+  if (precision === undefined || precision === null) return;
+  const ids = new Set(tensors.map(({ id }) => id));
+  const known = (/** @type {string} */ id, /** @type {string} */ where) => {
+    if (!ids.has(id)) throw new DumpProblem(`${shown(id)} is not an id of the tensors`, where);
+  };
+  const named = listAt(precision.tensor, "precision.tensor");
+  precision.tensor.forEach((id, at) => known(id, `precision.tensor[${at}]`));
+  for (const name of /** @type {const} */ (["error", "expected"])) {
+    const where = `precision.${name}`;
+    if (listAt(precision[name], where).length !== named.length) {
+      throw new DumpProblem(`${precision[name].length} entries; expected one for each of the ${named.length} tensors`,
+        where);
+    }
+    const bad = precision[name].findIndex((value) => !(typeof value === "number" && value >= 0));
+    if (bad >= 0)
+      throw new DumpProblem(`${shown(precision[name][bad])} is not a number of at least 0`, `${where}[${bad}]`);
+  }
+  for (const name of /** @type {const} */ (["name", "of", "against"])) {
+    if (typeof precision[name] !== "string")
+      throw new DumpProblem(`${shown(precision[name])} is not text`, `precision.${name}`);
+  }
+  for (const [id, counts] of Object.entries(precision.differing ?? {})) {
+    known(id, `precision.differing.${id}`);
+    if (listAt(counts, `precision.differing.${id}`).length !== 2)
+      throw new DumpProblem(`${counts.length} numbers; expected 2`, `precision.differing.${id}`);
   }
 }
 

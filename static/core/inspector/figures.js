@@ -94,6 +94,27 @@ export function figures({ updates }, row) {
   return html("dl", { class: "figures" }, ...rows);
 }
 
+/** The error of a tensor in another precision, of pictures that know it.
+ * @param {Inspection} inspection @param {string} id @returns {HTMLElement} */
+export function roundingError({ updates }, id) {
+  const line = html("p", { class: "rounding" });
+  updates.push(({ precision }) => {
+    const text = precision === null ? "" : roundingText(precision, id);
+    line.hidden = text === "";
+    writeText(line, text);
+  });
+  return line;
+}
+
+/** @param {PrecisionErrors} precision @param {string} id @returns {string} "" for a tensor that was not compared */
+function roundingText({ of, against, tensor, error, expected, differing = {} }, id) {
+  const [count, total] = differing[id] ?? [];
+  if (count !== undefined) return `${count} of ${total} elements differ between ${of} and ${against}`;
+  const at = tensor.indexOf(id);
+  const text = (/** @type {number} */ share) => `${Number((100 * share).toPrecision(2))} %`;
+  return at < 0 ? "" : `error ${text(error[at])}, rounding of ${of} predicts ${text(expected[at])}`;
+}
+
 /** @param {Inspection} inspection @param {string} name @param {number} row @returns {HTMLElement} */
 export function guessFirst({ host, updates }, name, row) {
   const title = `Hide the statistics of ${name} until you have guessed its std`;

@@ -30,6 +30,8 @@ const KINDS = {
   gradient_drop: { word: "gradient falls", shape: HEALTH_SHAPES.vanishing },
   dead: { word: "dead", shape: HEALTH_SHAPES.dead },
   saturated: { word: "saturated", shape: HEALTH_SHAPES.saturated },
+  // A curve and the steps that it is rounded to.
+  precision: { word: "precision", shape: "M2 13.5h3v-4h3v-3h3v-4h3M2 11L13 1.5" },
   starts_at_zero: { word: "starts at zero", shape: "M8 3a3 5 0 1 0 0 10a3 5 0 1 0 0-10" },
   // Two boxes, ≠.
   replicas: { word: "replicas differ", shape: "M2 5h4v6H2zM10 5h4v6h-4zM7 13l2-10" },

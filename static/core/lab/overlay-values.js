@@ -93,6 +93,14 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
     if (reference !== null) tensors.set(differences(picture, reference));
     return joined(Math.max);
   }
+  if (kind === "precision") {
+    const { tensor = [], error = [], expected = [] } = picture.precision ?? {};
+    tensor.forEach((id, at) => {
+      const index = graph.tensorIndex.get(id);
+      if (index !== undefined && expected[at] > 0) tensors[index] = error[at] / expected[at];
+    });
+    return joined(Math.max);
+  }
   if (kind === "health") {
     healthOf(graph, plan, picture, theory, tensors);
     return joined(Math.min);

@@ -22,6 +22,9 @@ export const OVERLAYS = [
   { name: "difference", title: "Difference from A", unit: "", scale: "auto",
     says:
       "difference of a tensor from the same tensor in A: the largest relative difference of std, minimum and maximum; for an op or a closed box, the largest inside" },
+  { name: "precision", title: "Error ÷ rounding", unit: "", scale: "auto",
+    says:
+      "error of a tensor ÷ the error that rounding predicts; more than 1: larger than predicted; for an op or a closed box, the largest inside" },
   { name: "health", title: "Health", unit: "", scale: "words",
     says: "the fault; for a closed box, the first cause inside" },
 ];
