@@ -363,8 +363,11 @@ def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
         except (OSError, ChainruleError) as error:
             said = error.message if isinstance(error, ChainruleError) else error.strerror
             typer.echo(f"chainrule: {path}: {said}", err=True)
-    from chainrule.dump.ranks import are_ranks, join
+    from chainrule.dump.ranks import NAME, are_ranks, join
 
+    steps = {found["step"] for path in paths if (found := NAME.fullmatch(path.name))}
+    if len(steps) > 1:
+        typer.echo(f"chainrule: ranks are joined for one step, not for {', '.join(sorted(steps))}", err=True)
     if are_ranks(paths):
         files, problems = join([each for each in opened if isinstance(each, DumpFile)])
         opened = [*files]

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+from chainrule.__main__ import commands
 from chainrule.dump.opened import DumpFile, in_order
 from chainrule.dump.ranks import are_ranks, join
 from chainrule.dump.wire import load
@@ -251,6 +253,17 @@ def test_files_that_do_not_fit_are_named_and_the_others_shown(folder: Path, tmp_
 )
 def test_names_of_ranks(names: list[str], expected: bool) -> None:
     assert are_ranks([Path(name) for name in names]) == expected
+
+
+def test_the_command_joins_one_step_and_names_several(folder: Path, tmp_path: Path) -> None:
+    paths = in_order([*folder.glob("perturbed.rank*.json")])
+    run = CliRunner().invoke(commands, ["check", *map(str, paths)])
+    assert run.exit_code == 1
+    assert "FAULT  replicas differ in module.2" in run.output
+    shutil.copy(paths[1], tmp_path / "later.rank1.json")
+    refused = CliRunner().invoke(commands, ["check", str(paths[0]), str(tmp_path / "later.rank1.json")])
+    assert refused.exit_code == 2
+    assert "the dumps of all ranks of one step" in refused.output
 
 
 def test_processors_of_another_kind_round_in_another_way(folder: Path, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def grad_fn_of(tensor: torch.Tensor) -> Any:
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """The part of a DTensor that this rank holds; any other tensor itself."""
-    local = getattr(tensor, "_local_tensor", None)
+    local = None if type(tensor) in _PLAIN else getattr(tensor, "_local_tensor", None)
     return local if isinstance(local, torch.Tensor) else tensor
 
 
@@ -178,7 +178,7 @@ class Journal:
 
     def remember(self, tensor: torch.Tensor, row: int) -> None:
         """Set the row of a live tensor, and of the local part of a DTensor."""
-        if type(tensor) not in _PLAIN and (local := local_part(tensor)) is not tensor:
+        if (local := local_part(tensor)) is not tensor:
             self.remember(local, row)
         key = id(tensor)
         self._references[key] = weakref.ref(tensor)
@@ -199,8 +199,7 @@ class Journal:
         The statistics of a small tensor are computed again with its values, which may be in another order. The value of
         a DTensor is the part that this rank has.
         """
-        if type(tensor) not in _PLAIN:
-            tensor = local_part(tensor)
+        tensor = local_part(tensor)
         note = None
         statistics = NO_ROW
         if same_values_as != NO_ROW and tensor.numel() > SMALL:
