@@ -58,6 +58,7 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
 
     def _begin(self, frames: Sequence[FrameType]) -> Self:
         self._evidence.begins(self._model, self._optimizers)
+        self._ranks = rank_environment(self._model)
         return super()._begin(frames)
 
     def __exit__(
@@ -67,7 +68,7 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
         self._complete: Trace | None = None
         self._evidence.ended()
         device = _device(self._model)  # only now, when lazy parameters have one
-        self._environment = {**environment(device), **rank_environment(self._model), **names_of(self._optimizers)}
+        self._environment = {**environment(device), **self._ranks, **names_of(self._optimizers)}
 
     @property
     def trace(self) -> Trace:
@@ -83,10 +84,10 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
 
         Each of several ranks writes its own file: `step.json` becomes `step.rank0.json`, `step.rank1.json` and so on.
         """
-        path = Path(path)
-        if self._environment.get("world_size", 1) > 1:
+        path, own = Path(path), f".rank{self._ranks.get('rank')}"
+        if self._ranks.get("world_size", 1) > 1 and own not in path.suffixes:
             stem, dot, suffix = path.name.partition(".")
-            path = path.with_name(f"{stem}.rank{self._environment['rank']}{dot}{suffix}")
+            path = path.with_name(f"{stem}{own}{dot}{suffix}")
         return save(self.trace, path)
 
 

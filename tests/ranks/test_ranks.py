@@ -178,10 +178,19 @@ def joined(folder: Path, kind: str, *, without: int | None = None) -> list[Trace
     return [load(file.load()[0]) for file in found]
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tensor", "by_hand"])
+def test_ddp_broadcasts_buffers_and_reduces_what_the_forward_pass_decided(dumps: Dumps) -> None:
+    for trace in dumps("normalized"):
+        assert collectives(trace) == [("forward", "broadcast", ""), ("backward", "all_reduce", "")]
+        names = [trace.tensor_by_id[each].name for op in trace.ops if op.name == "broadcast" for each in op.outputs]
+        assert "module.1.running_mean" in names
+    assert all(collectives(trace) == [("backward", "all_reduce", "")] for trace in dumps("frozen"))
+    assert all(collectives(trace) == [] for trace in dumps("without_sync"))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tensor", "by_hand", "normalized", "frozen", "without_sync"])
 def test_equal_replicas_have_no_fault(kind: str, folder: Path) -> None:
     for trace in joined(folder, kind):
-        assert not trace.faults
+        assert not {fault.kind for fault in trace.faults} & {"replicas", "first_nonfinite"}
         assert "replicas differ" in trace.report()  # among the checks that were made
 
 
@@ -284,6 +293,7 @@ def test_processors_of_another_kind_round_in_another_way(folder: Path, tmp_path:
 def test_ranks_under_watch_stop_together(tmp_path: Path) -> None:
     torchrun(2, "ranks_watch.py", tmp_path)
     told = [json.loads((tmp_path / f"{rank}.json").read_bytes()) for rank in range(2)]
+    assert all(said.startswith("step 3: ") for rank in range(2) for said in told[rank].values())
     for run in ("ddpFalse", "ddpTrue", "fsdpFalse", "fsdpTrue"):
         assert told[0][run].startswith("step 3: backward: the gradient of the parameter 0.weight contains NaN or Inf")
         assert told[1][run].startswith("step 3: forward: the output of 0 ")

@@ -79,6 +79,38 @@ def by_hand(x: torch.Tensor) -> None:
     record_twice("by_hand", model, step)
 
 
+def normalized(x: torch.Tensor) -> None:
+    """DDP gives all ranks the buffers of the first one, and then each rank updates its own."""
+    ordinary("normalized", DistributedDataParallel(nn.Sequential(net()[0], nn.BatchNorm1d(8).double())), x)
+
+
+def frozen(x: torch.Tensor) -> None:
+    """All parameters are frozen for a second backward pass, as a GAN's discriminator is."""
+    model = DistributedDataParallel(net())
+
+    def step() -> None:
+        model.zero_grad()
+        loss_of(model(x)).backward()
+        model.requires_grad_(False)
+        loss_of(model.module(x.clone().requires_grad_(True))).backward()
+        model.requires_grad_(True)
+
+    record_twice("frozen", model, step)
+
+
+def without_sync(x: torch.Tensor) -> None:
+    """The forward pass decides that DDP reduces nothing."""
+    model = DistributedDataParallel(net())
+
+    def step() -> None:
+        model.zero_grad()
+        with model.no_sync():
+            loss = loss_of(model(x))
+        loss.backward()
+
+    record_twice("without_sync", model, step)
+
+
 def pipeline(rank: int, x: torch.Tensor) -> None:
     whole = net()
     model = whole[:2] if rank == 0 else whole[2:]
@@ -121,6 +153,9 @@ def main() -> None:
     ordinary("tensor", tensor_parallel, batch_of(0))
 
     by_hand(x)
+    normalized(x)
+    frozen(x)
+    without_sync(x)
     if world == 2:
         pipeline(rank, batch_of(0))
 

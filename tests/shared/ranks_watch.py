@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import chainrule
@@ -25,6 +26,9 @@ def model_of(kind: str) -> nn.Module:
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     if kind == "ddp":
         return DistributedDataParallel(net)
+    if kind == "tensor":
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        return parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     for part in (*net, net):
         fully_shard(part, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     return net
@@ -61,6 +65,10 @@ def train(kind: str, *, has_closure: bool) -> str:
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-told = {f"{kind}{closure}": train(kind, has_closure=closure) for kind in ("ddp", "fsdp") for closure in (False, True)}
+told = {
+    f"{kind}{closure}": train(kind, has_closure=closure)
+    for kind in ("ddp", "fsdp", "tensor")
+    for closure in (False, True)
+}
 (FOLDER / f"{dist.get_rank()}.json").write_text(json.dumps(told))
 dist.destroy_process_group()

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._C import _len_torch_dispatch_stack
 from torch.nn import functional as F  # noqa: N812 (its usual name)
+from torch.utils.flop_counter import FlopCounterMode
 
 import chainrule
 from chainrule.dump.wire import dump_trace, load
@@ -173,6 +175,41 @@ def test_the_sums_of_the_engine_are_no_aten_ops_of_a_node():
     assert ("2.norm.layer_norm", "add") not in places
     assert [place for place in places if place[0] == ""] == []
     assert [name for _, name in places].count("accumulate") == 1  # of the second block: x needs no gradient
+
+
+def test_an_op_in_place_on_a_view_changes_the_whole():
+    linear = nn.Linear(3, 4)
+    with chainrule.record(linear, level="aten") as recording:
+        whole = linear(torch.ones(2, 3)).clone()
+        whole[:, 1:3].mul_(2)
+        (whole * 1).sum().backward()
+    trace = recording.trace
+    changed = next(op for op in trace.ops if op.name == "mul")
+    maker = next(op for op in trace.ops if changed.inputs[0] in op.outputs)
+    assert maker.name == "mul_"
+
+
+def test_an_operator_of_higher_order_runs_unrecorded():
+    def run():
+        x = torch.ones(3, requires_grad=True)
+        torch.compiler.reset()
+        result = torch.cond(x.sum() > 2, torch.sin, torch.cos, (x.detach(),))
+        return x.detach() + result
+
+    expected = run()
+    with chainrule.record(level="aten") as recording:
+        found = run()
+    assert torch.equal(found, expected)
+    assert "add" in [op.name for op in recording.trace.ops]
+
+
+def test_the_mode_ends_below_a_mode_that_was_entered_later():
+    recording = chainrule.record(nn.Linear(2, 2), level="aten").start()
+    counter = FlopCounterMode(display=False)
+    counter.__enter__()
+    recording.stop()
+    assert _len_torch_dispatch_stack() == 1
+    counter.__exit__(None, None, None)
 
 
 def test_an_unknown_level_is_refused():

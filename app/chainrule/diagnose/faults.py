@@ -324,7 +324,10 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
         else:
             # Uninitialized, or a view of such memory, or written to in part.
             is_view = op.name in ops.VIEWS | WRITTEN_IN_PART or op.name.endswith("_") or op.name == "getitem"
-            is_unwritten = op.name in MADE_UNINITIALIZED or (is_view and not unwritten.isdisjoint(op.inputs))
+            # FSDP frees memory and allocates it again, and looks at it before it is written.
+            is_fsdp = passes.trace.module_by_id[op.module].type == "FSDP" and op.name in ("view", "split")
+            is_unwritten = op.name in MADE_UNINITIALIZED or is_fsdp
+            is_unwritten = is_unwritten or (is_view and not unwritten.isdisjoint(op.inputs))
         if is_unwritten:
             unwritten.add(identifier)
         elif tensor.role == "saved":
@@ -399,8 +402,12 @@ def _is_removed(passes: Passes, identifier: str, bad: Mapping[str, int], harmles
 def _is_overwritten(passes: Passes, identifier: str) -> bool:
     """Whether the first op that reads a tensor overwrites it, like the weight of a lazy module; `mul_` reads it too."""
     first = next(iter(passes.forward_readers(identifier)), None)
-    if first is None or first.inputs[0] != identifier:
-        return first is not None and first.name == "split_with_sizes_copy"  # it writes all but its first argument
+    if first is None:
+        return False
+    if first.name == "_foreach_copy_":
+        return identifier in first.inputs[: len(first.inputs) // 2]
+    if first.inputs[0] != identifier:
+        return first.name == "split_with_sizes_copy"  # it writes all but its first argument
     views = first.outputs if first.name in ops.VIEWS else ()
     return first.name in OVERWRITES or any(_is_overwritten(passes, each) for each in views)
 

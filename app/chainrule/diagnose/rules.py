@@ -105,9 +105,9 @@ FAULT_RULES: Mapping[FaultKind, Rule] = {
         "all elements of a parameter are 0, it gets a gradient, and the layers before it get none",
         "E. Hu et al. 2021, LoRA; P. Goyal et al. 2017, Accurate, Large Minibatch SGD (the last normalization)",
     ),
-    "graph_break": Rule("torch.compile traces the forward pass into more than one graph", "torch._dynamo.explain"),
+    "graph_break": Rule("torch.compile does not trace the whole forward pass into one graph", "torch._dynamo.explain"),
     "replicas": Rule(
-        "a parameter whose gradient is reduced, or the result of all_reduce or broadcast, has other statistics on "
+        "a parameter whose gradient is reduced, this gradient, or a buffer that is broadcast has other statistics on "
         "another rank of the group",
         "S. Li et al. 2020, PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
     ),

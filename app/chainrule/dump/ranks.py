@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ NAME = re.compile(r"(?P<step>.+)\.rank(?P<rank>\d+)(?P<suffix>\.[^.].*)?")
 """The names of the files that `recording.save` writes for several ranks."""
 
 SHARED = ("all_reduce", "broadcast")
-"""Collectives whose result is the same on all ranks."""
+"""Collectives whose result is the same on all ranks: reduced gradients of parameters, and synchronized buffers."""
 
 COMPARED = tuple(name for name in COLUMNS if name not in ("dead_fraction", "saturation"))
 TOLD = ("norm", "mean", "std", "min", "max")
@@ -92,6 +93,10 @@ def join(files: Sequence[DumpFile]) -> tuple[list[RankFile], list[str]]:
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             problems.append(f"{file.name}: not a graph dump of schema chainrule.trace/1")
     ranks.sort(key=lambda each: each[0].rank)
+    for (before, _), (rank, file) in pairwise(tuple(ranks)):
+        if before.rank == rank.rank:
+            problems.append(f"{file.name}: another file is of rank {rank.rank} too")
+            ranks.remove((rank, file))
     found = [rank for rank, _ in ranks]
     common = [*_unequal(found), *_gaps(found)] if found else []
     spread = _spread(found)
@@ -106,29 +111,28 @@ def _read(file: DumpFile) -> _Rank:
     dump = read_json(file.load()[0])
     environment, statistics = dump["environment"], dump["statistics"]
     named = NAME.fullmatch(file.path.name)
-    rank = environment.get("rank", int(named["rank"]) if named else 0)
+    rank, world = environment.get("rank", int(named["rank"]) if named else 0), environment.get("world_size", 0)
+    if not isinstance(rank, int) or not isinstance(world, int):
+        raise TypeError("the rank and the number of ranks are integers")
     ops = {op["id"]: op for op in dump["ops"]}
     tensors = {tensor["id"]: tensor for tensor in dump["tensors"]}
     paths = {module["id"]: module["path"] for module in dump["modules"]}
     rows = {tensor: row for row, tensor in enumerate(statistics["tensor"])}
     columns = np.array([statistics[name] for name in COMPARED], np.float64)
-    groups = {  # tensor → the ranks that have the same
-        tensor: op["attributes"]["ranks"]
-        for op in dump["ops"]
-        if op["name"] in SHARED and "ranks" in op["attributes"]
-        for tensor in op["outputs"]
-    }
-    for tensor in dump["tensors"]:
-        if tensor["id"] in groups and tensor["gradient_of"] is not None:
-            groups[tensor["gradient_of"]] = groups[tensor["id"]]
-    if any(module["type"] == "DistributedDataParallel" for module in dump["modules"]):
-        given = [tensor["id"] for tensor in dump["tensors"] if tensor["role"] == "buffer" and not tensor["producer"]]
-        groups |= dict.fromkeys(given, ranges(range(environment.get("world_size", 1))))
+    groups: dict[str, str] = {}  # tensor → the ranks that have the same
+    for op in dump["ops"]:
+        for each in op["outputs"] if op["name"] in SHARED and "ranks" in op["attributes"] else ():
+            # Other tensors have no name of their own, and a rank may have more of them than another.
+            of = tensors[each]["gradient_of"]
+            if of is not None and tensors[of]["role"] == "parameter":
+                groups[each] = groups[of] = op["attributes"]["ranks"]
+            elif tensors[each]["role"] in ("buffer", "parameter"):
+                groups[each] = op["attributes"]["ranks"]
     first = next((each for each in dump.get("faults", []) if each["kind"] == "first_nonfinite"), None)
     maker = ops[first["op"]] if first is not None and first["op"] is not None else None
     return _Rank(
         rank,
-        environment.get("world_size", 0),
+        world,
         environment.get("cpu_capability", ""),
         blake2b(orjson.dumps([(op["name"], op["phase"]) for op in dump["ops"]]), digest_size=16).hexdigest(),
         {each["name"]: _place(each, ops, paths) for each in reversed(dump["tensors"])},

@@ -16,15 +16,19 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._C import _len_torch_dispatch_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
-from chainrule.trace import ops
+from chainrule.trace import collectives, ops
 from chainrule.trace.graph import Phase
 from chainrule.trace.journal import NO_ROW, OpRow, address
 from chainrule.trace.nested import nested_tensors
 
 if TYPE_CHECKING:
     from chainrule.trace.observer import Observer
+
+TRACED = frozenset(("FakeTensor", "FunctionalTensor"))
+"""Tensors with which torch traces a program."""
 
 LEFT_OUT = frozenset(("c10d", "profiler"))
 """Namespaces of ops that are recorded elsewhere, or compute nothing."""
@@ -49,7 +53,27 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._journal = observer.journal
         self._groups: list[Group] = []
         self._calls: dict[str, int] = {}
+        self.is_entered = False
         self._made: list[tuple[int, weakref.ref[torch.Tensor]]] = []  # the tensors of this group, with their rows
+
+    supports_higher_order_operators = True  # they run, and are not recorded
+
+    def enter(self) -> None:
+        """Begin."""
+        self.is_entered = True
+        self.__enter__()  # type: ignore[no-untyped-call]
+
+    def leave(self) -> None:
+        """End, also below modes that were entered later, or in another thread, whose stack this mode is not on."""
+        self.is_entered = False
+        above = []
+        while _len_torch_dispatch_stack():
+            mode = _pop_mode()
+            if mode is self:
+                break
+            above.append(mode)
+        for mode in reversed(above):
+            _push_mode(mode)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -87,7 +111,9 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(hasattr(each, "_op_dispatcher") for each in types):
             return NotImplemented  # a DTensor: its ops on local tensors follow
         kwargs = kwargs or {}
-        place = self._place()
+        if not isinstance(func, torch._ops.OpOverload) or any(each.__name__ in TRACED for each in types):
+            return func(*args, **kwargs)
+        place = self._place() if self.is_entered else None
         with torch._C.DisableTorchFunction():  # this call is no op of the program
             if place is None or func.namespace in LEFT_OUT:
                 return func(*args, **kwargs)
@@ -124,11 +150,13 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         began = perf_counter()
         output = func(*args, **kwargs)
         microseconds = (perf_counter() - began) * 1e6
+        if kind.is_collective:
+            collectives.wait(output)
         written = _written(func, args, kwargs)
         results = nested_tensors((output,))
         results += [each for each in written if not any(each is other for other in results)]
         outputs: list[int] = []
-        given = ops.attributes(kind, args, kwargs)
+        given = collectives.describe(args, kwargs) if kind.is_collective else ops.attributes(kind, args, kwargs)
         op = journal.add_op(OpRow(kind.name, phase, module, given, rows, outputs, NO_ROW, source, microseconds))
         for tensor in results:
             place = next((at for at, each in enumerate(inputs) if each is tensor), NO_ROW)
@@ -144,6 +172,8 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 journal.add_unit_statistics(kind.name, tensor, row)
             outputs.append(row)
             journal.remember(tensor, row)
+            if place != NO_ROW:
+                journal.changed_by(tensor, op)
         return output
 
     def _row(self, tensor: torch.Tensor) -> int:

@@ -2,7 +2,7 @@
 
     torch.distributed, FSDP, pipelines    call methods of ProcessGroup, which are replaced during a recording
     DTensor                               calls functional collectives, which are torch ops
-    DDP                                   calls its all-reduce from C++: `buckets` tells which gradients it reduced
+    DDP                                   calls its collectives from C++: `buckets` tells which gradients it reduced
 
 A collective is an op with the attributes `group` and `ranks`. The tensors that it writes are recorded when its `wait`
 returns: a recording that waits earlier could stop all ranks, if a rank has to send something first. Only functional
@@ -96,7 +96,7 @@ class Collectives:
             _watchers[thread] = self
 
     def stop(self) -> None:
-        """End; tensors of collectives that nobody waited for are recorded as they are now."""
+        """End."""
         if _watchers.get(self._thread) is not self:
             return
         with _lock:
@@ -105,7 +105,17 @@ class Collectives:
                 for owner, name, original in _originals:
                     setattr(owner, name, original)
                 _originals.clear()
-        self._finish(self._pending)
+        # Of the others, nobody knows whether their tensors are written yet.
+        self._finish([each for each in self._pending if each.work is not None and each.work.is_completed()])
+
+    def synchronized(self, module: DistributedDataParallel, row: int) -> None:
+        """DDP has just broadcast the buffers of one rank to the others, from C++."""
+        journal = self._journal
+        with torch._C.DisableTorchFunction():
+            before = [self._input_row(buffer) for buffer in module.modules_buffers]
+            op = journal.add_op(OpRow("broadcast", "forward", row, _of_group(module.process_group), before, []))
+            for buffer, given in zip(module.modules_buffers, before, strict=True):
+                self._record_output(op, buffer, given)
 
     def call(self, method: str, run: Callable[..., Any], group: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """Run a method of a process group and record it."""
@@ -209,22 +219,35 @@ def sharding_group(frame: FrameType | None) -> tuple[str, str] | None:
     return None
 
 
-def buckets(module: DistributedDataParallel) -> tuple[dict[str, Any], list[list[nn.Parameter]]] | None:
-    """The attributes of DDP's all-reduce, and the parameters of each bucket; None if it did not reduce."""
-    if not getattr(module, "require_backward_grad_sync", False):
-        return None
+def buckets(module: DistributedDataParallel) -> tuple[str, dict[str, Any], list[list[nn.Parameter]]]:
+    """Name and attributes of the op by which DDP reduces gradients, and the parameters of each bucket."""
+    if getattr(module, "_comm_hooks", ()):  # such a hook may do anything
+        return "comm_hook", _of_group(module.process_group), [list(module.parameters())]
+    return "all_reduce", {**_of_group(module.process_group), "reduce": "avg"}, _buckets(module)
+
+
+def _buckets(module: DistributedDataParallel) -> list[list[nn.Parameter]]:
+    """As DDP logs them; all parameters in one if they were frozen or unfrozen since DDP was made.
+
+    The reducer itself tells its buckets only with a copy of all gradients. The log is one pass late after a change.
+    """
     ignored = module.parameters_to_ignore
     parameters = [each for name, each in module.module.named_parameters() if each.requires_grad and name not in ignored]
-    # The reducer itself tells its buckets only with a copy of all gradients. The log is one pass late after a change.
     logged: Mapping[str, Any] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-    if rebuilt := logged.get("rebuilt_per_bucket_param_indices"):
-        found = [[parameters[int(index)] for index in bucket.split()] for bucket in rebuilt.split(",")]
-    else:  # in the first passes the last bucket has the first parameters
-        left = iter(parameters)
-        sizes = [int(size) for size in str(logged.get("bucket_sizes", "0")).split(",")]
-        found = [_taken(left, size) for size in sizes[:0:-1]]
-        found = [list(left), *reversed(found)]
-    return {**_of_group(module.process_group), "reduce": "avg"}, found
+    rebuilt = logged.get("rebuilt_per_bucket_param_indices")
+    sizes = [
+        int(size) for size in str(logged.get("rebuilt_bucket_sizes" if rebuilt else "bucket_sizes", "0")).split(",")
+    ]
+    if rebuilt:
+        indices = [[int(index) for index in bucket.split()] for bucket in rebuilt.split(",")]
+        if max(map(max, indices)) < len(parameters):
+            found = [[parameters[index] for index in bucket] for bucket in indices]
+            if sizes == [sum(each.nbytes for each in bucket) for bucket in found]:
+                return found
+        return [list(module.parameters())]
+    left = iter(parameters)  # in the first passes the last bucket has the first parameters
+    found = [_taken(left, size) for size in sizes[:0:-1]]
+    return [list(left), *reversed(found)]
 
 
 def _taken(left: Iterator[nn.Parameter], size: int) -> list[nn.Parameter]:

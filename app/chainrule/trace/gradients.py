@@ -6,8 +6,9 @@ when it is made; where several meet, the engine's sum is recorded as an op `accu
 
 from __future__ import annotations
 
+import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import CodeType
@@ -23,6 +24,8 @@ from chainrule.stopping import Stop
 from chainrule.trace import collectives
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, grad_fn_of, out_of_sight, version_of
 from chainrule.trace.nested import saved_tensors
+
+logger = logging.getLogger(__name__)
 
 Node = Any
 """An autograd node. torch.autograd.graph.Node declares its attribute `metadata` as a method."""
@@ -100,7 +103,7 @@ class GradientFlow:
         # Custom Functions whose backward has begun and not ended, the innermost last.
         self.inside: list[NodeRow] = []
         self.has_inner_ops = False  # the ops inside each node are recorded, and not the node
-        self.replicated: list[tuple[int, DistributedDataParallel]] = []  # DDP modules that have run, with their rows
+        self.replicated: dict[DistributedDataParallel, int] = {}  # DDP modules that will reduce, with their rows
 
     def finish(self) -> None:
         """Remove every hook."""
@@ -246,7 +249,11 @@ class GradientFlow:
         made: dict[int, int] = {}
         for row in range(self._first_row, len(journal.tensors)):
             made[journal.tensors[row].gradient_of] = row
-        reductions = self._reductions()
+        try:
+            reductions = self._reductions(made)
+        except Exception:  # of DDP's inner parts, which must not break the program
+            logger.debug("the reductions of DDP are unknown", exc_info=True)
+            reductions = {}
         for leaf in self._leaves.values():
             tensor = leaf.tensor()
             gradient = made.get(leaf.row, NO_ROW)
@@ -278,19 +285,22 @@ class GradientFlow:
                 journal.ops[op].outputs.append(gradient)
             leaf.gradient, leaf.state = gradient, state
 
-    def _reductions(self) -> dict[int, int]:
+    def _reductions(self, made: Mapping[int, int]) -> dict[int, int]:
         """The row of each parameter whose gradient DDP reduced → the op, one for each bucket.
+
+        `made`: the row of each leaf that has a gradient of this pass → that gradient.
 
         DDP reduces while the backward pass runs. The last op has the time that the pass waited for it in the end.
         """
         found: dict[int, int] = {}
-        for module_row, module in self.replicated:
-            given, buckets = collectives.buckets(module) or ({}, [])
+        for module, module_row in tuple(self.replicated.items()):
+            name, given, buckets = collectives.buckets(module)
             for bucket in buckets:
-                rows = [row for row in map(self._journal.find, bucket) if row in self._leaves]
+                rows = [row for row in map(self._journal.find, bucket) if row in self._leaves and row in made]
                 if rows:
-                    op = self._journal.add_op(OpRow("all_reduce", "backward", module_row, dict(given), [], []))
+                    op = self._journal.add_op(OpRow(name, "backward", module_row, dict(given), [], []))
                     found |= dict.fromkeys(rows, op)
+                    self.replicated.pop(module, None)
         if found:
             self._journal.ops[op].microseconds = (perf_counter() - self.mark) * 1e6
         return found

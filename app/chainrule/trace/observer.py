@@ -97,6 +97,7 @@ class Observer(TorchFunctionMode):
         self.loss_row = NO_ROW
         self.loss: float | None = None
         self.aten: AtenLevel | None = None
+        self._synchronizing: tuple[DistributedDataParallel, int] | None = None  # it is about to broadcast its buffers
         self._has_loss = False  # it was set by `set_loss`
         self._failure: tuple[int, BaseException] | None = None
         self._activations_seen: set[int] = set()
@@ -136,12 +137,12 @@ class Observer(TorchFunctionMode):
         self.__enter__()  # type: ignore[no-untyped-call]
         if self.aten is not None:
             self._gradients.has_inner_ops = True
-            self.aten.__enter__()  # type: ignore[no-untyped-call]
+            self.aten.enter()
 
     def stop(self) -> None:
         """Stop watching and remove every hook."""
         if self.aten is not None:
-            self.aten.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self.aten.leave()
         _leave(self)
         self._running = False
         self._held_frames = ()
@@ -182,8 +183,6 @@ class Observer(TorchFunctionMode):
             path = self.owners.path_of(module)
             is_first = not self._module_rows
             row = self._module_rows[id(module)] = self.journal.module(path, type(module).__name__)
-            if isinstance(module, DistributedDataParallel):
-                self._gradients.replicated.append((row, module))
             if row == self.root or is_first:
                 # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
@@ -192,11 +191,23 @@ class Observer(TorchFunctionMode):
                 with DisableTorchFunction():
                     given = self.journal.find(args[0]) if isinstance(args[0], torch.Tensor) else NO_ROW
                 self.witness.module_begins(path, f"t{given}")
+        if self._synchronizing is not None:
+            outer, place = self._synchronizing
+            self._synchronizing = None
+            self._collectives.synchronized(outer, place)
+        if isinstance(module, DistributedDataParallel) and module.will_sync_module_buffers():  # type: ignore[no-untyped-call]
+            self._synchronizing = module, row  # before the module inside begins
         self._stack.append((row, len(current_scopes.get()), module))
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 (torch's signature)
         if threading.get_ident() == self._thread and self._stack:
-            self._stack.pop()
+            row, _, _ = self._stack.pop()
+            if (
+                isinstance(module, DistributedDataParallel)
+                and torch.is_grad_enabled()
+                and module.require_backward_grad_sync
+            ):
+                self._gradients.replicated[module] = row  # as DDP, which prepares its reducer here
 
     def _current_module(self, frame: FrameType | None) -> int:
         """The running module: the innermost nn.Module, custom Function or scope, else the owner of a method."""
@@ -284,7 +295,8 @@ class Observer(TorchFunctionMode):
         try:
             output = func(*args, **kwargs)
             if kind.is_collective:
-                collectives.wait(output)
+                with out_of_sight():
+                    collectives.wait(output)
         except Exception as error:
             if self.aten is not None:
                 self.aten.end(())

@@ -90,5 +90,6 @@ def _cut(found: Any, graphs: int, folder: str | None) -> Fault:
     source = None
     if frame is not None:
         source = Source(relative_file(frame.filename, folder), frame.lineno or 0, frame.line or "", frame.name)
-    message = f"torch.compile cuts its graph here: {why}. It makes {graphs} graphs of the forward pass"
+    made = "one graph" if graphs == 1 else f"{graphs} graphs"
+    message = f"torch.compile cuts its graph here: {why}. It makes {made} of the forward pass"
     return with_rule(Fault("graph_break", message, source=source, remedy=remedy, level="note"))

@@ -106,12 +106,13 @@ class StepStatistics:
         row = self._take(path, "activation", output)
         if row < 0:
             return
-        if isinstance(module, _RECTIFIERS) and output.dim() > 1 and output.numel():
-            self._slab.write_dead_fraction(row, output)
-            if len(output) >= LEAST_BATCH:
+        local = local_part(output)
+        if isinstance(module, _RECTIFIERS) and local.dim() > 1 and local.numel():
+            self._slab.write_dead_fraction(row, local)
+            if len(local) >= LEAST_BATCH:
                 self._rectifiers.append((path, row))
-        elif type(module) in _MIDDLES and output.numel():
-            self._slab.write_saturation(row, output, _MIDDLES[type(module)])
+        elif type(module) in _MIDDLES and local.numel():
+            self._slab.write_saturation(row, local, _MIDDLES[type(module)])
         if output.requires_grad:
             output.register_hook(functools.partial(self._backward, path))  # type: ignore[no-untyped-call]
 
@@ -124,6 +125,7 @@ class StepStatistics:
     def _take(self, layer: str, part: str, tensor: torch.Tensor) -> int:
         """The row with the statistics of a tensor; -1 if it has none, or the part was taken before."""
         rows = self._rows[part]
+        tensor = local_part(tensor)
         if layer in rows or not tensor.is_floating_point():
             return -1
         row = self._slab.take_at_once(tensor)
@@ -148,7 +150,7 @@ class StepStatistics:
             parameter = local_part(whole)
             self._take(name, "weight", parameter)
             if whole.grad is not None:
-                row = self._take(name, "weight_gradient", local_part(whole.grad))
+                row = self._take(name, "weight_gradient", whole.grad)
                 if divider != 1 and row >= 0:
                     self._dividers[row] = divider
                 sample = _sample(parameter)

@@ -67,7 +67,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         keep: the new file of the run; with several ranks, each rank writes its own file. None writes no file.
         on: the reaction to an event. `record` writes it and records the next step too. `warn` does the same and warns.
             `stop` raises WatchError before the optimizer changes a parameter; after it, if the update is the event.
-            With several ranks, all of them stop at the event of one: each step has a small all_reduce.
+            With several ranks, all of them stop at the event of one: each step has a small all_reduce. Then each rank
+            must watch.
         callback: a function that is called with each event.
         scaler: the torch.amp.GradScaler of the training, if any. The gradients of outputs are divided by its scale, and
             each step that it skips is an event.
@@ -134,6 +135,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 
     def start(self, model: nn.Module, optimizer: Optimizer, scaler: torch.amp.GradScaler | None = None) -> None:
         """Begin the first step. A Trainer calls this; if it trains a second time, the step numbers continue."""
+        self._group = getattr(model, "process_group", None)  # of DDP; else all ranks
         self._model, self._optimizer = trainers.bare_model(model), trainers.bare_optimizer(optimizer)
         self._members = Members(self._model)
         self._scaler = self._scaler or scaler or getattr(optimizer, "scaler", None)
@@ -198,7 +200,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         method calls the optimizer's step. Before the second run, the buffers and the generators of random numbers are
         set back to their state before the first. The run keeps the traces of at most MAX_TRACES events. For comparison,
         it also keeps the trace of an earlier step: the last one with histograms and without NaN and Inf. With several
-        ranks, the event of one is run again on all.
+        ranks, the event of one is run again on all, so each of them must call this method.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         loss = closure()
@@ -374,7 +376,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             return 0 if has_event else None
         own = torch.distributed.get_rank() + 1 if has_event else 0
         highest = torch.tensor(own, device=self._trained.device)
-        torch.distributed.all_reduce(highest, torch.distributed.ReduceOp.MAX)
+        torch.distributed.all_reduce(highest, torch.distributed.ReduceOp.MAX, group=self._group)
         return int(highest) - 1 if highest else None
 
     def _after_update(self, *_: Any) -> None:
