@@ -133,7 +133,7 @@ def _judged(a: Trace, of_a: Samples, b: Trace, of_b: Samples, precision: Precisi
 
 
 def predictions(rounding: Rounding, error: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """What rounding predicts for each tensor: from the inputs of the pass, and from the measured errors its op read.
+    """The predicted error of each tensor: from the inputs of the pass, and from the measured errors its op read.
 
     A tensor without a measured error counts with its second prediction.
     """

@@ -11,8 +11,8 @@ from chainrule.precision.rounding import ADDS, NORMALIZES, UNDERFLOWS
 from chainrule.trace.graph import Fault, Level, Op, PrecisionErrors, Trace
 
 FACTOR = 6.0
-"""An op is named if the error of its output is larger than this multiple of what rounding predicts from its inputs. In
-healthy nets it is at most 2.3 times that; with logits of standard deviation 4 before a softmax, 4 times."""
+"""An op is named if the error of its output is larger than this multiple of the error that rounding predicts from its
+inputs. Healthy nets reach a multiple of 2.3, or of 5 with logits of standard deviation 4 before a softmax."""
 
 DRAWS = frozenset(
     "rand randn rand_like randn_like normal normal_ uniform_ bernoulli bernoulli_ multinomial exponential_ rrelu "
@@ -40,7 +40,7 @@ RULE = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a comparison found: B's trace with its errors, and A's trace.
+    """The results of a comparison: B's trace with its errors, and A's trace.
 
     `match`: B's tensors → A's. `bounds`: what rounding predicts from the measured errors of the tensors that an op
     read. `elementwise`: the tensors whose errors are those of each element. `underflows`: see `Rounding`.
@@ -83,7 +83,7 @@ def ratios(measured: Measured) -> Iterator[tuple[float, Op, str]]:
         if bad.intersection(op.inputs):
             continue
         for each in op.outputs:
-            # What an op saves, such as the mean of a layer norm, may be 0 but for rounding.
+            # A saved tensor, such as the mean of a layer norm, may be 0 except for rounding.
             if each in error and each not in bad and b.tensor_by_id[each].role not in ("saved", "buffer"):
                 bound = measured.bounds[each]
                 yield error[each] / bound if bound > 0 else math.inf if error[each] > 0 else 0.0, op, each

@@ -51,7 +51,7 @@ def precision_named(name: str) -> Precision:
     """The precision of this name.
 
     Raises:
-        ExploreError: there is none.
+        ExploreError: no precision has this name.
     """
     if name not in PRECISIONS:
         why = "; a cast to float8 needs scales, which only its layers know" if name.startswith("float8") else ""

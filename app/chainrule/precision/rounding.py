@@ -49,7 +49,7 @@ PASSES_ON = re.compile(
 PRODUCT_BACKWARD = re.compile("(Addmm|Mm|Bmm|Baddbmm|Convolution|Mv|Dot)Backward")
 
 FLIPS = 4
-"""So many elements may always cross zero, or be another integer."""
+"""This many elements may cross zero, or be another integer, in a healthy net."""
 
 BY_CHANCE = 8
 """In a result with fewer elements, terms may cancel by chance."""
@@ -217,7 +217,7 @@ class Rounding:
             if n > 1:
                 weight = share * terms
             elif twin is not None and twin.name in (*NORMALIZES, "softmax"):
-                # What is orthogonal to the output's freedom is taken out of the gradient: all of it, for some losses.
+                # The backward of these ops removes a part of the gradient; for some losses, all of it.
                 weight = share * self._slope(twin)
         return max(weight, 1.0) if weight >= WELL_CONDITIONED else 1.0
 

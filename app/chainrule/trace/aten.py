@@ -1,8 +1,8 @@
 """The level below: the ATen ops inside each op, seen by a dispatch mode.
 
 At this level an op of the user's program is a group, with the path of its module and its own name, and the recorded ops
-are those that PyTorch's dispatcher runs in it, forward and backward. What autograd does itself is left out: it copies
-gradients into `.grad` and adds the gradients of several readers, which the recorder notes as `accumulate`.
+are those that PyTorch's dispatcher runs in it, forward and backward. Autograd's own ops are left out: it copies
+gradients into `.grad`, and adds the gradients of several readers, which the recorder notes as `accumulate`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
-        """End, also below modes that were entered later, or in another thread, whose stack this mode is not on."""
+        """End. Modes that were entered later stay; in another thread, only the recording ends."""
         self.is_entered = False
         above = []
         while _len_torch_dispatch_stack():

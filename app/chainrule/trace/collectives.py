@@ -105,7 +105,7 @@ class Collectives:
                 for owner, name, original in _originals:
                     setattr(owner, name, original)
                 _originals.clear()
-        # Of the others, nobody knows whether their tensors are written yet.
+        # The tensors of the others may not be written yet.
         self._finish([each for each in self._pending if each.work is not None and each.work.is_completed()])
 
     def synchronized(self, module: DistributedDataParallel, row: int) -> None:

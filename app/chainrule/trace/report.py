@@ -128,7 +128,7 @@ def checks_made(trace: Trace) -> list[FaultKind]:
 
 
 def _checks(trace: Trace) -> tuple[FaultKind, ...]:
-    """The kinds that a check may find, with those on request that were asked for."""
+    """The kinds that a check may find, also on request."""
     asked = {kind for kind, key in ON_REQUEST.items() if key in trace.environment}
     if trace.precision is not None:
         asked.add("precision")
