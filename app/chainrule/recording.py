@@ -84,11 +84,12 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
 
         Each of several ranks writes its own file: `step.json` becomes `step.rank0.json`, `step.rank1.json` and so on.
         """
-        path, own = Path(path), f".rank{self._ranks.get('rank')}"
+        trace, path = self.trace, Path(path)
+        own = f".rank{self._ranks.get('rank')}"
         if self._ranks.get("world_size", 1) > 1 and own not in path.suffixes:
             stem, dot, suffix = path.name.partition(".")
             path = path.with_name(f"{stem}{own}{dot}{suffix}")
-        return save(self.trace, path)
+        return save(trace, path)
 
 
 def trace_model(

@@ -65,7 +65,7 @@ def test_a_cell_is_the_factory_s_model_with_its_arguments_and_seed(factory):
 
 def test_the_measures_of_a_training(factory):
     losses = alone(42, 60)
-    limit = losses[20]
+    limit = (losses[19] + losses[20]) / 2  # between two losses, whose last bits depend on the processor
     for measure, expected in (
         ("loss_ratio", losses[-1] / losses[0]),
         (f"steps_to_loss:{limit!r}", next(step for step, loss in enumerate(losses) if loss <= limit)),
