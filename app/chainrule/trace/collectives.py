@@ -58,7 +58,7 @@ _lock = threading.Lock()
 _originals: list[tuple[type, str, Any]] = []
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Pending:
     """A collective that nobody has waited for yet."""
 

@@ -379,10 +379,11 @@ class Observer(TorchFunctionMode):
             name, role = "", "parameter" if node is None else "input"
         else:
             name, role = "", "constant" if self._stack or not self.journal.ops or tensor.dim() == 0 else "target"
-        writer = self.journal.writer(tensor) if isinstance(tensor, nn.Parameter) else NO_ROW
+        is_gathered = bool(self.owners.sharded) and isinstance(tensor, nn.Parameter)
+        writer = self.journal.writer(tensor) if is_gathered else NO_ROW
         row = self.journal.add_tensor(tensor, role, self.root, writer, name)
         if writer != NO_ROW:
-            self.journal.ops[writer].outputs.append(row)  # a gathered parameter lies in what the op wrote
+            self.journal.ops[writer].outputs.append(row)
         self.journal.remember(tensor, row)
         if node is not None:
             self._gradients.mark_outside(node, tensor.output_nr, row)
