@@ -240,10 +240,16 @@ def test_files_that_do_not_fit_are_named_and_the_others_shown(folder: Path, tmp_
     other["environment"] |= {"rank": 9, "world_size": 64}
     (tmp_path / "ddp.rank9.json").write_text(json.dumps(other))
     (tmp_path / "ddp.rank7.json").write_text('{"schema": "chainrule.trace/1", "ops": 3}')
+    other["environment"] |= {"rank": 10, "world_size": 10**12}
+    (tmp_path / "ddp.rank10.json").write_text(json.dumps(other))
     paths = in_order([*tmp_path.glob("*.json")])
     assert are_ranks(paths)
     found, problems = join([DumpFile(path.name, path) for path in paths])
-    assert [problem.partition(":")[0] for problem in problems] == ["ddp.rank7.json", "ddp.rank8.json"]
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "ddp.rank7.json",
+        "ddp.rank8.json",
+        "ddp.rank10.json",
+    ]
     messages = [fault.message for fault in load(found[0].load()[0]).faults]
     assert messages == [
         f"rank 9: the number of ranks is 64, but {len(found) - 1} in the other files",

@@ -29,6 +29,9 @@ NAME = re.compile(r"(?P<step>.+)\.rank(?P<rank>\d+)(?P<suffix>\.[^.].*)?")
 SHARED = ("all_reduce", "broadcast")
 """Collectives whose result is the same on all ranks: reduced gradients of parameters, and synchronized buffers."""
 
+MAX_RANKS = 2**20
+"""A file of more ranks is no dump of Chainrule."""
+
 COMPARED = tuple(name for name in COLUMNS if name not in ("dead_fraction", "saturation"))
 TOLD = ("norm", "mean", "std", "min", "max")
 """Statistics that a message may show."""
@@ -112,7 +115,7 @@ def _read(file: DumpFile) -> _Rank:
     environment, statistics = dump["environment"], dump["statistics"]
     named = NAME.fullmatch(file.path.name)
     rank, world = environment.get("rank", int(named["rank"]) if named else 0), environment.get("world_size", 0)
-    if not isinstance(rank, int) or not isinstance(world, int):
+    if not isinstance(rank, int) or not isinstance(world, int) or not 0 <= world <= MAX_RANKS:
         raise TypeError("the rank and the number of ranks are integers")
     ops = {op["id"]: op for op in dump["ops"]}
     tensors = {tensor["id"]: tensor for tensor in dump["tensors"]}

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mod
 from chainrule.trace import collectives, ops
 from chainrule.trace.graph import Phase
 from chainrule.trace.journal import NO_ROW, OpRow, address
+from chainrule.trace.modes import remove_mode
 from chainrule.trace.nested import nested_tensors
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Group:
 class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ATen ops of one thread for an observer."""
 
+    supports_higher_order_operators = True  # they run, and are not recorded
+
     def __init__(self, observer: Observer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._observer = observer
@@ -56,8 +59,6 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_entered = False
         self._made: list[tuple[int, weakref.ref[torch.Tensor]]] = []  # the tensors of this group, with their rows
 
-    supports_higher_order_operators = True  # they run, and are not recorded
-
     def enter(self) -> None:
         """Begin."""
         self.is_entered = True
@@ -66,14 +67,7 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def leave(self) -> None:
         """End. Modes that were entered later stay; in another thread, only the recording ends."""
         self.is_entered = False
-        above = []
-        while _len_torch_dispatch_stack():
-            mode = _pop_mode()
-            if mode is self:
-                break
-            above.append(mode)
-        for mode in reversed(above):
-            _push_mode(mode)
+        remove_mode(self, _len_torch_dispatch_stack, _pop_mode, _push_mode)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

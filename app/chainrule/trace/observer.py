@@ -52,6 +52,7 @@ from chainrule.trace.journal import (
     out_of_sight,
     version_of,
 )
+from chainrule.trace.modes import remove_mode
 from chainrule.trace.nested import nested_tensors
 from chainrule.trace.owners import Owners
 from chainrule.trace.scope import current_scopes
@@ -143,7 +144,7 @@ class Observer(TorchFunctionMode):
         """Stop watching and remove every hook."""
         if self.aten is not None:
             self.aten.leave()
-        _leave(self)
+        remove_mode(self, _len_torch_function_stack, _pop_torch_function_stack, _push_on_torch_function_stack)
         self._running = False
         self._held_frames = ()
         for handle in self._handles:
@@ -667,18 +668,6 @@ class Observer(TorchFunctionMode):
         """Set the tensor that is the loss, and its value if it has one element; no call of autograd changes it."""
         self._has_loss = True
         self.loss_row, self.loss = self.journal.find(loss), _scalar(loss)
-
-
-def _leave(mode: TorchFunctionMode) -> None:
-    """Remove a mode from torch's stack, also from below modes that were entered after it."""
-    above: list[Any] = []
-    while _len_torch_function_stack():
-        top = _pop_torch_function_stack()
-        if top is mode:
-            break
-        above.append(top)
-    for each in reversed(above):
-        _push_on_torch_function_stack(each)
 
 
 def _scalar(tensor: torch.Tensor) -> float | None:
