@@ -188,7 +188,7 @@ def test_ddp_broadcasts_buffers_and_reduces_what_the_forward_pass_decided(dumps:
     assert all(collectives(trace) == [] for trace in dumps("without_sync"))
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tensor", "by_hand", "normalized", "frozen", "without_sync"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "mixed", "tensor", "by_hand", "normalized", "frozen", "without_sync"])
 def test_equal_replicas_have_no_fault(kind: str, folder: Path) -> None:
     for trace in joined(folder, kind):
         assert not {fault.kind for fault in trace.faults} & {"replicas", "first_nonfinite"}

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -146,6 +146,11 @@ def main() -> None:
     for part in (sharded[0], sharded[2], sharded):
         fully_shard(part, mesh=mesh)
     ordinary("fsdp", sharded, x)
+    mixed = net()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for part in (mixed[0], mixed[2], mixed):
+        fully_shard(part, mesh=mesh, mp_policy=policy)
+    ordinary("mixed", mixed, x)
     torch.use_deterministic_algorithms(False)
 
     tensor_parallel = net()

@@ -140,7 +140,11 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         journal, kind = self._journal, _kind_of(func)
         inputs = nested_tensors((*args, *kwargs.values()))
-        rows = [self._row(tensor) for tensor in inputs]
+        rows = [journal.row_of(tensor) for tensor in inputs]
+        rows = [
+            self._observer._input_row(tensor) if row == NO_ROW else row
+            for tensor, row in zip(inputs, rows, strict=True)
+        ]
         began = perf_counter()
         output = func(*args, **kwargs)
         microseconds = (perf_counter() - began) * 1e6
@@ -169,16 +173,6 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if place != NO_ROW:
                 journal.changed_by(tensor, op)
         return output
-
-    def _row(self, tensor: torch.Tensor) -> int:
-        """The row of an input: autograd keeps a saved tensor as another object on the same memory."""
-        row = self._journal.row_of(tensor)
-        if row != NO_ROW:
-            return row
-        node = torch._C._current_autograd_node()
-        running = None if node is None else self._observer._gradients.node_row(node)
-        kept = NO_ROW if running is None else running.kept.get(address(tensor), NO_ROW)
-        return kept if kept != NO_ROW else self._observer._input_row(tensor)
 
 
 def _place_of(tensor: torch.Tensor) -> tuple[int | None, tuple[int, ...]]:

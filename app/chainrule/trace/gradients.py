@@ -58,7 +58,6 @@ class NodeRow:
     numbers: Sequence[int] = ()
     arrived: dict[int, int] | None = None
     has_run: bool = False  # since its gradients arrived
-    kept: dict[int | None, int] = field(default_factory=dict)  # address → the row of a tensor that the node saves
 
     def __call__(self, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
         """The node has run."""
@@ -234,8 +233,6 @@ class GradientFlow:
                 if journal.plan is not None:
                     journal.plan.kept(tensor, node, place)
             journal.saved[row, op] = None
-            if self.has_inner_ops:
-                node.metadata[self].kept[address(tensor)] = row
 
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
         """`autograd.grad` returned the gradient of an edge, whose node it did not run."""
