@@ -1,10 +1,11 @@
-/** <dump-scrubber>: several dumps in order, such as the steps of a training: a slider over the curve of their
- * losses, which fills as they are read, and buttons to play and step.
+/** <dump-scrubber>: several dumps in order: the steps of a training, or the ranks of a step. A slider over their
+ * losses, which fill as they are read, with a curve for steps, and buttons to play steps and to go on and back.
  * Call `open(sources)`, `tell(index, figures)`; set `index`, `pinned`, `problem`. Event, bubbling: `dump-step` {index}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
+import { unitOf } from "../core/dump/sources.js";
 import { iconButton, Player } from "../core/player.js";
 
 // The losses of all steps as a line, logarithmic where they span more than a decade.
@@ -113,6 +114,7 @@ class DumpScrubber extends HTMLElement {
     this.#problems.clear();
     this.#slider.max = String(sources.length - 1);
     this.hidden = sources.length < 2;
+    this.#player.button.hidden = unitOf(sources) === "rank";
     this.#write();
   }
 
@@ -199,7 +201,7 @@ class DumpScrubber extends HTMLElement {
         svg("line", { class: "break", x1: (x(index) + x(index - 1)) / 2, x2: (x(index) + x(index - 1)) / 2, y1: 0,
           y2: HEIGHT }, svg("title", {}, "the graph changes here"))
       ),
-      ...paths.map((d) => svg("path", { class: "loss", d })),
+      ...(this.#player.button.hidden ? [] : paths).map((d) => svg("path", { class: "loss", d })),
       ...dots.map(({ x, y, isBad }) =>
         svg("circle", { class: isBad ? "bad" : "loss", cx: x, cy: y, r: isBad ? 3 : 1.75 })
       ),

@@ -263,6 +263,10 @@ def test_the_files_of_several_ranks_are_joined(explorer, dumps, tmp_path):
         page = visit(explorer, url, "select=body.0.weight&dump=1")
         expect(page.locator("dump-scrubber strong")).to_have_text("step7.rank1.json")
         expect(page.locator("diagnosis-list")).to_contain_text("there is no file of rank 2")
+        # Ranks have no order in time: two dots, and nothing to play.
+        expect(page.locator("dump-scrubber circle.loss")).to_have_count(2)
+        expect(page.locator("dump-scrubber path.loss")).to_have_count(0)
+        expect(page.locator("dump-scrubber .controls button:visible")).to_have_count(2)
         series = page.locator("tensor-over-steps")
         expect(series.locator("h2")).to_have_text("body.0.weight on 2 ranks")
         ends = [

@@ -297,6 +297,25 @@ def test_processors_of_another_kind_round_in_another_way(folder: Path, tmp_path:
     assert all(trace.has_faults for trace in joined(tmp_path, "ddp"))
 
 
+def test_the_recipe_gives_dumps_that_join(tmp_path: Path) -> None:
+    torchrun(2, "ranks_recipe.py", tmp_path)
+    weights = [torch.load(tmp_path / f"weights{rank}.pt") for rank in range(2)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    # The same training in one process, with the batches of both ranks.
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    draws = [torch.Generator().manual_seed(rank) for rank in range(2)]
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(torch.cat([torch.randn(5, 4, generator=each) for each in draws])).square().mean().backward()
+        optimizer.step()
+    assert all(torch.allclose(weights[0][name], each, rtol=1e-5) for name, each in net.state_dict().items())
+    for trace in joined(tmp_path / "steps", "step2"):
+        assert not trace.has_faults
+        assert "all_reduce" in [op.name for op in trace.ops]
+
+
 def test_ranks_under_watch_stop_together(tmp_path: Path) -> None:
     torchrun(2, "ranks_watch.py", tmp_path)
     told = [json.loads((tmp_path / f"{rank}.json").read_bytes()) for rank in range(2)]
