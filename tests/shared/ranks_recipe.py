@@ -1,4 +1,4 @@
-"""Runs the recipe for several ranks in the folder argv[1]. Run by torchrun; writes each rank's weights there too.
+"""Runs the recipe for several ranks in the folder argv[1]. Run by torchrun; writes each rank's weights there too."""
 
 import os
 import re
