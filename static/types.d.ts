@@ -65,7 +65,7 @@ type Failure = { op: string | null; message: string };
 type FaultKind = "failed" | "in_place" | "first_nonfinite" | "wrong_backward" | "unregistered" | "detach"
   | "no_gradient" | "no_optimizer" | "leftover_gradient" | "eval_mode" | "untied" | "broadcast" | "softmax"
   | "exploding" | "vanishing" | "gradient_drop" | "dead" | "saturated" | "starts_at_zero" | "replicas" | "graph_break"
-  | "precision";
+  | "recompilation" | "precision";
 
 /** one finding about a pass */
 interface Fault {

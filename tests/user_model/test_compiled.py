@@ -68,7 +68,7 @@ def test_a_whole_graph_has_no_cut_and_the_check_is_listed(opened):
     trace = opened("hidden = 2 * hidden", compiles=True).check()
     assert not cuts(trace)
     assert trace.environment["compiled_graphs"] == 1
-    assert "starts at zero, graph break." in " ".join(trace.report().split())
+    assert "starts at zero, graph break, recompilation." in " ".join(trace.report().split())
     assert "graph break" not in opened("hidden = 2 * hidden").check().report()
 
 
@@ -83,3 +83,16 @@ def test_the_command_reports_cuts_and_succeeds(opened):
     model = opened("hidden = 2 * hidden\nprint('hidden')")
     run = CliRunner().invoke(commands, ["check", "--compile", str(model.file.files[0]) + ":factory"])
     assert run.exit_code == 0, run.output
+
+
+def test_a_number_that_changes_in_each_pass_is_compiled_again_at_its_line(opened):
+    trace = opened("self.passes = getattr(self, 'passes', 0) + 1\nhidden = hidden * self.passes", compiles=True).check()
+    (again,) = [fault for fault in trace.faults if fault.kind == "recompilation"]
+    assert again.level == "note", again
+    assert not trace.has_faults
+    assert "compiles forward again in every pass" in again.message
+    assert "self.passes ==" in again.message
+    assert "self.passes" in again.source.text
+    assert not any(
+        fault.kind == "recompilation" for fault in opened("hidden = 2 * hidden", compiles=True).check().faults
+    )

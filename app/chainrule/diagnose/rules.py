@@ -106,6 +106,9 @@ FAULT_RULES: Mapping[FaultKind, Rule] = {
         "E. Hu et al. 2021, LoRA; P. Goyal et al. 2017, Accurate, Large Minibatch SGD (the last normalization)",
     ),
     "graph_break": Rule("torch.compile does not trace the whole forward pass into one graph", "torch._dynamo.explain"),
+    "recompilation": Rule(
+        "torch.compile compiles a function again in the third pass with the same inputs", "torch._dynamo.guards"
+    ),
     "replicas": Rule(
         "a parameter whose gradient is reduced, this gradient, or a buffer that is broadcast has other statistics on "
         "another rank of the group",

@@ -10,16 +10,20 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from chainrule.trace.compiled import Written
 from chainrule.trace.graph import Op, Tensor, Trace
 
 T = TypeVar("T", Op, Tensor)
 
 
-def matched_tensors(a: Trace, b: Trace) -> dict[str, str]:
-    """Id of a tensor of `b` → id of the same tensor of `a`, of the same shape."""
-    ops = _matched_ops(a, b)
+def matched_tensors(a: Trace, b: Trace, written: Mapping[str, tuple[Written, int]] | None = None) -> dict[str, str]:
+    """Id of a tensor of `b` → id of the same tensor of `a`, of the same shape.
+
+    `written`: if `b` ran compiled, id of its tensors → the op that has this output in `a`, see `Tracer.written`.
+    """
+    ops = {} if written is not None else _matched_ops(a, b)
     of_a = {op.id: op for op in a.ops}
-    found: dict[str, str] = {}
+    found: dict[str, str] = {} if written is None else _as_written(a, b, written)
 
     casts: dict[str, str] = {}
     for op in b.ops:
@@ -52,6 +56,20 @@ def matched_tensors(a: Trace, b: Trace) -> dict[str, str]:
     pair(leaf, leaf)
     pair(lambda each: each.gradient_of, lambda each: found.get(each.gradient_of or ""))
     return casts | found
+
+
+def _as_written(a: Trace, b: Trace, written: Mapping[str, tuple[Written, int]]) -> dict[str, str]:
+    paths = {module.id: module.path for module in a.modules}
+    outputs: dict[Written, list[str]] = defaultdict(list)
+    for op in a.ops:
+        if op.phase == "forward" and op.outputs:
+            outputs[paths[op.module], op.name].append(op.outputs[0])
+    found = {}
+    for here, (op_written, number) in written.items():
+        there = outputs[op_written][number : number + 1]
+        if there and a.tensor_by_id[there[0]].shape == b.tensor_by_id[here].shape:
+            found[here] = there[0]
+    return found
 
 
 def _matched_ops(a: Trace, b: Trace) -> dict[str, str]:

@@ -8,7 +8,7 @@ gradients into `.grad`, and adds the gradients of several readers, which the rec
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
@@ -129,9 +129,13 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         group = self._groups[-1]
         return group.phase, group.module, group.source
 
+    def _input(self, tensor: torch.Tensor) -> int:
+        row = self._journal.row_of(tensor)
+        return self._observer._input_row(tensor) if row == NO_ROW else row
+
     def _record(
         self,
-        func: Callable[..., Any],
+        func: Any,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         phase: Phase,
@@ -139,18 +143,17 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         source: tuple[CodeType, int] | None,
     ) -> Any:
         journal, kind = self._journal, _kind_of(func)
-        inputs = nested_tensors((*args, *kwargs.values()))
-        rows = [journal.row_of(tensor) for tensor in inputs]
-        rows = [
-            self._observer._input_row(tensor) if row == NO_ROW else row
-            for tensor, row in zip(inputs, rows, strict=True)
+        written = _written(func, args, kwargs)
+        given_out = [kwargs[each.name] for each in func._schema.arguments if each.is_out and each.name in kwargs]
+        inputs = [
+            each for each in nested_tensors((*args, *kwargs.values())) if not any(each is out for out in given_out)
         ]
+        rows = [self._input(tensor) for tensor in inputs]
         began = perf_counter()
         output = func(*args, **kwargs)
         microseconds = (perf_counter() - began) * 1e6
         if kind.is_collective:
             collectives.wait(output)
-        written = _written(func, args, kwargs)
         results = nested_tensors((output,))
         results += [each for each in written if not any(each is other for other in results)]
         outputs: list[int] = []

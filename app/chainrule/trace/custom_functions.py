@@ -1,8 +1,9 @@
 """Where a custom autograd.Function begins and ends: `apply`, caught for the threads that are being recorded.
 
 `apply` is replaced below `Function`, where `super().apply` looks it up, so that an alias made earlier
-(`linear = LinearFunction.apply`) is seen as well. During a recording compiled code runs uncompiled: torch's compiler
-would compile the recorder too, and fail.
+(`linear = LinearFunction.apply`) is seen as well. During a recording nothing is compiled, because
+torch's compiler would compile the recorder too, and fail. Compiled code runs uncompiled, except at the level of a
+compiler.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ _watchers: dict[int, Watcher] = {}
 _while_watched = contextlib.ExitStack()
 
 
-def watch(thread: int, watcher: Watcher) -> None:
+def watch(thread: int, watcher: Watcher, *, runs_compiled: bool = False) -> None:
     """Let `watcher` run the custom Functions of a thread; other threads' are not touched.
+
+    `runs_compiled`: what has been compiled before runs as it was compiled.
 
     Raises:
         TraceError: the thread is being recorded already.
@@ -54,7 +57,8 @@ def watch(thread: int, watcher: Watcher) -> None:
         if not _watchers:
             _SingleLevelFunction.apply = classmethod(_observed_apply)  # type: ignore[attr-defined]
             if "torch._dynamo" in sys.modules:  # its import takes seconds; until then nothing is compiled
-                _while_watched.enter_context(torch.compiler.set_stance("force_eager"))
+                stance = "eager_on_recompile" if runs_compiled else "force_eager"
+                _while_watched.enter_context(torch.compiler.set_stance(stance))
         _watchers[thread] = watcher
 
 

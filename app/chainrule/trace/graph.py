@@ -152,6 +152,7 @@ FaultKind = Literal[
     "starts_at_zero",
     "replicas",
     "graph_break",
+    "recompilation",
     "precision",
 ]
 """The kinds of faults; `diagnose.rules` has the rule of each."""

@@ -38,6 +38,7 @@ from chainrule.stopping import current_stop
 from chainrule.trace import collectives, custom_functions, ops, sources
 from chainrule.trace.aten import AtenLevel, Group
 from chainrule.trace.by_hand import GradientAttributes
+from chainrule.trace.compiled import CompiledLevel
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
 from chainrule.trace.gradients import GradientFlow
 from chainrule.trace.graph import Phase
@@ -98,6 +99,7 @@ class Observer(TorchFunctionMode):
         self.loss_row = NO_ROW
         self.loss: float | None = None
         self.aten: AtenLevel | None = None
+        self.compiled: CompiledLevel | None = None
         self._synchronizing: tuple[DistributedDataParallel, int] | None = None  # it is about to broadcast its buffers
         self._has_loss = False  # it was set by `set_loss`
         self._failure: tuple[int, BaseException] | None = None
@@ -127,7 +129,7 @@ class Observer(TorchFunctionMode):
             TraceError: this thread is being recorded already.
         """
         self._thread = threading.get_ident()
-        custom_functions.watch(self._thread, self.run_function)
+        custom_functions.watch(self._thread, self.run_function, runs_compiled=self.compiled is not None)
         self._collectives.start(self._thread)
         # While the frames are held, their ids are not reused.
         self._held_frames = frames
@@ -550,7 +552,8 @@ class Observer(TorchFunctionMode):
             frame = sources.user_frame(sys._getframe(2))
             parent = self._current_module(frame)
             module = parent
-            if journal.modules[parent].type != function.__name__:
+            is_compiled = self.compiled is not None and function.__name__ == "CompiledFunction"
+            if journal.modules[parent].type != function.__name__ and not is_compiled:
                 path = journal.modules[parent].path
                 path = f"{path}.{function.__name__}" if path else function.__name__
                 calls = self._function_calls[path] = self._function_calls.get(path, -1) + 1

@@ -24,6 +24,7 @@ from chainrule.stopping import current_stop
 from chainrule.trace import sources
 from chainrule.trace.assemble import assemble
 from chainrule.trace.aten import AtenLevel
+from chainrule.trace.compiled import CompiledLevel
 from chainrule.trace.custom_functions import OnFunction
 from chainrule.trace.graph import Failure, Trace
 from chainrule.trace.journal import Journal
@@ -34,7 +35,8 @@ from chainrule.trace.owners import TARGETS
 from chainrule.trace.plan import Plan
 from chainrule.trace.scope import loss_scope
 
-LEVELS = ("op", "aten")
+COMPILERS = ("aot_eager", "inductor")
+LEVELS = ("op", "aten", *COMPILERS)
 
 OnTensor = Callable[[str, torch.Tensor], None]
 
@@ -91,6 +93,8 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._observer.on_function = on_function
         if level == "aten":
             self._observer.aten = AtenLevel(self._observer)
+        self.compiled = CompiledLevel(self._observer) if level in COMPILERS else None
+        self._observer.compiled = self.compiled
         self._trace: Trace | None = None
         self._began = 0.0
         for name, tensor in (leaves or {}).items():

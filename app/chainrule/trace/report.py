@@ -44,6 +44,7 @@ WORDS: Mapping[FaultKind, str] = {
     "starts_at_zero": "starts at zero",
     "replicas": "replicas differ",
     "graph_break": "graph break",
+    "recompilation": "recompilation",
     "precision": "precision",
 }
 """The word for each kind of fault, also on the page (`static/core/lab/faults.js`)."""
@@ -66,7 +67,11 @@ NEED_BACKWARD: tuple[FaultKind, ...] = (
 NEED_MODEL: tuple[FaultKind, ...] = ("unregistered", "detach", "no_gradient")
 NEED_OPTIMIZER: tuple[FaultKind, ...] = ("no_optimizer", "leftover_gradient", "eval_mode")
 
-ON_REQUEST: Mapping[FaultKind, str] = {"replicas": "ranks_compared", "graph_break": "compiled_graphs"}
+ON_REQUEST: Mapping[FaultKind, str] = {
+    "replicas": "ranks_compared",
+    "graph_break": "compiled_graphs",
+    "recompilation": "compiled_graphs",
+}
 """Checks that are made only on request, and the key of the environment that says that one was made."""
 
 LEVELS: Mapping[Level, tuple[str, str]] = {

@@ -36,12 +36,15 @@ from chainrule.run import NO_STATISTICS, TensorValues, environment, recorded_byt
 from chainrule.stats import COLUMNS
 from chainrule.stopping import current_stop
 from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat, sources
+from chainrule.trace.compiled import Written
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
+from chainrule.trace.recorder import COMPILERS
 from chainrule.user_model.code import is_interrupt, raised_at, shown_path
 from chainrule.user_model.compiled import Compilation, compilation
 from chainrule.user_model.copies import copied
 from chainrule.user_model.parameters import State
+from chainrule.user_model.program import Program
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import Subject, scalar_loss
 from chainrule.user_model.what_if import WhatIf
@@ -60,8 +63,11 @@ class Tracer:
     Attributes:
         subject: what is traced.
         seed: of the random numbers that a pass draws.
-        level: of the recording, see `chainrule.trace.record`; at level "aten" every trace is recorded in full.
+        level: of the recording, see `chainrule.trace.record`; at another level than "op" every trace is recorded in
+            full, and at the level of a compiler the model runs compiled.
         compiles: whether the places are looked for where torch.compile would cut the graph.
+        written: at the level of a compiler, id of a tensor of the last trace → the written op with this output,
+            and its number among those of this name.
         recording: stands for the recording that the last trace repeats, or is; another object for each.
     """
 
@@ -72,6 +78,8 @@ class Tracer:
         self.level = level
         self.compiles = compiles
         self._compilation: Compilation | None = None
+        self._program: Program | None = None
+        self.written: Mapping[str, tuple[Written, int]] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -152,7 +160,7 @@ class Tracer:
                 state.change(what_if)
                 for parameter in of_loss:
                     parameter.grad = None
-                yield Pass(subject, args, kwargs)
+                yield Pass(subject, args, kwargs, subject.model)
             finally:
                 state.restore()
                 for parameter, gradient in zip(of_loss, gradients, strict=True):
@@ -180,6 +188,8 @@ class Tracer:
         began = time.perf_counter()
         failure: tuple[str | None, str] | None = None
         try:
+            if self.level in COMPILERS:
+                self._compile(what_if)
             with self.prepared(what_if) as run:
                 prepared_at = time.perf_counter()
                 # Named here, since a hook may give other inputs to the model's forward.
@@ -195,6 +205,9 @@ class Tracer:
                     plan=plan if self.level == "op" else None,
                     level=self.level,
                 )
+                if self._program is not None:
+                    run = dataclasses.replace(run, model=self._program.call)
+                    self._program.level = recording.compiled
                 try:
                     with _modules_noted() as modules, recording:
                         loss = run.forward()
@@ -206,6 +219,11 @@ class Tracer:
                     if is_interrupt(error):
                         raise
                     failure = self._failure(error)
+                finally:
+                    if self._program is not None:
+                        self._program.level = None
+                if recording.compiled is not None:
+                    self.written = {f"t{row}": of for row, of in recording.compiled.results.items()}
                 route = modules, _with_gradients(run.subject.model)
                 evidence.ended()
             if calls is not None:
@@ -241,6 +259,19 @@ class Tracer:
         if plan is not None:
             self._last = what_if, trace
         return trace
+
+    def _compile(self, what_if: WhatIf) -> None:
+        """Run the pass once, which compiles what has not been compiled.
+
+        Raises:
+            ExploreError: the compiler fails, or an op of the model.
+        """
+        if self._program is None:
+            self._program = Program(self.subject.model, self.level)
+        with self.prepared(what_if) as run, self._program.compiling():
+            run = dataclasses.replace(run, model=self._program.call)
+            with self.subject.telling(f"torch.compile with {self.level} fails"):
+                run.backward(run.forward())
 
     def _failure(self, error: BaseException) -> tuple[str | None, str]:
         """The place of the error and its message. Raises MemoryLimitError if memory ran out."""
@@ -354,13 +385,14 @@ class Pass:
     subject: Subject
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    model: Callable[..., Any]
 
     def forward(self) -> Tensor:
         """Run the model and return its loss. Raises ExploreError if that is no scalar."""
         subject = self.subject
         lower = subject.autocast
         with contextlib.nullcontext() if lower is None else torch.autocast(subject.device.type, lower):
-            output = subject.model(*self.args, **self.kwargs)
+            output = self.model(*self.args, **self.kwargs)
             result = None
             if subject.loss is not None:
                 with loss_scope(subject.loss):

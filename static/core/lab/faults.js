@@ -35,6 +35,8 @@ const KINDS = {
   starts_at_zero: { word: "starts at zero", shape: "M8 3a3 5 0 1 0 0 10a3 5 0 1 0 0-10" },
   // Two boxes, ≠.
   replicas: { word: "replicas differ", shape: "M2 5h4v6H2zM10 5h4v6h-4zM7 13l2-10" },
+  // An arrow in a circle.
+  recompilation: { word: "recompilation", shape: "M13 8a5 5 0 1 1-2-4M11 1v3.2H8" },
   // A box that is torn.
   graph_break: { word: "graph break", shape: "M7 3H2.5v10H6M9 3h4.5v10H10M8.5 2l-2 4 3 4-2 4" },
 };
