@@ -214,7 +214,7 @@ def _pair_by_what_they_read(journal: Journal, first: Mapping[int, int]) -> None:
                 readers[op.module, tensor] = through
     working_for: dict[int, int] = {}
     for row, op in _backwards(journal):
-        if op.phase == "forward":
+        if op.phase == "forward" or "graph" in op.attributes:  # an op of a compiled graph has no twin
             continue
         if op.twin == NO_ROW:
             op.twin = _twin(journal, op, readers, working_for, first)

@@ -18,14 +18,34 @@ import torch
 
 from chainrule.trace.aten import AtenLevel
 from chainrule.trace.graph import Phase
-from chainrule.trace.journal import NO_ROW, OpRow
+from chainrule.trace.journal import NO_ROW, OpRow, TensorRow
 from chainrule.trace.nested import nested_tensors
 
 if TYPE_CHECKING:
     from chainrule.trace.observer import Observer
 
+INSIDE = "inside of a fused kernel: no memory holds it"
+"""Why a tensor has no statistics."""
+
 Written = tuple[str, str]
 """An op as it was written: the path of its module, and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An op inside of a fused kernel.
+
+    Attributes:
+        name: of the op; `source`: its line; `given`: its attributes.
+        reads: of each value that it reads, its name, and the names of values of which it may be a view.
+        makes: name, shape and dtype of the values that it makes for other steps or for memory.
+    """
+
+    name: str
+    source: tuple[CodeType, int] | None
+    given: Mapping[str, Any]
+    reads: Sequence[Sequence[str]]
+    makes: Sequence[tuple[str, tuple[int, ...], torch.dtype]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +58,8 @@ class Origin:
         name: of a fused kernel.
         given: attributes for its op.
         results: of each of its outputs, the written op with the same output, and its number in the graph, if known.
+        values: of each of its outputs, the name of the value in the graph, "" if unknown.
+        steps: the ops in a fused kernel, if there are several.
     """
 
     path: str = ""
@@ -45,6 +67,8 @@ class Origin:
     name: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
     results: Sequence[tuple[Written, int] | None] = ()
+    values: Sequence[str] = ()
+    steps: Sequence[Step] = ()
 
 
 class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
@@ -65,16 +89,18 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
         self._next: Callable[[str], Origin] = lambda _: Origin()
         self._origin = Origin()
         self._rows: dict[int, int] = {}  # address of a storage → the row of its newest tensor
+        self._values: dict[str, int] = {}  # name of a value of the present graph → its row
 
     def run(
         self,
         graph: Callable[[list[Any]], Any],
         args: list[Any],
+        names: Sequence[str],
         written: Mapping[Written, int],
         is_backward: bool,
         origin: Callable[[str], Origin],
     ) -> Any:
-        """Run a compiled graph, which empties the list of its arguments.
+        """Run a compiled graph, which empties the list of its arguments. `names`: of the arguments.
 
         `written`: the ops that were compiled into it. `origin`: of an ATen op with this name, which is about to run.
         """
@@ -87,8 +113,11 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
             if running is not None:
                 running.first_inner_op = len(journal.ops)
             self._count()
-            for tensor in nested_tensors(args):
-                self._set(tensor, self._input(tensor))
+            self._values = {}
+            for name, each in zip(names, args, strict=False):
+                if isinstance(each, torch.Tensor):
+                    self._values[name] = self._input(each)
+                    self._set(each, self._values[name])
             with self:
                 output = graph(args)
             for tensor in nested_tensors((output,)):
@@ -124,7 +153,7 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
     def kernel(
         self, run: Callable[[], Any], read: Sequence[torch.Tensor], written: Sequence[torch.Tensor], origin: Origin
     ) -> None:
-        """Run a fused kernel, and record it as an op."""
+        """Run a fused kernel, and record it as an op, or as a group of its steps."""
         journal = self._journal
         with torch.utils._python_dispatch._disable_current_modes():
             # Memory that a kernel only works in has no value before.
@@ -135,14 +164,51 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
             microseconds = (perf_counter() - began) * 1e6
             self._origin = origin
             phase, module, source = self._place()
-            op = journal.add_op(
-                OpRow(origin.name, phase, module, dict(origin.given), rows, [], NO_ROW, source, microseconds)
-            )
-            for tensor in written:
-                row = journal.add_tensor(tensor, "intermediate", module, op)
-                journal.ops[op].outputs.append(row)
+            if origin.steps:
+                made = self._fused(origin, rows, written, microseconds)
+            else:
+                about = dict(origin.given)
+                op = journal.add_op(OpRow(origin.name, phase, module, about, rows, [], NO_ROW, source, microseconds))
+                made = [journal.add_tensor(tensor, "intermediate", module, op) for tensor in written]
+                journal.ops[op].outputs += made
+            for tensor, row in zip(written, made, strict=True):
                 self._set(tensor, row)
-            self._note_results(op)
+            self._note(made)
+
+    def _fused(
+        self, origin: Origin, read: list[int], written: Sequence[torch.Tensor], microseconds: float
+    ) -> list[int]:
+        """Record the steps of a fused kernel, and return the rows of what it has written."""
+        journal = self._journal
+        path = f"{origin.path}.{origin.name}" if origin.path else origin.name
+        call = self._calls[path] = self._calls.get(path, -1) + 1
+        self._module(origin.path)
+        group = journal.module(f"{path}_{call}" if call else path, "fused kernel")
+        stored = {name: place for place, name in enumerate(origin.values) if name}
+        made = [NO_ROW] * len(written)
+        values = dict(self._values)
+        ops: list[OpRow] = []
+        for step in origin.steps:
+            inputs = [next((values[name] for name in names if name in values), NO_ROW) for names in step.reads]
+            inputs = list(dict.fromkeys(row for row in inputs if row != NO_ROW))
+            ops.append(OpRow(step.name, self._phase, group, dict(step.given), inputs, [], NO_ROW, step.source))
+            op = journal.add_op(ops[-1])
+            for name, shape, dtype in step.makes:
+                if name in stored:
+                    row = made[stored[name]] = journal.add_tensor(written[stored[name]], "intermediate", group, op)
+                else:
+                    row = len(journal.tensors)
+                    journal.tensors.append(TensorRow("", "intermediate", shape, dtype, group, op, NO_ROW, note=INSIDE))
+                values[name] = row
+                ops[-1].outputs.append(row)
+        known = {row for each in ops for row in each.inputs}
+        ops[0].inputs += [row for row in read if row not in known]
+        ops[-1].microseconds = microseconds
+        for place, tensor in enumerate(written):
+            if made[place] == NO_ROW:  # a part of the last step, such as the sums of a normalization
+                made[place] = journal.add_tensor(tensor, "intermediate", group, len(journal.ops) - 1)
+                ops[-1].outputs.append(made[place])
+        return made
 
     def _place(self) -> tuple[Phase, int, tuple[CodeType, int] | None]:
         return self._phase, self._module(self._origin.path), self._origin.source
@@ -163,7 +229,7 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
             if tensor is not None:
                 self._set(tensor, row)
         self._made.clear()
-        self._note_results(op)
+        self._note(self._journal.ops[op].outputs)
         return output
 
     def _viewed(self, tensor: torch.Tensor, row: int) -> int:
@@ -171,17 +237,20 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
         journal = self._journal
         of = journal.tensors[row]
         source = journal.ops[of.producer].source if of.producer != NO_ROW else None
-        op = journal.add_op(OpRow("view", self._phase, of.module, {}, [row], [], NO_ROW, source))
+        given = {} if of.producer == NO_ROW else {"graph": journal.ops[of.producer].attributes.get("graph")}
+        op = journal.add_op(OpRow("view", self._phase, of.module, given, [row], [], NO_ROW, source))
         same = row if math.prod(of.shape) == tensor.numel() else NO_ROW
         made = journal.add_tensor(tensor, of.role, of.module, op, "", same)
         journal.ops[op].outputs.append(made)
         return made
 
-    def _note_results(self, op: int) -> None:
-        for row, result in zip(self._journal.ops[op].outputs, self._origin.results, strict=False):
+    def _note(self, rows: Sequence[int]) -> None:
+        """Note what the outputs of the present op are in the graph, and in the program as it was written."""
+        for row, result in zip(rows, self._origin.results, strict=False):
             if result is not None:
                 written, number = result
                 self._results[row] = written, self._written[written] + number
+        self._values.update(zip(self._origin.values, rows, strict=False))
 
     def _set(self, tensor: torch.Tensor, row: int) -> None:
         self._journal.remember(tensor, row)

@@ -90,9 +90,9 @@ def compilation(
 def _recompilations(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """The records of torch.compile about what it compiles in the last pass."""
     torch._dynamo.reset()
-    compiled = torch.compile(model, backend="eager")
+    compiled: Any = torch.compile(model, backend="eager")
     for _ in range(PASSES):
-        torch._dynamo.utils.clear_compilation_metrics()  # type: ignore[no-untyped-call]
+        torch._dynamo.utils.clear_compilation_metrics()
         compiled(*args, **kwargs)
     found: list[Any] = torch._dynamo.utils.get_compilation_metrics()
     return [each for each in found if each.recompile_reason]

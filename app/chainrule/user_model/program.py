@@ -10,6 +10,7 @@ which it was compiled. The program must run once before it is recorded: nothing 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import operator
 import re
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from chainrule.trace import ops
-from chainrule.trace.compiled import CompiledLevel, Origin, Written
+from chainrule.trace.compiled import CompiledLevel, Origin, Step, Written
 from chainrule.trace.sources import TORCH_FOLDER
 
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
@@ -173,7 +174,7 @@ class _Steps(fx.Interpreter):
         level = self._program.level
         if level is None:
             return self.boxed_run(list(args))
-        return level.run(self.boxed_run, list(args), self._written.written, self._is_backward, lambda _: self._now)
+        return level.run(self.boxed_run, list(args), (), self._written.written, self._is_backward, lambda _: self._now)
 
     def run_node(self, node: fx.Node) -> Any:
         self._now = self._origins[node.name]
@@ -227,8 +228,9 @@ class _Inductor:
                 compiled: Any = compile_fx_inner(of_aten, given, **options)
                 nodes = dict(debug._inductor_triton_kernel_to_post_grad_node_info)
             calls = list(_calls(compiled.source_code, nodes, of_aten, written, self._buffers))
+            names = [node.name for node in of_aten.graph.nodes if node.op == "placeholder"]
             is_backward = bool(options.get("is_backward"))
-            compiled.current_callable = _Kernels(self._program, written, calls, compiled, is_backward)
+            compiled.current_callable = _Kernels(self._program, written, calls, names, compiled, is_backward)
             return compiled
 
         return compile_fx(graph, examples, inner_compile=inner)
@@ -238,9 +240,16 @@ class _Kernels:
     """A graph as inductor runs it: its kernels tell a recording what they read and write."""
 
     def __init__(
-        self, program: Program, written: _Graph, calls: Sequence[_Call], compiled: Any, is_backward: bool
+        self,
+        program: Program,
+        written: _Graph,
+        calls: Sequence[_Call],
+        names: Sequence[str],
+        compiled: Any,
+        is_backward: bool,
     ) -> None:
         self._program, self._written, self._calls, self._is_backward = program, written, calls, is_backward
+        self._names = names  # of the arguments
         self._at = 0  # the next call
         run = compiled.current_callable
         variables = dict(run.__globals__)
@@ -255,7 +264,7 @@ class _Kernels:
         if level is None:
             return self._run(args)
         self._at = 0
-        return level.run(self._run, args, self._written.written, self._is_backward, self._origin)
+        return level.run(self._run, args, self._names, self._written.written, self._is_backward, self._origin)
 
     def _origin(self, name: str) -> Origin:
         """The origin of an op, which is called next, or inside of the call before."""
@@ -327,20 +336,54 @@ def _calls(
             name = call[1]
             of = [node for node in nodes if node.name in computed.get(handle, ())]
             made = [node.name for node in of[-1:]]
+            origin = _joined(of, origins)
             if name in kernels:
                 given = zip(kernels[name], call[2].split(", "), strict=False)
                 made = [buffers.get(each, "") for parameter, each in given if "out_ptr" in parameter]
-            yield _Call(name, _joined(of, origins, [results.get(each) for each in made]))
+                origin = dataclasses.replace(origin, steps=_steps(of, origins, made))
+            elif made:
+                parts = {int(each.args[1]): each.name for each in of[-1].users if each.target is operator.getitem}
+                made += [parts.get(place, "") for place in range(1, max(parts, default=0) + 1)]
+            yield _Call(name, dataclasses.replace(origin, values=made, results=[results.get(each) for each in made]))
             handle = None
 
 
-def _joined(
-    nodes: Sequence[fx.Node], origins: Mapping[str, Origin], results: Sequence[tuple[Written, int] | None]
-) -> Origin:
+def _steps(nodes: Sequence[fx.Node], origins: Mapping[str, Origin], stored: Sequence[str]) -> Sequence[Step]:
+    """The ops in a fused kernel: the nodes that were made of one op are one step. `stored`: the nodes it writes."""
+    groups: dict[object, list[fx.Node]] = {}
+    for node in nodes:
+        groups.setdefault(_written_as(node) or (_aten_name(node), node.meta.get("seq_nr")), []).append(node)
+    if len(groups) < 2:
+        return ()
+    steps = []
+    for group in groups.values():
+        of = _joined(group, origins)
+        reads = {each: None for node in group for each in node.all_input_nodes if each not in group}
+        makes = []
+        for node in group:
+            value = node.meta.get("val")
+            is_read = any(user in nodes and user not in group for user in node.users)
+            if isinstance(value, Tensor) and (is_read or node.name in stored):
+                makes.append((node.name, tuple(map(int, value.shape)), value.dtype))
+        if reads or makes:
+            steps.append(Step(of.name, of.source, of.given, [_views(each) for each in reads], makes))
+    return steps
+
+
+def _views(node: fx.Node) -> list[str]:
+    """The name of a node, and those of its inputs, of which it may be a view."""
+    names = [node.name]
+    while node.op == "call_function" and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+        names.append(node.name)
+    return names
+
+
+def _joined(nodes: Sequence[fx.Node], origins: Mapping[str, Origin]) -> Origin:
     """The origin of several nodes: the innermost module that holds all of theirs, and the line of the last."""
     of = [origins[node.name] for node in nodes]
     if not of:
-        return Origin(name="kernel", results=results)
+        return Origin(name="kernel")
     paths = [each.path.split(".") if each.path else [] for each in of]
     shared = [parts[0] for parts in takewhile(lambda each: len(set(each)) == 1, zip(*paths, strict=False))]
     path = ".".join(shared)
@@ -349,7 +392,7 @@ def _joined(
     fuses = list(dict.fromkeys(written))
     name = "+".join(fuses) if len(fuses) < 3 else f"{fuses[0]}…{fuses[-1]}"
     given = dict(of[-1].given) if len(fuses) == 1 else {"graph": of[-1].given["graph"], "fuses": fuses}
-    return Origin(path, source, name, given, results)
+    return Origin(path, source, name, given)
 
 
 def _aten_name(node: fx.Node) -> str:
