@@ -35,8 +35,7 @@ from chainrule.trace.owners import TARGETS
 from chainrule.trace.plan import Plan
 from chainrule.trace.scope import loss_scope
 
-COMPILERS = ("aot_eager", "inductor")
-LEVELS = ("op", "aten", *COMPILERS)
+LEVELS = ("op", "aten")
 
 OnTensor = Callable[[str, torch.Tensor], None]
 
@@ -60,6 +59,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         plan: filled in for a repetition of the recording.
         find_layers: look for the model's layers at the end.
         level: "op", or "aten": the ops of PyTorch's dispatcher inside each op, which takes more time.
+        runs_compiled: graphs of torch.compile run, and are recorded if they tell `compiled`; else the pass is eager.
 
     Raises:
         ValueError: another level.
@@ -81,6 +81,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         plan: Plan | None = None,
         find_layers: bool = True,
         level: str = "op",
+        runs_compiled: bool = False,
     ) -> None:
         if level not in LEVELS:
             raise ValueError(f"level: {level!r} is not one of {', '.join(LEVELS)}")
@@ -93,7 +94,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._observer.on_function = on_function
         if level == "aten":
             self._observer.aten = AtenLevel(self._observer)
-        self.compiled = CompiledLevel(self._observer) if level in COMPILERS else None
+        self.compiled = CompiledLevel(self._observer) if runs_compiled else None
         self._observer.compiled = self.compiled
         self._trace: Trace | None = None
         self._began = 0.0

@@ -30,6 +30,9 @@ from chainrule.trace import ops
 from chainrule.trace.compiled import CompiledLevel, Origin, Step, Written
 from chainrule.trace.sources import TORCH_FOLDER
 
+COMPILERS = ("aot_eager", "inductor")
+"""The backends of torch.compile whose graphs can be recorded."""
+
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _HANDLE = re.compile(r"# \[Provenance debug handles\] (\S+:\d+)")
 _CALL = re.compile(r"(?:\w+ = )?([\w.]+)\((.*)\)$")
@@ -353,8 +356,6 @@ def _steps(nodes: Sequence[fx.Node], origins: Mapping[str, Origin], stored: Sequ
     groups: dict[object, list[fx.Node]] = {}
     for node in nodes:
         groups.setdefault(_written_as(node) or (_aten_name(node), node.meta.get("seq_nr")), []).append(node)
-    if len(groups) < 2:
-        return ()
     steps = []
     for group in groups.values():
         of = _joined(group, origins)
@@ -365,9 +366,9 @@ def _steps(nodes: Sequence[fx.Node], origins: Mapping[str, Origin], stored: Sequ
             is_read = any(user in nodes and user not in group for user in node.users)
             if isinstance(value, Tensor) and (is_read or node.name in stored):
                 makes.append((node.name, tuple(map(int, value.shape)), value.dtype))
-        if reads or makes:
+        if reads:
             steps.append(Step(of.name, of.source, of.given, [_views(each) for each in reads], makes))
-    return steps
+    return steps if len(steps) > 1 else ()
 
 
 def _views(node: fx.Node) -> list[str]:

@@ -30,7 +30,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from chainrule.diagnose.evidence import Evidence, names_of
 from chainrule.diagnose.faults import with_faults, with_rule
 from chainrule.diagnose.function_calls import Findings, FunctionCalls
-from chainrule.errors import ChainruleError, MemoryLimitError, TraceError, message_of
+from chainrule.errors import ChainruleError, ExploreError, MemoryLimitError, TraceError, message_of
 from chainrule.memory import out_of_memory
 from chainrule.run import NO_STATISTICS, TensorValues, environment, recorded_bytes, window_of
 from chainrule.stats import COLUMNS
@@ -39,12 +39,11 @@ from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, reco
 from chainrule.trace.compiled import Written
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
-from chainrule.trace.recorder import COMPILERS
 from chainrule.user_model.code import is_interrupt, raised_at, shown_path
 from chainrule.user_model.compiled import Compilation, compilation
 from chainrule.user_model.copies import copied
 from chainrule.user_model.parameters import State
-from chainrule.user_model.program import Program
+from chainrule.user_model.program import COMPILERS, Program
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import Subject, scalar_loss
 from chainrule.user_model.what_if import WhatIf
@@ -63,8 +62,8 @@ class Tracer:
     Attributes:
         subject: what is traced.
         seed: of the random numbers that a pass draws.
-        level: of the recording, see `chainrule.trace.record`; at another level than "op" every trace is recorded in
-            full, and at the level of a compiler the model runs compiled.
+        level: "op", "aten" (see `chainrule.trace.record`), or one of COMPILERS, by which the model then runs compiled.
+            At another level than "op" every trace is recorded in full.
         compiles: whether the places are looked for where torch.compile would cut the graph.
         written: at the level of a compiler, id of a tensor of the last trace → the written op with this output,
             and its number among those of this name.
@@ -203,7 +202,8 @@ class Tracer:
                     on_function=None if calls is None else calls.begin,
                     witness=evidence,
                     plan=plan if self.level == "op" else None,
-                    level=self.level,
+                    level="aten" if self.level == "aten" else "op",
+                    runs_compiled=self.level in COMPILERS,
                 )
                 if self._program is not None:
                     run = dataclasses.replace(run, model=self._program.call)
@@ -254,6 +254,11 @@ class Tracer:
                 kept, plan, evidence, route, frozenset(inputs), trace.statistics.moments[:, _SIZE].copy()
             )
         trace = self._with_cuts(_judged(trace, evidence))
+        if recording.compiled is not None and not recording.compiled.graphs:
+            nothing = "torch.compile made no graph of this pass: all of it ran without compilation"
+            trace = dataclasses.replace(
+                trace, faults=(*trace.faults, with_rule(Fault("graph_break", nothing, level="note")))
+            )
         if failure is not None:
             trace = self._placed(trace, *failure)
         if plan is not None:
@@ -264,8 +269,14 @@ class Tracer:
         """Run the pass once, which compiles what has not been compiled.
 
         Raises:
-            ExploreError: the compiler fails, or an op of the model.
+            ExploreError: the compiler fails, or an op of the model; or inductor is asked for a model on a GPU.
         """
+        if self.level == "inductor" and self.subject.device.type != "cpu":
+            raise ExploreError(
+                f"level: inductor records kernels of the CPU; {self.subject.name} is on {self.subject.device.type}, "
+                "where aot_eager is possible",
+                field="level",
+            )
         if self._program is None:
             self._program = Program(self.subject.model, self.level)
         with self.prepared(what_if) as run, self._program.compiling():
@@ -357,6 +368,8 @@ class Tracer:
         about = {"model": self.subject.name, "what_if": what_if.query(), "seed": self.seed}
         if self.subject.place and not Path(self.subject.place).is_absolute():
             about["factory"] = self.subject.place
+        if self.level in COMPILERS:
+            about["compiled_by"] = self.level
         return {**environment(self.subject.device.type), **about, **names_of(self.subject.optimizers)}
 
 

@@ -1,0 +1,247 @@
+"""A user's model as torch.compile runs it: its graphs, op by op (aot_eager) or kernel by kernel (inductor)."""
+
+import pytest
+import torch
+from torch._inductor import config as inductor
+
+from chainrule.errors import ExploreError
+from chainrule.precision.match import matched_tensors
+from chainrule.user_model.model import open_reference
+from chainrule.user_model.program import COMPILERS, Program
+from chainrule.user_model.tracer import Tracer
+from chainrule.user_model.what_if import WhatIf
+
+MODEL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(16, 16), nn.GELU()])
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x):
+        return x + self.layers[1](self.layers[0](self.norm(x)))
+
+
+class Net(nn.Module):
+    def __init__(self, middle):
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.blocks = nn.Sequential(Block(), Block())
+        self.last = nn.Linear(16, 4)
+        self.dropout = nn.Dropout(0.3)
+        self.norm = nn.BatchNorm1d(16)
+        self.middle = middle
+
+    def forward(self, x):
+        hidden = self.blocks(torch.relu(self.first(x)))
+        hidden = self.middle(self, hidden)
+        return self.last(hidden)
+
+
+def made(middle):
+    return Net(middle), torch.randn(6, 8), lambda output: output.square().mean()
+
+
+def whole():
+    return made(lambda net, hidden: hidden)
+
+
+def two_graphs():
+    def middle(net, hidden):
+        if hidden.sum() > -1e9:
+            hidden = 1.5 * hidden
+        return hidden
+
+    return made(middle)
+
+
+def many_things():
+    def middle(net, hidden):
+        hidden = net.dropout(torch.tanh(net.norm(hidden)))
+        hidden = checkpoint(lambda x: torch.relu(net.blocks[0](x)), hidden, use_reentrant=False)
+        hidden = Square.apply(hidden)
+        print(end="")  # cuts the graph
+        hidden = torch.relu_(hidden - 0.1)
+        for _ in range(2):
+            hidden = hidden + net.blocks[1](hidden)
+        return hidden.to(torch.bfloat16).float()
+
+    return made(middle)
+
+
+def nothing():
+    def middle(net, hidden):
+        return hidden
+
+    model, x, loss = made(middle)
+    model.forward = torch.compiler.disable(model.forward)
+    return model, x, loss
+
+
+def another_number():
+    def middle(net, hidden):
+        if torch.compiler.is_compiling():
+            hidden = 1.001 * hidden
+        return hidden
+
+    return made(middle)
+"""
+
+CASES = (
+    ("whole", "aot_eager"),
+    ("two_graphs", "aot_eager"),
+    ("many_things", "aot_eager"),
+    ("whole", "inductor"),
+    pytest.param("two_graphs", "inductor", marks=pytest.mark.long),
+    pytest.param("many_things", "inductor", marks=pytest.mark.long),
+)
+
+
+@pytest.fixture
+def subject_of(tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text(MODEL)
+    yield lambda factory: open_reference(f"{file}:{factory}").subject
+    torch._dynamo.reset()
+
+
+def by_name(trace):
+    return {tensor.name: tensor for tensor in trace.tensors}
+
+
+@pytest.mark.parametrize(("factory", "backend"), CASES)
+def test_the_recorded_pass_has_the_bits_of_the_compiled_one(subject_of, factory, backend):
+    subject = subject_of(factory)
+    tracer = Tracer(subject, level=backend)
+    trace = tracer.trace()
+    assert trace.error is None
+    assert [fault.message for fault in trace.faults] == [fault.message for fault in Tracer(subject).trace().faults]
+    with tracer.prepared() as run:  # the same graphs, and nothing looks on
+        loss = tracer._program.call(*run.args).square().mean()
+        loss.backward()
+        assert trace.loss == float(loss.detach())
+        names = by_name(trace)
+        for name, parameter in subject.model.named_parameters():
+            if parameter.grad is not None:
+                row = trace.statistics[names[f"{name}.g"].id]
+                wide = parameter.grad.double()
+                assert row.norm == pytest.approx(float(wide.norm()), rel=1e-12)
+                assert (row.min, row.max) == (float(wide.min()), float(wide.max()))
+
+
+@pytest.mark.parametrize(("factory", "backend"), CASES)
+def test_each_tensor_is_that_of_the_written_op(subject_of, factory, backend):
+    subject = subject_of(factory)
+    written, tracer = Tracer(subject).trace(), Tracer(subject, level=backend)
+    compiled = tracer.trace()
+    match = matched_tensors(written, compiled, tracer.written)
+    limit = 0.0 if backend == "aot_eager" else 1e-2 if factory == "many_things" else 1e-5
+    for mine, other in match.items():
+        if mine in compiled.statistics and (there := written.statistics[other]).norm:
+            here = compiled.statistics[mine]
+            assert abs(here.norm - there.norm) <= limit * there.norm, compiled.tensor_by_id[mine].name
+    names = {written.tensor_by_id[each].name for each in match.values()}
+    gradients = {f"{name}.g" for name, each in subject.model.named_parameters() if f"{name}.g" in by_name(written)}
+    assert gradients <= names
+    assert {"first.linear", "last.linear", "loss.mean"} <= names
+    if backend == "aot_eager" and factory == "whole":
+        outputs = {written.tensor_by_id[op.outputs[0]].name for op in written.ops if op.phase == "forward"}
+        assert outputs <= names
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_ops_have_their_module_their_line_and_their_graph(subject_of, backend):
+    trace = Tracer(subject_of("two_graphs"), level=backend).trace()
+    assert trace.environment["compiled_by"] == backend
+    paths = {module.id: module.path for module in trace.modules}
+    products = [op for op in trace.ops if op.name == "addmm" and op.phase == "forward"]
+    assert [paths[op.module] for op in products] == ["first", "blocks.0.layers.0", "blocks.1.layers.0", "last"]
+    first, *others, last = (op.attributes["graph"] for op in products)
+    assert others == [first, first]
+    assert last > first
+    assert products[-1].source.text == "return self.last(hidden)"
+    assert all(op.attributes["written_as"] == "linear" for op in products)
+    types = {module.path: module.type for module in trace.modules}
+    assert (types["blocks"], types["blocks.0"], types["blocks.0.layers"]) == ("Sequential", "Block", "ModuleList")
+    known = {output for op in trace.ops for output in op.outputs}
+    made = {tensor.id for tensor in trace.tensors if tensor.producer is not None}
+    assert made == known
+    begun = {tensor.name for tensor in trace.tensors if tensor.producer is None and tensor.role != "gradient"}
+    parameters = {name for name, _ in subject_of("two_graphs").model.named_parameters()}
+    assert begun <= parameters | {"input"}, "the program gives it nothing else"
+
+
+def test_a_fused_kernel_is_a_group_with_values_at_its_borders(subject_of):
+    trace = Tracer(subject_of("whole"), level="inductor").trace()
+    kernels = [module for module in trace.modules if module.type == "fused kernel"]
+    first = kernels[0]
+    assert first.path == "relu+layer_norm"
+    relu, norm = (op for op in trace.ops if op.module == first.id and op.phase == "forward")
+    assert (relu.name, norm.name) == ("relu", "layer_norm")
+    assert [trace.tensor_by_id[each].name for each in relu.inputs] == ["first.addmm"]
+    (inner,) = relu.outputs
+    assert inner in norm.inputs
+    assert "no memory holds it" in trace.tensor_by_id[inner].note
+    assert inner not in trace.statistics
+    assert all(each in trace.statistics for each in norm.outputs)
+    assert "self.norm(x)" in norm.source.text
+    for kernel in kernels:
+        within = [op for op in trace.ops if op.module == kernel.id]
+        outside = {each for op in trace.ops if op.module != kernel.id for each in op.inputs}
+        stored = {each for op in within for each in op.outputs if each in outside}
+        assert stored, kernel
+        assert all(each in trace.statistics for each in stored), "what others read is in memory"
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_a_what_if_runs_the_same_graphs(subject_of, backend):
+    subject = subject_of("whole")
+    tracer = Tracer(subject, level=backend)
+    before = tracer.trace()
+    graphs = tracer._program._graphs
+    scaled = tracer.trace(WhatIf(scale=2.0))
+    assert tracer._program._graphs == graphs, "compiled once"
+    assert scaled.loss == pytest.approx(Tracer(subject).trace(WhatIf(scale=2.0)).loss, rel=1e-5)
+    assert tracer.trace().loss == before.loss
+
+
+def test_a_pass_without_a_graph_says_so(subject_of):
+    trace = Tracer(subject_of("nothing"), level="aot_eager").trace()
+    (note,) = [fault for fault in trace.faults if fault.kind == "graph_break"]
+    assert note.level == "note"
+    assert "no graph of this pass" in note.message
+
+
+def test_without_a_cpp_compiler_inductor_says_so(subject_of):
+    with (
+        inductor.patch({"cpp.cxx": ("/no/compiler",)}),
+        pytest.raises(ExploreError, match=r"net\.py:\d+: torch\.compile with inductor fails: .*compiler"),
+    ):
+        Tracer(subject_of("whole"), level="inductor").trace()
+
+
+def test_two_programs_of_one_code_do_not_see_each_other(subject_of):
+    subject = subject_of("whole")
+    first, second = (Tracer(subject, level="inductor") for _ in range(2))
+    assert len(first.trace().ops) == len(second.trace().ops) == len(first.trace(WhatIf(scale=0.5)).ops)
+    program = Program(subject.model, "inductor")
+    with program.compiling():
+        program.call(*subject.args)  # without a recording
