@@ -1,7 +1,7 @@
 /** <graph-toolbar>: the search, how deep the graph is open, what fills its boxes and widens its edges.
- * Set `view`, `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by},
- * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness},
- * `span-hold` {held}, `bins-change` {bins}. */
+ * Set `view`, `depth`, `overlays`, `found`, `folds`, `recording`. Events, bubbling: `search-change` {q},
+ * `search-step` {by}, `level-change` {level}, `fold-change` {fold}, `colour-change` {colour},
+ * `thickness-change` {thickness}, `span-hold` {held}, `bins-change` {bins}, `spec-change` {change, moving}. */
 
 import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
@@ -22,6 +22,8 @@ class GraphToolbar extends HTMLElement {
   #level = html("select", { "aria-label": "Depth of the graph", title: "Depth of the open groups" });
   #fold = html("button", { type: "button", class: "toggle small", title: "Fold repeated blocks into one" },
     "Fold repeats");
+  #aten = html("button", { type: "button", class: "toggle small aten",
+    title: "Record the model again, with the ops of PyTorch's dispatcher inside each op" });
   #colour = html("select", { "aria-label": "Colour of the boxes", title: "Colour of the boxes" });
   #hold = html("button", { type: "button", class: "toggle small",
     title: "Keep the range of the colours, so you can compare runs" }, "Hold range");
@@ -38,8 +40,8 @@ class GraphToolbar extends HTMLElement {
     this.#search.title =
       "Words match names, ops, roles and modules. op:matmul  role:gradient  shape:200x50  std>10  nan>0  numel>=1000  /regex/  -not. Enter: next, Shift+Enter: previous";
     this.#thickness.append(...THICKNESS.map(([value, text]) => html("option", { value }, text)));
-    this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#fold, this.#colour,
-      this.#hold, this.#thickness, this.#fitEach);
+    this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#aten, this.#fold,
+      this.#colour, this.#hold, this.#thickness, this.#fitEach);
     this.#search.addEventListener("input", () => {
       cancel(this.#typing);
       this.#typing = later(() => this.#ask(), SEARCH_AFTER_MS);
@@ -50,6 +52,10 @@ class GraphToolbar extends HTMLElement {
       select.addEventListener("change", () => emit(this, `${name}-change`, { [name]: select.value }));
     this.#fold.addEventListener("click",
       () => emit(this, "fold-change", { fold: this.#fold.ariaPressed === "true" ? "off" : "on" }));
+    this.#aten.addEventListener("click",
+      () =>
+        emit(this, "spec-change", { change: { recording: this.#aten.ariaPressed === "true" ? "op" : "aten" },
+          moving: false }));
     this.#fitEach.addEventListener("click",
       () => emit(this, "bins-change", { bins: this.#fitEach.ariaPressed === "true" ? "shared" : "own" }));
     this.#hold.addEventListener("click", () => emit(this, "span-hold", { held: this.#hold.ariaPressed !== "true" }));
@@ -86,6 +92,15 @@ class GraphToolbar extends HTMLElement {
   set folds({ can, on }) {
     this.#fold.hidden = !can;
     write(this.#fold, "aria-pressed", String(on));
+  }
+
+  /** @param {{asked: unknown, isBusy: boolean}} recording the level of the recording, undefined where there is one
+   * only; isBusy: its picture is to come */
+  set recording({ asked, isBusy }) {
+    this.#aten.hidden = asked === undefined;
+    write(this.#aten, "aria-pressed", String(asked === "aten"));
+    write(this.#aten, "aria-busy", String(isBusy));
+    writeText(this.#aten, isBusy ? "Recording…" : "ATen ops");
   }
 
   /** @param {readonly OverlayChoice[]} overlays */

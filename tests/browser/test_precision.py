@@ -18,4 +18,6 @@ def test_the_page_shows_errors_beside_the_rounding(explorer):
         expect(line).to_have_text(re.compile(r"^error [\d.]+ %, rounding of bfloat16 predicts [\d.]+ %$"))
         expect(page.locator("graph-view .legend")).to_contain_text("Error ÷ rounding")
         expect(page.locator("diagnosis-list .state")).to_contain_text("1 fault")
+        # A dump has the level of its recording.
+        expect(page.locator("graph-toolbar .aten")).to_be_hidden()
         explorer.idle()

@@ -6,7 +6,8 @@ The subject's model itself runs, and is put back after each pass (`parameters.St
 the model need no copy, and no factory is called a second time: it may print, take seconds, or return another model.
 
 The first trace is recorded in full; a further one of the same graph repeats it for its numbers (`trace.plan`). Whether
-it is the same graph is looked at, not supposed: a mixture of experts may take another route with other weights.
+it is the same graph is looked at, not supposed: a mixture of experts may take another route with other weights. At the
+level aten every trace is recorded in full.
 """
 
 from __future__ import annotations
@@ -60,16 +61,14 @@ class Tracer:
     Attributes:
         subject: what is traced.
         seed: of the random numbers that a pass draws.
-        level: of the recording, see `chainrule.trace.record`; at level "aten" every trace is recorded in full.
         compiles: whether the places are looked for where torch.compile would cut the graph.
         recording: stands for the recording that the last trace repeats, or is; another object for each.
     """
 
-    def __init__(self, subject: Subject, seed: int = 42, level: str = "op", *, compiles: bool = False) -> None:
+    def __init__(self, subject: Subject, seed: int = 42, *, compiles: bool = False) -> None:
         """Take a subject; nothing is copied or run yet."""
         self.subject = subject
         self.seed = seed
-        self.level = level
         self.compiles = compiles
         self._compilation: Compilation | None = None
         self.forget()
@@ -105,7 +104,7 @@ class Tracer:
         """
         if self._last is not None and self._last[0] == what_if:
             return self._last[1]
-        if self._recorded is not None and self._recorded.plan.complete:
+        if what_if.recording == "op" and self._recorded is not None and self._recorded.plan.complete:
             try:
                 return self._again(what_if, self._recorded)
             except MemoryLimitError:
@@ -192,8 +191,8 @@ class Tracer:
                     on_tensor=on_tensor,
                     on_function=None if calls is None else calls.begin,
                     witness=evidence,
-                    plan=plan if self.level == "op" else None,
-                    level=self.level,
+                    plan=plan if what_if.recording == "op" else None,
+                    level=what_if.recording,
                 )
                 try:
                     with _modules_noted() as modules, recording:

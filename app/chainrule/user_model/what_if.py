@@ -55,6 +55,14 @@ WHAT_IF_KEYS: tuple[Key, ...] = (
         minimum=KEY_BY_NAME["seed"].minimum,
         maximum=KEY_BY_NAME["seed"].maximum,
     ),
+    # Its default is the model's own: `UserModel.keys`. The option `level` of the formats is the depth of open groups.
+    Key(
+        "recording",
+        "op",
+        "choice",
+        "The level of the recording: aten also shows the ops of PyTorch's dispatcher, inside each op.",
+        choices=("op", "aten"),
+    ),
 )
 """Every key of a what-if, in the order of the canonical query string."""
 
@@ -68,6 +76,7 @@ class WhatIf:
         group: the path of a module; "" is all of them.
         init: how these parameters are drawn anew, one of the spec's schemes; "" leaves their values.
         seed: what is drawn is drawn from (seed, parameter's name).
+        recording: the level of the recording, see `chainrule.trace.record`; it changes no value.
         device: of the server, "cpu" or "cuda"; no key, and not compared.
     """
 
@@ -75,6 +84,7 @@ class WhatIf:
     group: str = EVERYTHING
     init: str = AS_IT_IS
     seed: int = 42
+    recording: str = "op"
     device: str = field(default="cpu", compare=False)
 
     @classmethod
