@@ -156,8 +156,10 @@ def test_the_level_aten_is_the_same_pass(client, making, open_client, settings):
     deep = open_client(create_app(settings, own=UserModel("net.py:make", making, seed=5, level="aten")))
     assert [op["name"] for op in deep.get(f"{BASE}/trace.json?scale=2").json()["ops"]] == names
     assert deep.get(f"{BASE}/trace.json?scale=2&recording=op").json()["ops"] == plain["ops"]
-    data = page_data(deep.get("/"))
-    assert data["spec"]["recording"] == "aten" == data["keys"][-1]["default"]
+    for address, query, level in (("/", "", "aten"), ("/?recording=op", "recording=op", "op")):
+        data = page_data(deep.get(address))
+        assert (data["query"], data["spec"]["recording"]) == (query, level)
+        assert data["keys"][-1]["default"] == "aten"
 
 
 def test_the_profile_is_of_the_models_layers(client):

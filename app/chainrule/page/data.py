@@ -42,7 +42,7 @@ def page_data(
     return {
         "version": __version__,
         "spec": spec.as_dict(),
-        "query": spec.query(),
+        "query": spec.query(keys) if isinstance(spec, WhatIf) else spec.query(),
         "keys": [
             {name: getattr(key, name) for name in ("name", "default", "kind", "choices", "minimum", "maximum", "doc")}
             for key in keys

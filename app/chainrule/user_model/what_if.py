@@ -5,7 +5,7 @@ The values come as strings (the page's query string) or as JSON values (a live m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote_plus
@@ -96,9 +96,9 @@ class WhatIf:
         """
         return cls(**read_keys(WHAT_IF_KEYS, values, "a what-if"), device=device)
 
-    def query(self) -> str:
+    def query(self, keys: Sequence[Key] = WHAT_IF_KEYS) -> str:
         """The canonical query string: the keys that differ from the defaults, in the table's order; it may be empty."""
-        pairs = ((key, getattr(self, key.name)) for key in WHAT_IF_KEYS)
+        pairs = ((key, getattr(self, key.name)) for key in keys)
         return "&".join(f"{key.name}={quote_plus(value_text(value))}" for key, value in pairs if value != key.default)
 
     def as_dict(self) -> dict[str, Any]:
