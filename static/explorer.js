@@ -286,6 +286,14 @@ spec.subscribe((value) => {
   elements.controls.spec = value;
   elements.presets.current = experimentQuery(value);
 });
+error.subscribe(tellRecording);
+picture.subscribe(tellRecording);
+spec.subscribe(tellRecording);
+function tellRecording() {
+  const asked = spec.value["recording"];
+  const isBusy = asked !== specShown()["recording"] && error.value === null;
+  elements.toolbar.recording = { asked, isBusy };
+}
 connectLinks(spec, view, queryOf, (widths) => {
   address.pushes = true;
   view.value = { ...view.value, lesson: "", answer: "" };
@@ -411,7 +419,7 @@ function tellErrors() {
   elements.controls.error = at;
   own?.refused(at);
   // Shown at the control at fault, else at the picture.
-  const isAtControl = page.keys.some(({ name }) => name === at?.field);
+  const isAtControl = page.keys.some(({ name }) => name === at?.field && name !== "recording");
   elements.status.error = (isAtControl || isAddressAtFault || own?.saysWhy === true ? null : at) ?? pinError.value;
   dumps.tell(pinError.value?.message ?? "");
 }

@@ -231,13 +231,14 @@ def test_open_serves_the_dump_and_opens_a_browser_if_there_is_one(dump, tmp_path
 
 
 def test_compare_opens_the_second_with_the_first_pinned(dump, tmp_path):
-    other = tmp_path / "aaa.json"
-    other.write_bytes(dump.read_bytes())
-    with serving(str(dump), str(other), "--no-browser", command="compare") as (process, link):
+    others = [tmp_path / "aaa.json", tmp_path / "bbb.json"]
+    for other in others:
+        other.write_bytes(dump.read_bytes())
+    with serving(str(dump), *map(str, others), "--no-browser", command="compare") as (process, link):
         page, _, view = link.partition("#")
         assert view == "a=dump:0&colour=difference&dump=1"
         data = page_data(page)
-        assert [each["name"] for each in data["dumps"]] == ["net.json", "aaa.json"]
+        assert [each["name"] for each in data["dumps"]] == ["net.json", "aaa.json", "bbb.json"]
         process.terminate()
         assert process.communicate(timeout=30) == ("", "")
 

@@ -5,7 +5,7 @@
     chainrule check net.py:make          its faults as a report, for terminals and CI; exit status 1 if it has any
     chainrule open dump.json             the explorer with a graph dump, or with several: the steps of a training
     chainrule compare a.json b.json      the explorer with two dumps and their differences
-    chainrule compare --as bfloat16 net.py:make      a user's model in two precisions, with the errors of rounding
+    chainrule compare --as bfloat16 net.py:make      a user's model in two or more precisions, with errors of rounding
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP, except for `timing`
     chainrule export dump.json -o net.svg   a graph dump as a picture, a page, a table or another tool's graph
     chainrule train 'data=moons&widths=2,16,2' --steps 500 --keep first.run      the training of one spec, in a file
@@ -87,7 +87,7 @@ RunFormatName = StrEnum("RunFormatName", ["csv", "parquet", "tensorboard"])
 RunTableName = StrEnum("RunTableName", ["rows", "steps", "events"])
 """The tables of a run."""
 
-LevelName = StrEnum("LevelName", ["op", "aten"])
+LevelName = StrEnum("LevelName", ["op", "aten", "aot_eager", "inductor"])
 """The levels of a recording."""
 
 ReportName = StrEnum("ReportName", ["text", "json", "github"])
@@ -121,7 +121,7 @@ COMPARED = "a=dump:0&colour=difference&dump=1"
 """The page's view of two dumps: it shows the second, pins the first, and colours the boxes by the difference."""
 
 PRECISIONS_COMPARED = COMPARED.replace("difference", "precision")
-"""The same for one model in two precisions, with the boxes coloured by error ÷ predicted error."""
+"""The same for one model in several precisions, with the boxes coloured by error ÷ predicted error."""
 
 
 @commands.command()
@@ -146,7 +146,11 @@ def explore(
     seed: Seed = 42,
     device: Device = None,
     level: Annotated[
-        LevelName, typer.Option(help="aten also shows the ops of PyTorch's dispatcher, inside each op.")
+        LevelName,
+        typer.Option(
+            help="aten shows the ops of PyTorch's dispatcher inside each op; aot_eager and inductor show the graphs of "
+            "torch.compile."
+        ),
     ] = LevelName.op,
     compile_: Compile = False,
     port: FreePort = 0,
@@ -291,12 +295,13 @@ def compare(
         typer.Argument(metavar="B.json", help="The graph dump to look at; several are possible.", show_default=False),
     ] = None,
     precision: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--as",
             metavar="PRECISION",
             help="Compare the factory's model with itself in bfloat16, float16, float32, float64, tf32, "
-            "autocast-bfloat16 or autocast-float16.",
+            "autocast-bfloat16, autocast-float16, or as torch.compile runs it with aot_eager or inductor; several are "
+            "possible.",
             show_default=False,
         ),
     ] = None,
@@ -309,14 +314,14 @@ def compare(
 ) -> None:
     """Compare graph dumps in the explorer: it pins the first dump and shows how the others differ from it.
 
-    With --as, the command runs one pass of a factory's model twice, as it is (A) and in another precision (B). It
-    reports the first op whose error is larger than rounding predicts, and shows the error of each tensor.
+    With --as, the command runs one pass of a factory's model as it is (A) and in another precision (B), or in several.
+    It reports the first op whose error is larger than rounding predicts, and shows the error of each tensor.
     """
     settings = _server_settings(host, port, insecure)
-    if precision is not None:
+    if precision:
         if b or a.endswith(".json"):
             _fail("--as compares one model with itself: give FILE.py:FACTORY and no dumps", USAGE)
-        dumps = _in_two_precisions(a, precision, seed, device, settings)
+        dumps = _in_precisions(a, list(dict.fromkeys(precision)), seed, device, settings)
         _serve(settings, dump=dumps, browser=browser, view=PRECISIONS_COMPARED)
         return
     if not b:
@@ -327,17 +332,18 @@ def compare(
     _serve(settings, dump=dumps, browser=browser, view=COMPARED)
 
 
-def _in_two_precisions(
-    factory: str, name: str, seed: int, device: str | None, settings: Settings
+def _in_precisions(
+    factory: str, names: list[str], seed: int, device: str | None, settings: Settings
 ) -> list[OpenDump | DumpFile]:
-    """The dumps of a factory's model as it is and in another precision. Prints what differs."""
+    """The dumps of a factory's model as it is and in other precisions. Prints what differs."""
     from chainrule.user_model.code import split_reference
 
     with _refusing(USAGE):
-        from chainrule.precision.formats import precision_named
+        from chainrule.precision.formats import dtypes_of, in_words, precision_named
 
         file, _ = split_reference(factory)
-        precision_named(name)
+        for each in names:
+            precision_named(each)
     with _refusing():
         model = _user_model(factory, file, seed, device, settings, "chainrule.web.main", "chainrule.precision.compare")
         from chainrule.dump.opened import OpenDump
@@ -345,11 +351,14 @@ def _in_two_precisions(
         from chainrule.precision.compare import compare_precisions
         from chainrule.precision.text import comparison_text
 
-        a, b = in_thread(lambda: compare_precisions(model.subject, name, seed))
-        typer.echo(comparison_text(b))
-        assert b.precision is not None, "it was compared"
-        own = b.precision.against if b.precision.of == name else b.precision.of
-        return [OpenDump.check(f"{model.name} in {each}", dump_trace(trace)) for each, trace in ((own, a), (name, b))]
+        traces = in_thread(lambda: compare_precisions(model.subject, *names, seed=seed))
+        for name, trace in zip(names, traces[1:], strict=True):
+            typer.echo(f"{name}\n{comparison_text(trace)}\n" if len(names) > 1 else comparison_text(trace))
+        own = in_words(dtypes_of(model.subject))
+        return [
+            OpenDump.check(f"{model.name} in {each}", dump_trace(trace))
+            for each, trace in zip((own, *names), traces, strict=True)
+        ]
 
 
 def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:

@@ -78,6 +78,12 @@ export function percent(fraction) {
   return `${(fraction * 100).toFixed(fraction === 0 || fraction === 1 ? 0 : 1)} %`;
 }
 
+/** A relative error: 3.1 %; below a millionth a power of ten. @param {number | null} error */
+export function relativeError(error) {
+  if (error === null) return "–";
+  return error > 0 && error < 1e-6 ? error.toExponential(1) : `${Number((100 * error).toPrecision(2))} %`;
+}
+
 /** @param {readonly number[]} sizes @returns {string} 200 × 50, or "scalar" */
 export function shape(sizes) {
   return sizes.length === 0 ? "scalar" : sizes.join(" × ");

@@ -1,11 +1,11 @@
-/** <dump-scrubber>: several dumps in order: the steps of a training, or the ranks of a step. A slider over their
+/** <dump-scrubber>: several dumps in order: the steps of a training, the ranks of a step, or precisions. A slider over their
  * losses, which fill as they are read, with a curve for steps, and buttons to play steps and to go on and back.
  * Call `open(sources)`, `tell(index, figures)`; set `index`, `pinned`, `problem`. Event, bubbling: `dump-step` {index}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
-import { unitOf } from "../core/dump/sources.js";
+import { stepLabels, unitOf } from "../core/dump/sources.js";
 import { iconButton, Player } from "../core/player.js";
 
 // The losses of all steps as a line, logarithmic where they span more than a decade.
@@ -63,6 +63,7 @@ const SCALE_WIDTH = 150;
 
 class DumpScrubber extends HTMLElement {
   #sources = /** @type {readonly {name: string}[]} */ ([]);
+  #names = /** @type {readonly string[]} */ ([]);
   #figures = /** @type {(Step | null)[]} */ ([]);
   #problems = /** @type {Map<number, string>} */ (new Map());
   /** A problem that is not of one dump. */
@@ -110,11 +111,13 @@ class DumpScrubber extends HTMLElement {
   open(sources) {
     this.#player.pause();
     this.#sources = sources;
+    // The model's name is the same in every precision.
+    this.#names = unitOf(sources) === "precision" ? stepLabels(sources) : sources.map(({ name }) => name);
     this.#figures = sources.map(() => null);
     this.#problems.clear();
     this.#slider.max = String(sources.length - 1);
     this.hidden = sources.length < 2;
-    this.#player.button.hidden = unitOf(sources) === "rank";
+    this.#player.button.hidden = unitOf(sources) !== "step";
     this.#write();
   }
 
@@ -170,7 +173,7 @@ class DumpScrubber extends HTMLElement {
   }
 
   #write() {
-    const { name = "" } = this.#sources[this.#index] ?? {};
+    const name = this.#names[this.#index] ?? "";
     const figures = this.#figures[this.#index] ?? null;
     const count = this.#sources.length;
     const loss = figures === null ? "" : `, loss ${significant(figures.loss)}`;

@@ -1,7 +1,7 @@
 /** <graph-toolbar>: the search, how deep the graph is open, what fills its boxes and widens its edges.
- * Set `view`, `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by},
- * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness},
- * `span-hold` {held}, `bins-change` {bins}. */
+ * Set `view`, `depth`, `overlays`, `found`, `folds`, `recording`. Events, bubbling: `search-change` {q},
+ * `search-step` {by}, `level-change` {level}, `fold-change` {fold}, `colour-change` {colour},
+ * `thickness-change` {thickness}, `span-hold` {held}, `bins-change` {bins}, `spec-change` {change, moving}. */
 
 import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
@@ -12,6 +12,13 @@ import { emit, html, write, writeText } from "../core/dom.js";
 
 const SEARCH_AFTER_MS = 120;
 
+/** @type {[string, string][]} the levels of a recording */
+const RECORDINGS = [
+  ["op", "program: ops"],
+  ["aten", "program: ATen ops"],
+  ["aot_eager", "compiled: aot_eager"],
+  ["inductor", "compiled: inductor"],
+];
 /** @type {[View["thickness"], string][]} */
 const THICKNESS = [["", "edges: same width"], ["size", "edges: tensor size"], ["gradient", "edges: gradient norm"]];
 
@@ -22,6 +29,9 @@ class GraphToolbar extends HTMLElement {
   #level = html("select", { "aria-label": "Depth of the graph", title: "Depth of the open groups" });
   #fold = html("button", { type: "button", class: "toggle small", title: "Fold repeated blocks into one" },
     "Fold repeats");
+  #recording = html("select", { class: "recording", "aria-label": "Level of the recording",
+    title:
+      "What is recorded: your program op by op, the ops of PyTorch's dispatcher inside each op, or what torch.compile runs" });
   #colour = html("select", { "aria-label": "Colour of the boxes", title: "Colour of the boxes" });
   #hold = html("button", { type: "button", class: "toggle small",
     title: "Keep the range of the colours, so you can compare runs" }, "Hold range");
@@ -38,8 +48,8 @@ class GraphToolbar extends HTMLElement {
     this.#search.title =
       "Words match names, ops, roles and modules. op:matmul  role:gradient  shape:200x50  std>10  nan>0  numel>=1000  /regex/  -not. Enter: next, Shift+Enter: previous";
     this.#thickness.append(...THICKNESS.map(([value, text]) => html("option", { value }, text)));
-    this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#fold, this.#colour,
-      this.#hold, this.#thickness, this.#fitEach);
+    this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#recording, this.#fold,
+      this.#colour, this.#hold, this.#thickness, this.#fitEach);
     this.#search.addEventListener("input", () => {
       cancel(this.#typing);
       this.#typing = later(() => this.#ask(), SEARCH_AFTER_MS);
@@ -50,6 +60,9 @@ class GraphToolbar extends HTMLElement {
       select.addEventListener("change", () => emit(this, `${name}-change`, { [name]: select.value }));
     this.#fold.addEventListener("click",
       () => emit(this, "fold-change", { fold: this.#fold.ariaPressed === "true" ? "off" : "on" }));
+    this.#recording.append(...RECORDINGS.map(([value, text]) => html("option", { value }, text)));
+    this.#recording.addEventListener("change",
+      () => emit(this, "spec-change", { change: { recording: this.#recording.value }, moving: false }));
     this.#fitEach.addEventListener("click",
       () => emit(this, "bins-change", { bins: this.#fitEach.ariaPressed === "true" ? "shared" : "own" }));
     this.#hold.addEventListener("click", () => emit(this, "span-hold", { held: this.#hold.ariaPressed !== "true" }));
@@ -86,6 +99,19 @@ class GraphToolbar extends HTMLElement {
   set folds({ can, on }) {
     this.#fold.hidden = !can;
     write(this.#fold, "aria-pressed", String(on));
+  }
+
+  /** @param {{asked: unknown, isBusy: boolean}} recording the level of the recording, undefined where there is one
+   * only; isBusy: its picture is to come */
+  set recording({ asked, isBusy }) {
+    this.#recording.hidden = asked === undefined;
+    if (asked === undefined) return;
+    this.#recording.value = String(asked);
+    write(this.#recording, "aria-busy", String(isBusy));
+    for (const [at, [value, text]] of RECORDINGS.entries()) {
+      const option = /** @type {HTMLOptionElement} */ (this.#recording.options[at]);
+      writeText(option, isBusy && value === asked ? "Recording…" : text);
+    }
   }
 
   /** @param {readonly OverlayChoice[]} overlays */

@@ -1,16 +1,33 @@
-/** <tensor-over-steps>: the selected tensor at every step, or on every rank: histograms on one axis of values, and a table of figures.
- * A click shows that step.
+/** <tensor-over-steps>: the selected tensor at every step, on every rank, or in every precision: histograms on one axis
+ * of values, and a table of figures, or of errors. A click shows that step.
  * Call `show(steps, labels, index, pinned, hue, unit)`; set `axis`. Events, bubbling: `dump-step` {index},
  * `layers-options-change` {axis}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { buttonOf, emit, headings, html, write, writeText } from "../core/dom.js";
-import { count, significant } from "../core/format.js";
+import { count, relativeError, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 
 /** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" |
- * "backward" | "parameter" | "neutral", unit: "step" | "rank"}} Shown */
+ * "backward" | "parameter" | "neutral", unit: "step" | "rank" | "precision"}} Shown */
+/** @typedef {NonNullable<TensorSteps["rows"][number]>} Figures */
+
+/** Where a tensor is. */
+const WHERE = { step: "at", rank: "on", precision: "in" };
+
+/** The columns of the table. @type {Record<string, (row: Figures) => string>} */
+const FIGURES = { mean: ({ mean }) => significant(mean), std: ({ std }) => significant(std),
+  min: ({ min }) => significant(min), max: ({ max }) => significant(max), "NaN, Inf": (row) => badIn(row) || "0" };
+/** @type {Record<string, (row: Figures) => string>} */
+const ERRORS = { error: ({ error }) => relativeError(error), predicted: ({ expected }) => relativeError(expected),
+  "NaN, Inf": FIGURES["NaN, Inf"] };
+
+/** @param {Figures | null} row @returns {string} "" where all values are finite */
+function badIn(row) {
+  const { nan = 0, inf = 0 } = row ?? {};
+  return [nan > 0 ? `${count(nan)} NaN` : "", inf > 0 ? `${count(inf)} Inf` : ""].filter(Boolean).join(", ");
+}
 
 class TensorOverSteps extends HTMLElement {
   #shown = /** @type {Shown | null} */ (null);
@@ -26,9 +43,9 @@ class TensorOverSteps extends HTMLElement {
   #canvas = html("canvas", { role: "img" });
   #note = html("p", { class: "note" });
   #rows = html("tbody");
-  #unit = html("span");
+  #head = html("thead");
   #figures = html("details", { class: "figures" }, html("summary", {}, "Figures"),
-    html("table", {}, html("thead", {}, headings([this.#unit, "mean", "std", "min", "max", "NaN, Inf"])), this.#rows));
+    html("table", {}, this.#head, this.#rows));
 
   connectedCallback() {
     this.append(html("header", {}, this.#title, this.#log), this.#canvas, this.#note, this.#figures);
@@ -58,9 +75,10 @@ class TensorOverSteps extends HTMLElement {
    * @param {number} index of the step shown @param {number} pinned -1: none @param {Shown["hue"]} hue
    * @param {Shown["unit"]} unit */
   show(steps, labels, index, pinned, hue, unit) {
+    // The errors are what precisions are compared for.
+    if (unit !== this.#shown?.unit) this.#figures.open = unit === "precision";
     this.#shown = { steps, labels, index, pinned, hue, unit };
-    writeText(this.#title, `${steps.name} ${unit === "rank" ? "on" : "at"} ${labels.length} ${unit}s`);
-    writeText(this.#unit, unit);
+    writeText(this.#title, `${steps.name} ${WHERE[unit]} ${labels.length} ${unit}s`);
     this.#drawSoon();
   }
 
@@ -91,12 +109,14 @@ class TensorOverSteps extends HTMLElement {
     const ends = first < 0 ? "no finite value"
       : `std ${significant(rows[first]?.std)} at ${labels[first]}, ${significant(rows[last]?.std)} at ${labels[last]}`;
     write(this.#canvas, "aria-label",
-      `Histograms of ${name} ${unit === "rank" ? "on" : "at"} ${labels.length} ${unit}s: ${ends}. `
-        + "The table below has the values.");
+      `Histograms of ${name} ${WHERE[unit]} ${labels.length} ${unit}s: ${ends}. ` + "The table below has the values.");
     const [low, high] = [finite(rows.map((row) => row?.min)), finite(rows.map((row) => row?.max))];
     const notes = [
       unit === "rank" && low.length > 0
         ? `all ranks: ${significant(Math.min(...low))} to ${significant(Math.max(...high))}` : "",
+      ...rows.map((row, at) =>
+        row?.error != null && row.errorOf !== labels[at] ? `${labels[at]}: the error of ${row.errorOf} against it` : ""
+      ),
       waiting > 0 ? `${count(waiting)} of ${count(labels.length)} ${unit}s are not read yet` : "",
       missing > 0 ? `${count(missing)} ${missing === 1 ? `${unit} has` : `${unit}s have`} no such tensor` : "",
       histograms === null && waiting === 0 ? "no finite value" : "",
@@ -109,22 +129,21 @@ class TensorOverSteps extends HTMLElement {
   #fill() {
     const shown = this.#shown;
     if (shown === null || !this.#figures.open) return;
-    const { steps, labels, index } = shown;
-    const key = labels.join("\n");
+    const { steps, labels, index, unit } = shown;
+    const columns = unit === "precision" ? ERRORS : FIGURES;
+    const key = [unit, ...labels].join("\n");
     if (key !== this.#told) {
       this.#told = key;
+      this.#head.replaceChildren(headings([unit, ...Object.keys(columns)]));
       this.#rows.replaceChildren(...labels.map((label, index) => {
         const go = buttonOf({ class: "link" }, () => emit(this, "dump-step", { index }), label);
-        return html("tr", {}, html("th", { scope: "row" }, go), ...Array.from({ length: 5 }, () => html("td")));
+        return html("tr", {}, html("th", { scope: "row" }, go), ...Object.keys(columns).map(() => html("td")));
       }));
     }
     steps.rows.forEach((row, order) => {
       const line = this.#rows.rows[order];
-      const { mean, std, min, max, nan = 0, inf = 0 } = row ?? {};
-      const bad = [nan > 0 ? `${count(nan)} NaN` : "", inf > 0 ? `${count(inf)} Inf` : ""].filter(Boolean).join(", ");
-      const texts = [...[mean, std, min, max].map(significant), row === null ? "" : bad || "0"];
-      texts.forEach((text, at) => writeText(line.cells[at + 1], text));
-      line.classList.toggle("bad", bad !== "");
+      Object.values(columns).forEach((text, at) => writeText(line.cells[at + 1], row === null ? "–" : text(row)));
+      line.classList.toggle("bad", badIn(row) !== "");
       if (order === index) line.setAttribute("aria-current", "step");
       else line.removeAttribute("aria-current");
     });

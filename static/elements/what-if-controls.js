@@ -39,7 +39,9 @@ class WhatIfControls extends HTMLElement {
 
   /** @param {PageData} page */
   configure({ keys, model }) {
-    this.#defaults = Object.fromEntries(keys.map(({ name, default: value }) => [name, value]));
+    // The level of the recording is a button of the toolbar.
+    const own = keys.filter(({ name }) => name !== "recording");
+    this.#defaults = Object.fromEntries(own.map(({ name, default: value }) => [name, value]));
     const key = (/** @type {string} */ name) => /** @type {SpecKey} */ (keys.find((each) => each.name === name));
     const head = html("div", { class: "head" }, html("h2", {}, "What if"), this.#reset);
     const first = html("div", { class: "group first" }, head,

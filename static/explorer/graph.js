@@ -77,9 +77,10 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     let deepest = 0;
     for (const depth of of.arrays.groupDepth) deepest = Math.max(deepest, depth);
     elements["toolbar"].depth = deepest;
-    // The difference needs a reference, and the rounding a run in another precision.
+    // The difference needs a reference, and the rounding a run in another precision; a chosen one stays at run A.
     const overlays = OVERLAYS.filter(({ name }) =>
-      (name !== "difference" || reference !== null) && (name !== "precision" || (picture?.precision ?? null) !== null)
+      (name !== "difference" || reference !== null)
+      && (name !== "precision" || (picture?.precision ?? null) !== null || view.value.colour === name)
     );
     elements["toolbar"].overlays = overlays.map(({ name, title }) => ({ name, title,
       reason: whyNot(name, of, reference) })

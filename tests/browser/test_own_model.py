@@ -224,6 +224,55 @@ def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored
     assert "?" not in page.url
 
 
+def test_the_level_aten_is_recorded_when_it_is_chosen_and_left_again(explored, bare):
+    held: list[tuple[WebSocketRoute, str | bytes]] | None = None
+
+    def relay(socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+        server.on_message(lambda each: socket.send(each) if held is None else held.append((socket, each)))
+
+    explored.spend().route_web_socket(re.compile("/live"), relay)
+    page = explored.open("/?scale=2#select=blocks.1.up.linear").page
+    level = page.locator("graph-toolbar .recording")
+    expect(level).to_have_value("op")
+    held = []
+    level.select_option("aten")
+    expect(level.locator("option:checked")).to_have_text("Recording…")
+    late, held = held, None
+    for socket, each in late:
+        socket.send(each)
+    expect(level.locator("option:checked")).to_have_text("program: ATen ops")
+    explored.rest()
+    expect(explored.box("blocks.1.up.linear/forward")).to_be_visible()
+    # What was selected stays selected, with the same values.
+    assert "/?scale=2&recording=aten#select=blocks.1.up.linear.addmm" in page.url
+    name = page.locator("inspector-panel h2")
+    expect(name).to_have_text("blocks.1.up.linear.addmm")
+    assert explored.figure("blocks.1.up.linear.addmm") == significant(bare(2)["blocks.1.up.linear"])
+    page.get_by_role("button", name="Reset", exact=True).click()
+    explored.rest()
+    assert "/?recording=aten#" in page.url
+    assert explored.figure("blocks.1.up.linear.addmm") == significant(bare()["blocks.1.up.linear"])
+    page.reload()
+    page.wait_for_selector("run-status[data-seq]")
+    expect(level).to_have_value("aten")
+    level.select_option("op")
+    expect(name).to_have_text("blocks.1.up.linear")
+    explored.rest()
+    assert "/#select=blocks.1.up.linear" in page.url
+    assert explored.figure("blocks.1.up.linear") == significant(bare()["blocks.1.up.linear"])
+
+
+def test_the_page_shows_what_torch_compile_runs(explored, bare):
+    page = explored.open("/?scale=2").page
+    page.locator("graph-toolbar .recording").select_option("aot_eager")
+    explored.rest()
+    assert "/?scale=2&recording=aot_eager" in page.url
+    name = "blocks.1.up.addmm"
+    explored.open(f"/?scale=2&recording=aot_eager#select={name}")
+    assert explored.figure(name) == significant(bare(2)["blocks.1.up.linear"])
+
+
 @pytest.mark.long
 def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
     page = explored.open().page

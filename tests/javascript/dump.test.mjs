@@ -4,12 +4,26 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { checkSize, MAX_BYTES, readDump } from "../../static/core/dump/dump.js";
-import { DumpShelf } from "../../static/core/dump/sources.js";
+import { DumpShelf, stepLabels, unitOf } from "../../static/core/dump/sources.js";
 import { StepReader } from "../../static/core/dump/step-figures.js";
 import { matchedRun, runOfDump } from "../../static/core/lab/dump-run.js";
 import { carried, matchGraphs } from "../../static/core/lab/match.js";
 import { renderSvg } from "../../static/core/takeaway/headless.js";
 import { made, near, pictureOf } from "./tools.mjs";
+
+test("names say whether dumps are of steps, ranks or precisions", () => {
+  for (const [names, unit, labels] of [
+    [["step0.json", "step200.json"], "step", ["0", "200"]],
+    [["s7.rank0.json", "s7.rank1.json"], "rank", ["0", "1"]],
+    [["net.py:make in float32", "net.py:make in autocast-bfloat16"], "precision", ["float32", "autocast-bfloat16"]],
+    [["a.py:make in bfloat16 and float32", "a.py:make in float64"], "precision", ["bfloat16 and float32", "float64"]],
+    [["a.py:make in float32", "b.py:make in float32"], "step", ["1", "2"]],
+    [["net in float32.json", "net in float64.json"], "step", ["32", "64"]],
+  ]) {
+    const sources = names.map((name) => ({ name }));
+    assert.deepEqual([unitOf(sources), stepLabels(sources)], [unit, labels]);
+  }
+});
 
 /** The page draws these all the same; `chainrule open` and `chainrule.load` refuse them. */
 const DRAWN = new Set([

@@ -42,6 +42,20 @@ test("things are found again though every id has shifted", () => {
     ["body.0*5/forward", "body.0*5.rest/forward", "body.2/forward"]);
 });
 
+test("an op and its group at the level aten are counterparts", () => {
+  const { plain, aten } = edited;
+  const opOf = ({ topology: { modules, ops } }, path, name) =>
+    ops.find((op) => op.name === name && modules.find(({ id }) => id === op.module).path === path).id;
+  const linear = opOf(plain, "second", "linear");
+  const [first, second] = [opOf(aten, "second.linear", "t"), opOf(aten, "second.linear", "addmm")];
+  const shared = ["second.weight", "second.weight.g", "first/forward"];
+  const names = ["second.linear.addmm", "relu.relu", "tanh.tanh"];
+  assert.deepEqual(found("plain", "aten", [...shared, linear, "second.linear", "relu", "tanh"]),
+    [...shared, second, ...names]);
+  assert.deepEqual(found("aten", "plain", [...shared, first, second, ...names]),
+    [...shared, linear, linear, "second.linear", "relu", "tanh"]);
+});
+
 test("an activation that no module makes belongs to the layer before it", () => {
   const groups = (...ids) => ids.map((id) => groupAt(edited.plain, id, ["first", "second"]));
   assert.deepEqual(groups("first.linear", "tanh", "tanh.g"), ["first", "first", "first"]);

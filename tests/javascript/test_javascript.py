@@ -21,6 +21,7 @@ from reference_models import MODELS
 from torch import nn
 from training_dumps import read, write_dumps
 
+import chainrule
 from chainrule import ModelSpec, trace_model
 from chainrule.build import build_model
 from chainrule.diagnose.faults import with_faults
@@ -121,7 +122,12 @@ def edited_models():
         "leaf": Parts(lambda model, x: model.block(x).sum(), block=nn.Linear(4, 4)),
         "nested": Parts(lambda model, x: model.block(model.other(x)).sum(), block=block, other=nn.Linear(4, 4)),
     }
-    return {name: json.loads(dump_json(dump_topology(trace_model(m, torch.randn(5, 4))))) for name, m in models.items()}
+    traces = {name: trace_model(model, torch.randn(5, 4)) for name, model in models.items()}
+    aten = chainrule.record(models["plain"], level="aten")
+    with aten:
+        models["plain"](torch.randn(5, 4)).backward()
+    traces["aten"] = aten.trace
+    return {name: json.loads(dump_json(dump_topology(trace))) for name, trace in traces.items()}
 
 
 def repeated(times):

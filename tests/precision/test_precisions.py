@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import math
+import socket
 import sys
 from pathlib import Path
 
@@ -385,6 +386,23 @@ def test_a_precision_that_cannot_be_had_is_an_error(subject, name, says):
     assert says in caught.value.message
 
 
+def test_several_precisions_are_compared_with_one_run(monkeypatch):
+    names = ("bfloat16", "float64", "autocast-bfloat16")
+    singly = [compare_precisions(attention("unscaled"), name)[1] for name in names]
+    passes = []
+    record = Tracer.record
+    monkeypatch.setattr(Tracer, "record", lambda *args, **options: passes.append(args) or record(*args, **options))
+    a, *together = compare_precisions(attention("unscaled"), *names)
+    assert len(passes) == 4
+    assert a.precision is None
+    assert [each.precision for each in together] == [each.precision for each in singly]
+    assert [each.faults for each in together] == [each.faults for each in singly]
+    # All are checked before anything runs.
+    with pytest.raises(ExploreError, match="is in float32 already"):
+        compare_precisions(attention("unscaled"), "bfloat16", "float32")
+    assert len(passes) == 4
+
+
 def test_tf32_rounds_the_factors_of_products_alone(monkeypatch):
     from chainrule.precision import compare
 
@@ -413,8 +431,17 @@ def test_the_setting_of_products_is_restored():
 def test_the_command_reports_and_serves():
     with command("compare", "--as", "bfloat16", f"{ATTENTION}:scaled", "--no-browser", "--port", "0") as link:
         assert link.endswith("/#a=dump:0&colour=precision&dump=1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        several = ("--as", "bfloat16", "--as", "float64", "--as", "bfloat16", f"{ATTENTION}:unscaled")
+        done = chainrule("compare", *several, "--port", str(taken.getsockname()[1]))
+    assert "in use" in done.stderr
+    blocks = done.stdout.strip().split("\n\n")
+    assert [block.splitlines()[0] for block in blocks] == ["bfloat16", "float64"]
+    assert blocks[0].splitlines()[1].startswith("attention.py:unscaled in bfloat16, measured against float32: ")
+    assert blocks[1].splitlines()[1].startswith("attention.py:unscaled in float32, measured against float64: ")
     for arguments, says in (
         (("--as", "bfloat17", f"{ATTENTION}:scaled"), "as: bfloat17 is not one of bfloat16, float16"),
+        (("--as", "float16", "--as", "bfloat17", f"{ATTENTION}:scaled"), "as: bfloat17 is not one of bfloat16"),
         (("--as", "bfloat16", "a.json", "b.json"), "give FILE.py:FACTORY and no dumps"),
         (("a.json",), "compare needs at least two dumps"),
     ):

@@ -7,9 +7,9 @@ from torch._inductor import config as inductor
 from chainrule.errors import ExploreError
 from chainrule.precision.match import matched_tensors
 from chainrule.user_model.model import open_reference
-from chainrule.user_model.program import COMPILERS, Program
+from chainrule.user_model.program import Program
 from chainrule.user_model.tracer import Tracer
-from chainrule.user_model.what_if import WhatIf
+from chainrule.user_model.what_if import COMPILERS, WhatIf
 
 MODEL = """
 import torch
@@ -130,12 +130,12 @@ def by_name(trace):
 @pytest.mark.parametrize(("factory", "backend"), CASES)
 def test_the_recorded_pass_has_the_bits_of_the_compiled_one(subject_of, factory, backend):
     subject = subject_of(factory)
-    tracer = Tracer(subject, level=backend)
-    trace = tracer.trace()
+    tracer = Tracer(subject)
+    trace = tracer.trace(WhatIf(recording=backend))
     assert trace.error is None
     assert [fault.message for fault in trace.faults] == [fault.message for fault in Tracer(subject).trace().faults]
     with tracer.prepared() as run:  # the same graphs, and nothing looks on
-        loss = tracer._program.call(*run.args).square().mean()
+        loss = tracer._programs[backend].call(*run.args).square().mean()
         loss.backward()
         assert trace.loss == float(loss.detach())
         names = by_name(trace)
@@ -150,8 +150,8 @@ def test_the_recorded_pass_has_the_bits_of_the_compiled_one(subject_of, factory,
 @pytest.mark.parametrize(("factory", "backend"), CASES)
 def test_each_tensor_is_that_of_the_written_op(subject_of, factory, backend):
     subject = subject_of(factory)
-    written, tracer = Tracer(subject).trace(), Tracer(subject, level=backend)
-    compiled = tracer.trace()
+    tracer = Tracer(subject)
+    written, compiled = tracer.trace(), tracer.trace(WhatIf(recording=backend))
     match = matched_tensors(written, compiled, tracer.written)
     limit = 0.0 if backend == "aot_eager" else 1e-2 if factory == "many_things" else 1e-5
     for mine, other in match.items():
@@ -169,7 +169,7 @@ def test_each_tensor_is_that_of_the_written_op(subject_of, factory, backend):
 
 @pytest.mark.parametrize("backend", COMPILERS)
 def test_ops_have_their_module_their_line_and_their_graph(subject_of, backend):
-    trace = Tracer(subject_of("two_graphs"), level=backend).trace()
+    trace = Tracer(subject_of("two_graphs")).trace(WhatIf(recording=backend))
     assert trace.environment["compiled_by"] == backend
     paths = {module.id: module.path for module in trace.modules}
     products = [op for op in trace.ops if op.name == "addmm" and op.phase == "forward"]
@@ -190,7 +190,7 @@ def test_ops_have_their_module_their_line_and_their_graph(subject_of, backend):
 
 
 def test_a_fused_kernel_is_a_group_with_values_at_its_borders(subject_of):
-    trace = Tracer(subject_of("whole"), level="inductor").trace()
+    trace = Tracer(subject_of("whole")).trace(WhatIf(recording="inductor"))
     kernels = [module for module in trace.modules if module.type == "fused kernel"]
     first = kernels[0]
     assert first.path == "relu+layer_norm"
@@ -214,17 +214,17 @@ def test_a_fused_kernel_is_a_group_with_values_at_its_borders(subject_of):
 @pytest.mark.parametrize("backend", COMPILERS)
 def test_a_what_if_runs_the_same_graphs(subject_of, backend):
     subject = subject_of("whole")
-    tracer = Tracer(subject, level=backend)
-    before = tracer.trace()
-    graphs = tracer._program._graphs
-    scaled = tracer.trace(WhatIf(scale=2.0))
-    assert tracer._program._graphs == graphs, "compiled once"
-    assert scaled.loss == pytest.approx(Tracer(subject).trace(WhatIf(scale=2.0)).loss, rel=1e-5)
-    assert tracer.trace().loss == before.loss
+    tracer = Tracer(subject)
+    before = tracer.trace(WhatIf(recording=backend))
+    graphs = tracer._programs[backend]._graphs
+    scaled = tracer.trace(WhatIf(scale=2.0, recording=backend))
+    assert tracer._programs[backend]._graphs == graphs, "compiled once"
+    assert scaled.loss == pytest.approx(tracer.trace(WhatIf(scale=2.0)).loss, rel=1e-5)
+    assert tracer.trace(WhatIf(recording=backend)).loss == before.loss
 
 
 def test_a_pass_without_a_graph_says_so(subject_of):
-    trace = Tracer(subject_of("nothing"), level="aot_eager").trace()
+    trace = Tracer(subject_of("nothing")).trace(WhatIf(recording="aot_eager"))
     (note,) = [fault for fault in trace.faults if fault.kind == "graph_break"]
     assert note.level == "note"
     assert "no graph of this pass" in note.message
@@ -235,13 +235,15 @@ def test_without_a_cpp_compiler_inductor_says_so(subject_of):
         inductor.patch({"cpp.cxx": ("/no/compiler",)}),
         pytest.raises(ExploreError, match=r"net\.py:\d+: torch\.compile with inductor fails: .*compiler"),
     ):
-        Tracer(subject_of("whole"), level="inductor").trace()
+        Tracer(subject_of("whole")).trace(WhatIf(recording="inductor"))
 
 
 def test_two_programs_of_one_code_do_not_see_each_other(subject_of):
     subject = subject_of("whole")
-    first, second = (Tracer(subject, level="inductor") for _ in range(2))
-    assert len(first.trace().ops) == len(second.trace().ops) == len(first.trace(WhatIf(scale=0.5)).ops)
+    first, second = Tracer(subject), Tracer(subject)
+    asked = WhatIf(recording="inductor")
+    assert len(first.trace(asked).ops) == len(second.trace(asked).ops)
+    assert len(first.trace(WhatIf(scale=0.5, recording="inductor")).ops) == len(second.trace(asked).ops)
     program = Program(subject.model, "inductor")
     with program.compiling():
         program.call(*subject.args)  # without a recording

@@ -233,12 +233,12 @@ def test_a_recording_is_reused_and_a_repeated_what_if_is_not_computed(own):
     assert tracer.recording is not recording
 
 
-def test_the_level_aten_is_recorded_in_full_at_every_what_if(own):
+def test_one_tracer_records_at_both_levels(own):
     subject = own("deep_mlp.py:make").subject
-    tracer = Tracer(subject, level="aten")
-    for what_if in (WhatIf(), WhatIf(scale=1.5), WhatIf()):
-        trace, plain = tracer.trace(what_if), Tracer(subject).trace(what_if)
-        assert {"t", "addmm"} <= {op.name for op in trace.ops}
+    tracer = Tracer(subject)
+    for scale, recording in ((1, "op"), (1, "aten"), (1.5, "aten"), (1.5, "op"), (2, "op"), (2, "aten"), (1, "op")):
+        trace, plain = tracer.trace(WhatIf(scale, recording=recording)), Tracer(subject).trace(WhatIf(scale))
+        assert ({"t", "addmm"} <= {op.name for op in trace.ops}) is (recording == "aten")
         assert trace.loss == plain.loss
         assert not trace.faults or [each.kind for each in trace.faults] == [each.kind for each in plain.faults]
 

@@ -14,11 +14,11 @@ from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf, check_group
 def test_strings_and_json_values_mean_the_same():
     assert WhatIf.parse({}) == WhatIf()
     assert WhatIf().query() == ""
-    text = WhatIf.parse({"scale": "0.5", "group": "layers.0", "init": "orthogonal", "seed": "7"})
-    json = WhatIf.parse({"scale": 0.5, "group": "layers.0", "init": "orthogonal", "seed": 7})
-    assert text == json == WhatIf(0.5, "layers.0", "orthogonal", 7)
-    assert text.as_dict() == {"scale": 0.5, "group": "layers.0", "init": "orthogonal", "seed": 7}
-    assert text.query() == "scale=0.5&group=layers.0&init=orthogonal&seed=7"
+    text = WhatIf.parse({"scale": "0.5", "group": "layers.0", "init": "orthogonal", "seed": "7", "recording": "aten"})
+    json = WhatIf.parse({"scale": 0.5, "group": "layers.0", "init": "orthogonal", "seed": 7, "recording": "aten"})
+    assert text == json == WhatIf(0.5, "layers.0", "orthogonal", 7, "aten")
+    assert text.as_dict() == {"scale": 0.5, "group": "layers.0", "init": "orthogonal", "seed": 7, "recording": "aten"}
+    assert text.query() == "scale=0.5&group=layers.0&init=orthogonal&seed=7&recording=aten"
 
 
 @given(
@@ -36,6 +36,7 @@ def test_a_query_round_trips(scale, group, init, seed):
     ("values", "field", "message"),
     [
         ({"scale": "0"}, "scale", "scale: '0' is not a number from 0.0001 to 10000"),
+        ({"recording": "cuda"}, "recording", "recording: 'cuda' is not one of op, aten"),
         ({"seed": -1}, "seed", "seed: -1 is not an integer from 0 to 9223372036854775807"),
         ({"init": "kaimin_normal"}, "init", "; did you mean 'kaiming_normal'?"),
         ({"group": 3}, "group", "group: 3 is not the path of a module"),

@@ -140,6 +140,28 @@ def test_a_what_if_changes_only_its_group(client):
     assert std(drawn, "layers.0.weight") == std(plain, "layers.0.weight")
 
 
+def test_the_level_aten_is_the_same_pass(client, making, open_client, settings):
+    plain, below = (client.get(f"{BASE}/trace.json?scale=2{query}").json() for query in ("", "&recording=aten"))
+    assert below["environment"]["what_if"] == "scale=2&recording=aten"
+    names = [op["name"] for op in below["ops"]]
+    assert "linear" not in names
+    assert names.count("addmm") == [op["name"] for op in plain["ops"]].count("linear") == 3
+    assert below["loss"] == plain["loss"]
+    for name in ("layers.0.weight", "layers.0.weight.g", "head.bias.g"):
+        assert std(below, name) == std(plain, name)
+    (inside,) = [module["id"] for module in below["modules"] if module["path"] == "Double.mul"]
+    check = {"op": next(op["id"] for op in below["ops"] if op["module"] == inside)}
+    assert client.request("POST", f"{BASE}/gradcheck?recording=aten", json=check).json()["passed"] is True
+    # `chainrule explore --level aten`: the level where an address names none.
+    deep = open_client(create_app(settings, own=UserModel("net.py:make", making, seed=5, level="aten")))
+    assert [op["name"] for op in deep.get(f"{BASE}/trace.json?scale=2").json()["ops"]] == names
+    assert deep.get(f"{BASE}/trace.json?scale=2&recording=op").json()["ops"] == plain["ops"]
+    for address, query, level in (("/", "", "aten"), ("/?recording=op", "recording=op", "op")):
+        data = page_data(deep.get(address))
+        assert (data["query"], data["spec"]["recording"]) == (query, level)
+        assert data["keys"][-1]["default"] == "aten"
+
+
 def test_the_profile_is_of_the_models_layers(client):
     answer = client.get(f"{BASE}/profile.json?scale=2").json()
     assert [layer["name"] for layer in answer["layers"]] == ["layers.0", "layers.2", "Double", "head"]
@@ -158,6 +180,7 @@ def test_a_tensors_values(client):
     [
         ("trace.json?scale=x", 422, "invalid_spec", "scale"),
         ("trace.json?scale=1e5", 422, "invalid_spec", "scale"),
+        ("trace.json?recording=cuda", 422, "invalid_spec", "recording"),
         ("trace.json?group=layers.9", 422, "invalid_spec", "group"),
         ("trace.json?widths=10,1", 422, "invalid_spec", "widths"),
         ("profile.json?init=perfect", 422, "invalid_spec", "init"),

@@ -81,7 +81,8 @@ def _run(tracer: Tracer, what_if: WhatIf, wanted: int | None = None) -> _Listene
     If the pass raises, the calls before that count.
     """
     with tracer.prepared(what_if) as run:
-        recording = record(run.subject.model)
+        level = "aten" if what_if.recording == "aten" else "op"
+        recording = record(run.subject.model, level=level)
         observer = recording._observer
         listener = _Listener(observer, wanted)
         with recording:

@@ -15,7 +15,8 @@ from chainrule.spec.data import DATA_SETS
 from chainrule.spec.keys import SPEC_KEYS
 from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import PROGRAMS
-from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
+from chainrule.spec.values import Key
+from chainrule.user_model.what_if import WhatIf
 
 LIMITS = ("depth", "width", "batch", "flops", "memory_bytes")
 """The settings `max_…` that the page shows as limits of a spec."""
@@ -26,6 +27,7 @@ def page_data(
     *,
     settings: Settings,
     devices: Sequence[str],
+    keys: Sequence[Key] = SPEC_KEYS,
     error: Mapping[str, Any] | None = None,
     dump: Mapping[str, Any] | None = None,
     dumps: Sequence[Mapping[str, Any]] = (),
@@ -34,15 +36,16 @@ def page_data(
 ) -> dict[str, Any]:
     """The data of a page that shows a spec first, or a what-if of the user's `model`, or a `dump`.
 
-    A `dump` has a `name`, and a `url` or `content`; `dumps` has all open ones, that one first. See `Model.page_data`.
+    `keys` are those of the query string. A `dump` has a `name`, and a `url` or `content`; `dumps` has all open ones,
+    that one first. See `Model.page_data`.
     """
     return {
         "version": __version__,
         "spec": spec.as_dict(),
-        "query": spec.query(),
+        "query": spec.query(keys) if isinstance(spec, WhatIf) else spec.query(),
         "keys": [
             {name: getattr(key, name) for name in ("name", "default", "kind", "choices", "minimum", "maximum", "doc")}
-            for key in (SPEC_KEYS if model is None else WHAT_IF_KEYS)
+            for key in keys
         ],
         "programs": programs_list() if model is None else [],
         "presets": presets_list() if model is None else [],

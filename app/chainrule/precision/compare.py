@@ -54,29 +54,39 @@ def elementwise_error(value: torch.Tensor, reference: torch.Tensor) -> float | N
     return float(found.square().mean().sqrt()) if found.numel() else None
 
 
-def compare_precisions(subject: Subject, name: str, seed: int = 42) -> tuple[Trace, Trace]:
-    """Trace one pass as it is, A, and in the precision of this name, B. B's trace has the errors and what they mean.
+def compare_precisions(subject: Subject, *names: str, seed: int = 42) -> list[Trace]:
+    """Trace one pass as it is, A, and in each precision of these names, or compiled, B. A comes first.
 
-    If B's pass raises, its trace ends there.
+    B's trace has the errors and what they mean. If B's pass raises, its trace ends there. With tf32 among the
+    names, the products of A are in IEEE float32.
 
     Raises:
         ExploreError: there is no such precision here, the model is in it already, or A's pass raises.
-        MemoryLimitError: there is no memory for the copy or a pass.
+        MemoryLimitError: there is no memory for a copy or a pass.
     """
-    precision = precision_named(name)
-    check_precision(precision, subject)
+    from chainrule.precision.compilers import compiled_pass
+
+    precisions = [precision_named(name) for name in names]
+    for precision in precisions:
+        check_precision(precision, subject)
     own = dtypes_of(subject)
-    with products_in("ieee" if precision.is_tf32 else None):
+    with products_in("ieee" if any(each.is_tf32 for each in precisions) else None):
         a, of_a = _sampled(subject, seed)
     if a.error is not None:
         raise ExploreError(a.error.message)
-    if precision.is_autocast:
-        other = dataclasses.replace(subject, autocast=precision.dtype)
-    else:
-        other = subject if precision.is_tf32 else copied_subject(subject, precision.dtype)
-    with products_in("tf32" if precision.is_tf32 else None):
-        b, of_b = _sampled(other, seed)
-    return a, _judged(a, of_a, b, of_b, precision, own)
+    traces = [a]
+    for precision in precisions:
+        if precision.is_compiled:
+            traces.append(compiled_pass(a, of_a, subject, precision.name, seed))
+            continue
+        if precision.is_autocast:
+            other = dataclasses.replace(subject, autocast=precision.dtype)
+        else:
+            other = subject if precision.is_tf32 else copied_subject(subject, precision.dtype)
+        with products_in("tf32" if precision.is_tf32 else None):
+            b, of_b = _sampled(other, seed)
+        traces.append(_judged(a, of_a, b, of_b, precision, own))
+    return traces
 
 
 def _sampled(subject: Subject, seed: int) -> tuple[Trace, Samples]:

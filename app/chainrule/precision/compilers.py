@@ -20,6 +20,7 @@ from chainrule.precision.samples import Samples, in_pairs
 from chainrule.trace.graph import PrecisionErrors, Trace
 from chainrule.user_model.subject import Subject
 from chainrule.user_model.tracer import Tracer
+from chainrule.user_model.what_if import WhatIf
 
 
 def compiled_pass(a: Trace, of_a: Samples, subject: Subject, backend: str, seed: int) -> Trace:
@@ -29,8 +30,8 @@ def compiled_pass(a: Trace, of_a: Samples, subject: Subject, backend: str, seed:
         ExploreError: the backend fails.
         MemoryLimitError: there is no memory for a pass.
     """
-    tracer, of_b = Tracer(subject, seed, backend), Samples()
-    b = tracer.record(on_tensor=of_b.add)
+    tracer, of_b = Tracer(subject, seed), Samples()
+    b = tracer.record(WhatIf(recording=backend), of_b.add)
     match = matched_tensors(a, b, tracer.written)
     error: dict[str, float] = {}
     differing: dict[str, tuple[int, int]] = {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from chainrule.precision.rounding import ADDS, NORMALIZES, UNDERFLOWS
 from chainrule.trace.graph import Fault, Level, Op, PrecisionErrors, Trace
+from chainrule.user_model.what_if import COMPILERS
 
 FACTOR = 6.0
 """An op is named if the error of its output is larger than this multiple of the error that rounding predicts from its
@@ -161,6 +162,10 @@ def _beyond(measured: Measured) -> Fault | None:
 
 def _why(measured: Measured, op: Op) -> tuple[str, str]:
     """The likely cause, and the remedy."""
+    if measured.errors.name in COMPILERS:
+        why = "The compiled graph computes another value, or rounds more than the program as it was written"
+        remedy = "Compare --as aot_eager --as inductor: a difference of both lies in the graph, else in a kernel."
+        return why, remedy
     in_float32 = "Run this op in float32: cast its inputs with .float()."
     read = [each for each in op.inputs if each in measured.b.statistics]
     ends = [

@@ -13,16 +13,21 @@ from torch import Tensor, nn
 from chainrule.errors import ExploreError
 from chainrule.trace.nested import nested_tensors
 from chainrule.user_model.subject import Subject
+from chainrule.user_model.what_if import COMPILERS
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """One precision: the model and its inputs in `dtype`, or the model as it is, under autocast or with TF32."""
+    """One precision: the model and its inputs in `dtype`, or the model as it is, under autocast or with TF32.
+
+    Or as a backend of torch.compile runs it, in its own dtype.
+    """
 
     name: str
     dtype: torch.dtype
     is_autocast: bool = False
     is_tf32: bool = False
+    is_compiled: bool = False
 
 
 PRECISIONS = {
@@ -35,6 +40,7 @@ PRECISIONS = {
         Precision("tf32", torch.float32, is_tf32=True),
         Precision("autocast-bfloat16", torch.bfloat16, is_autocast=True),
         Precision("autocast-float16", torch.float16, is_autocast=True),
+        *(Precision(name, torch.float32, is_compiled=True) for name in COMPILERS),
     )
 }
 
@@ -66,6 +72,8 @@ def check_precision(precision: Precision, subject: Subject) -> None:
         ExploreError: the device does not have it, or the model is in it already.
     """
     name, own, device = precision.name, dtypes_of(subject), subject.device.type
+    if precision.is_compiled:
+        return
     is_a_way = precision.is_tf32 or precision.is_autocast
     if is_a_way and own != {torch.float32}:
         raise ExploreError(f"as: {name} needs a model in float32; {subject.name} is in {in_words(own)}", field="as")

@@ -5,10 +5,10 @@ make() ─▶ Subject ─▶ tracers        reload(): make() again, and call the
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,14 +23,14 @@ from chainrule.user_model.parameters import groups_of
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import RETURNED, Subject, described, make_subject
 from chainrule.user_model.tracer import Tracer
-from chainrule.user_model.what_if import WhatIf, check_group
+from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf, check_group
 
 
 class UserModel:
     """The current subject, and how to make the next. Its methods may be called from any thread.
 
-    `version` counts the subjects from 1; `problem` is why the last attempt to make one failed: the subject before
-    stays. `file` is None for a model of a notebook.
+    `keys` are those of its what-ifs. `version` counts the subjects from 1; `problem` is why the last attempt to make
+    one failed: the subject before stays. `file` is None for a model of a notebook.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class UserModel:
     ) -> None:
         """Make the first subject: `make` is called with the generators seeded, and a copy of it runs on `device`.
 
-        `level` and `compiles`: see `Tracer`.
+        `level` is the level of the recording where a what-if names none; `compiles`: see `Tracer`.
 
         Raises:
             ExploreError: it cannot be made, or there is no such device.
@@ -57,7 +57,7 @@ class UserModel:
         self._make = make
         self._to = None if device is None else check_device(device)
         self.file = file
-        self._level = level
+        self.keys = tuple(replace(key, default=level) if key.name == "recording" else key for key in WHAT_IF_KEYS)
         self._compiles = compiles
         self._lock = threading.Lock()
         self._reloading = threading.Lock()
@@ -92,7 +92,8 @@ class UserModel:
         Raises:
             SpecError: see `WhatIf.parse`; also for a group that the model does not have.
         """
-        what_if = WhatIf.parse(values, device=self.device)
+        defaults = {key.name: key.default for key in self.keys}
+        what_if = WhatIf.parse({**defaults, **values}, device=self.device)
         check_group(what_if.group, self.groups)
         return what_if
 
@@ -100,11 +101,7 @@ class UserModel:
         """A new tracer of the current subject, which it keeps after a reload."""
         with self._lock:
             checked, self._checked = self._checked, None
-            return (
-                checked
-                if checked is not None
-                else Tracer(self.subject, self.seed, self._level, compiles=self._compiles)
-            )
+            return checked if checked is not None else Tracer(self.subject, self.seed, compiles=self._compiles)
 
     def check(self) -> Trace:
         """Trace the current subject once, to know its faults before the page is opened. `tracer` then returns this one.
@@ -113,7 +110,7 @@ class UserModel:
             ExploreError, MemoryLimitError, ChainruleError: see `Tracer.trace`.
         """
         tracer = self.tracer()
-        trace = tracer.trace()
+        trace = tracer.trace(self.read({}))
         with self._lock:
             if tracer.subject is self.subject:
                 self._checked = tracer
@@ -161,7 +158,7 @@ def open_reference(
 ) -> UserModel:
     """The model of `path/to/file.py:factory`. A reload runs the file again, and its imports from its folder.
 
-    `level` and `compiles`: see `Tracer`.
+    `level` and `compiles`: see `UserModel`.
 
     Raises:
         ExploreError: it cannot be made; the message has the place.
@@ -190,7 +187,7 @@ def open_reference(
             pass
         with telling(f"{name}() raised", file.folder, place):
             made = factory()
-        return dataclasses.replace(make_subject(made, name, file.folder, place=place, device=to), name=title)
+        return replace(make_subject(made, name, file.folder, place=place, device=to), name=title)
 
     return UserModel(title, make, seed, device, file=file, level=level, compiles=compiles)
 

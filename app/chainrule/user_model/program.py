@@ -30,9 +30,6 @@ from chainrule.trace import ops
 from chainrule.trace.compiled import CompiledLevel, Origin, Step, Written
 from chainrule.trace.sources import TORCH_FOLDER
 
-COMPILERS = ("aot_eager", "inductor")
-"""The backends of torch.compile whose graphs can be recorded."""
-
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _HANDLE = re.compile(r"# \[Provenance debug handles\] (\S+:\d+)")
 _CALL = re.compile(r"(?:\w+ = )?([\w.]+)\((.*)\)$")

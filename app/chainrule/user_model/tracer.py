@@ -6,7 +6,8 @@ The subject's model itself runs, and is put back after each pass (`parameters.St
 the model need no copy, and no factory is called a second time: it may print, take seconds, or return another model.
 
 The first trace is recorded in full; a further one of the same graph repeats it for its numbers (`trace.plan`). Whether
-it is the same graph is looked at, not supposed: a mixture of experts may take another route with other weights.
+it is the same graph is looked at, not supposed: a mixture of experts may take another route with other weights. At the
+level aten every trace is recorded in full.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from chainrule.user_model.code import is_interrupt, raised_at, shown_path
 from chainrule.user_model.compiled import Compilation, compilation
 from chainrule.user_model.copies import copied
 from chainrule.user_model.parameters import State
-from chainrule.user_model.program import COMPILERS, Program
+from chainrule.user_model.program import Program
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import Subject, scalar_loss
-from chainrule.user_model.what_if import WhatIf
+from chainrule.user_model.what_if import COMPILERS, WhatIf
 
 logger = logging.getLogger(__name__)
 
@@ -62,22 +63,18 @@ class Tracer:
     Attributes:
         subject: what is traced.
         seed: of the random numbers that a pass draws.
-        level: "op", "aten" (see `chainrule.trace.record`), or one of COMPILERS, by which the model then runs compiled.
-            At another level than "op" every trace is recorded in full.
         compiles: whether the places are looked for where torch.compile would cut the graph.
         written: at the level of a compiler, id of a tensor of the last trace → the written op with this output,
             and its number among those of this name.
         recording: stands for the recording that the last trace repeats, or is; another object for each.
     """
 
-    def __init__(self, subject: Subject, seed: int = 42, level: str = "op", *, compiles: bool = False) -> None:
+    def __init__(self, subject: Subject, seed: int = 42, *, compiles: bool = False) -> None:
         """Take a subject; nothing is copied or run yet."""
         self.subject = subject
         self.seed = seed
-        self.level = level
         self.compiles = compiles
         self._compilation: Compilation | None = None
-        self._program: Program | None = None
         self.written: Mapping[str, tuple[Written, int]] = {}
         self.forget()
 
@@ -88,6 +85,7 @@ class Tracer:
         self._recorded: _Recorded | None = None
         self._last: tuple[WhatIf, Trace] | None = None
         self._findings = Findings()
+        self._programs: dict[str, Program] = {}
 
     @property
     def kept_bytes(self) -> int:
@@ -112,7 +110,7 @@ class Tracer:
         """
         if self._last is not None and self._last[0] == what_if:
             return self._last[1]
-        if self._recorded is not None and self._recorded.plan.complete:
+        if what_if.recording == "op" and self._recorded is not None and self._recorded.plan.complete:
             try:
                 return self._again(what_if, self._recorded)
             except MemoryLimitError:
@@ -187,8 +185,7 @@ class Tracer:
         began = time.perf_counter()
         failure: tuple[str | None, str] | None = None
         try:
-            if self.level in COMPILERS:
-                self._compile(what_if)
+            program = self._compiled(what_if) if what_if.recording in COMPILERS else None
             with self.prepared(what_if) as run:
                 prepared_at = time.perf_counter()
                 # Named here, since a hook may give other inputs to the model's forward.
@@ -201,13 +198,13 @@ class Tracer:
                     on_tensor=on_tensor,
                     on_function=None if calls is None else calls.begin,
                     witness=evidence,
-                    plan=plan if self.level == "op" else None,
-                    level="aten" if self.level == "aten" else "op",
-                    runs_compiled=self.level in COMPILERS,
+                    plan=plan if what_if.recording == "op" else None,
+                    level="aten" if what_if.recording == "aten" else "op",
+                    runs_compiled=program is not None,
                 )
-                if self._program is not None:
-                    run = dataclasses.replace(run, model=self._program.call)
-                    self._program.level = recording.compiled
+                if program is not None:
+                    run = dataclasses.replace(run, model=program.call)
+                    program.level = recording.compiled
                 try:
                     with _modules_noted() as modules, recording:
                         loss = run.forward()
@@ -220,8 +217,8 @@ class Tracer:
                         raise
                     failure = self._failure(error)
                 finally:
-                    if self._program is not None:
-                        self._program.level = None
+                    if program is not None:
+                        program.level = None
                 if recording.compiled is not None:
                     self.written = {f"t{row}": of for row, of in recording.compiled.results.items()}
                 route = modules, _with_gradients(run.subject.model)
@@ -265,24 +262,28 @@ class Tracer:
             self._last = what_if, trace
         return trace
 
-    def _compile(self, what_if: WhatIf) -> None:
-        """Run the pass once, which compiles what has not been compiled.
+    def _compiled(self, what_if: WhatIf) -> Program:
+        """The model as a program that has run once, so that nothing has to be compiled any more.
 
         Raises:
             ExploreError: the compiler fails, or an op of the model; or inductor is asked for a model on a GPU.
         """
-        if self.level == "inductor" and self.subject.device.type != "cpu":
+        backend, device = what_if.recording, self.subject.device.type
+        if backend == "inductor" and device != "cpu":
             raise ExploreError(
-                f"level: inductor records kernels of the CPU; {self.subject.name} is on {self.subject.device.type}, "
-                "where aot_eager is possible",
-                field="level",
+                f"recording: inductor needs a model on the CPU, {self.subject.name} is on {device}; choose aot_eager",
+                field="recording",
             )
-        if self._program is None:
-            self._program = Program(self.subject.model, self.level)
-        with self.prepared(what_if) as run, self._program.compiling():
-            run = dataclasses.replace(run, model=self._program.call)
-            with self.subject.telling(f"torch.compile with {self.level} fails"):
-                run.backward(run.forward())
+        program = self._programs.get(backend) or Program(self.subject.model, backend)
+        with (
+            self.prepared(what_if) as run,
+            program.compiling(),
+            self.subject.telling(f"torch.compile with {backend} fails"),
+        ):
+            run = dataclasses.replace(run, model=program.call)
+            run.backward(run.forward())
+        self._programs[backend] = program
+        return program
 
     def _failure(self, error: BaseException) -> tuple[str | None, str]:
         """The place of the error and its message. Raises MemoryLimitError if memory ran out."""
@@ -368,8 +369,8 @@ class Tracer:
         about = {"model": self.subject.name, "what_if": what_if.query(), "seed": self.seed}
         if self.subject.place and not Path(self.subject.place).is_absolute():
             about["factory"] = self.subject.place
-        if self.level in COMPILERS:
-            about["compiled_by"] = self.level
+        if what_if.recording in COMPILERS:
+            about["compiled_by"] = what_if.recording
         return {**environment(self.subject.device.type), **about, **names_of(self.subject.optimizers)}
 
 

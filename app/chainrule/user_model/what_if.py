@@ -5,7 +5,7 @@ The values come as strings (the page's query string) or as JSON values (a live m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote_plus
@@ -22,6 +22,9 @@ EVERYTHING = ""
 
 MAX_NAMED = 12
 """Groups that an error message names."""
+
+COMPILERS = ("aot_eager", "inductor")
+"""The backends of torch.compile whose graphs can be recorded."""
 
 WHAT_IF_KEYS: tuple[Key, ...] = (
     Key(
@@ -55,6 +58,15 @@ WHAT_IF_KEYS: tuple[Key, ...] = (
         minimum=KEY_BY_NAME["seed"].minimum,
         maximum=KEY_BY_NAME["seed"].maximum,
     ),
+    # Its default is the model's own: `UserModel.keys`. The option `level` of the formats is the depth of open groups.
+    Key(
+        "recording",
+        "op",
+        "choice",
+        "The level of the recording: aten shows the ops of PyTorch's dispatcher inside each op; aot_eager and inductor "
+        "show the graphs of torch.compile.",
+        choices=("op", "aten", *COMPILERS),
+    ),
 )
 """Every key of a what-if, in the order of the canonical query string."""
 
@@ -68,6 +80,7 @@ class WhatIf:
         group: the path of a module; "" is all of them.
         init: how these parameters are drawn anew, one of the spec's schemes; "" leaves their values.
         seed: what is drawn is drawn from (seed, parameter's name).
+        recording: the level of the recording, see `chainrule.trace.record`; it changes no value.
         device: of the server, "cpu" or "cuda"; no key, and not compared.
     """
 
@@ -75,6 +88,7 @@ class WhatIf:
     group: str = EVERYTHING
     init: str = AS_IT_IS
     seed: int = 42
+    recording: str = "op"
     device: str = field(default="cpu", compare=False)
 
     @classmethod
@@ -86,9 +100,9 @@ class WhatIf:
         """
         return cls(**read_keys(WHAT_IF_KEYS, values, "a what-if"), device=device)
 
-    def query(self) -> str:
+    def query(self, keys: Sequence[Key] = WHAT_IF_KEYS) -> str:
         """The canonical query string: the keys that differ from the defaults, in the table's order; it may be empty."""
-        pairs = ((key, getattr(self, key.name)) for key in WHAT_IF_KEYS)
+        pairs = ((key, getattr(self, key.name)) for key in keys)
         return "&".join(f"{key.name}={quote_plus(value_text(value))}" for key, value in pairs if value != key.default)
 
     def as_dict(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from chainrule.errors import ChainruleError, RequestError, StoppedError
 from chainrule.export.formats import FORMATS, TRACE_FORMATS, Format, Values
 from chainrule.trace import Trace
 from chainrule.user_model.parameters import tied_names
-from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
+from chainrule.user_model.what_if import WhatIf
 from chainrule.web.answers import JSON, query_of
 from chainrule.web.api import Range, TraceApi, read_json_object
 from chainrule.web.live import LiveSession, Source
@@ -54,7 +54,7 @@ ERRORS = (401, 422, 501, 503, 507)
 def model_router(service: Service, model: Model) -> APIRouter:
     """`/api/v1/model`."""
     router = APIRouter()
-    what_if = [*map(parameter, WHAT_IF_KEYS)]
+    what_if = [*map(parameter, model.own.keys)]
     traces = TraceApi(
         service,
         base=BASE,

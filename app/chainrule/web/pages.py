@@ -18,6 +18,7 @@ from chainrule.page.data import page_data
 from chainrule.page.glossary import glossary
 from chainrule.page.templating import render
 from chainrule.spec import ModelSpec
+from chainrule.spec.keys import SPEC_KEYS
 from chainrule.user_model.what_if import WhatIf
 from chainrule.web.answers import REVALIDATE, is_fresh, kept_answer, not_modified, query_of
 from chainrule.web.api import dump_address
@@ -52,6 +53,7 @@ def pages_router(service: Service, model: Model | None = None) -> APIRouter:
             spec,
             settings=service.settings,
             devices=tuple(service.compute.slots),
+            keys=SPEC_KEYS if model is None else model.own.keys,
             error=error,
             dump=first,
             dumps=opened,

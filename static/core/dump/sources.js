@@ -37,9 +37,13 @@ export function inOrder(sources) {
   });
 }
 
-/** Labels of steps: the number in which their names differ, else their position from 1.
+/** The end of the name of one model in several precisions. */
+const PRECISION = / in ([\w -]+)$/;
+
+/** Labels of steps: the precision or the number in which their names differ, else their position from 1.
  * @param {readonly {name: string}[]} sources */
 export function stepLabels(sources) {
+  if (unitOf(sources) === "precision") return sources.map(({ name }) => PRECISION.exec(name)?.[1] ?? name);
   const numbers = sources.map(({ name }) => numbersIn(name));
   const first = numbers[0] ?? [];
   const apart = differInNumbers(sources)
@@ -47,8 +51,10 @@ export function stepLabels(sources) {
   return sources.map((_, order) => String(apart < 0 ? order + 1 : (numbers[order]?.[apart] ?? order + 1)));
 }
 
-/** @param {readonly {name: string}[]} sources @returns {"rank" | "step"} what the dumps are of */
+/** @param {readonly {name: string}[]} sources @returns {"precision" | "rank" | "step"} what the dumps are of */
 export function unitOf(sources) {
+  const models = new Set(sources.map(({ name }) => PRECISION.test(name) ? name.replace(PRECISION, "") : null));
+  if (models.size === 1 && !models.has(null)) return "precision";
   return sources.every(({ name }) => /\.rank\d+\./.test(name)) && differInNumbers(sources) ? "rank" : "step";
 }
 

@@ -24,7 +24,7 @@ export class StepReader {
 }
 
 /** counts: in units, which are 1 where all counts of a row fit in 16 bits. @param {Picture} picture */
-export function packed({ floats, integers, bins, counts, loss }) {
+export function packed({ floats, integers, bins, counts, loss, precision, rows }) {
   const { mean, std, min, max, zero_fraction } = floats;
   const { n, nan, posinf, neginf } = integers;
   const units = new Float64Array(n.length).fill(1);
@@ -36,8 +36,14 @@ export function packed({ floats, integers, bins, counts, loss }) {
     units[row] = unit;
     for (let at = row * bins; at < (row + 1) * bins; at += 1) small[at] = Math.round(counts[at] / unit);
   }
-  return { loss, floats: { mean, std, min, max, zero_fraction }, integers: { n, nan, posinf, neginf }, bins,
-    counts: small, units };
+  const [error, expected] = [0, 0].map(() => new Float64Array(precision === null ? 0 : n.length).fill(NaN));
+  precision?.tensor.forEach((id, at) => {
+    const row = rows.get(id) ?? -1;
+    error[row] = precision.error[at];
+    expected[row] = precision.expected[at];
+  });
+  return { loss, of: precision?.of ?? null, floats: { mean, std, min, max, zero_fraction, error, expected },
+    integers: { n, nan, posinf, neginf }, bins, counts: small, units };
 }
 
 /** @param {StepFigures} figures @returns {ArrayBuffer[]} that need not be copied from one thread to the other */

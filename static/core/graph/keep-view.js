@@ -1,7 +1,7 @@
 /** Finds the selection and the open groups again in another graph of nearly the same model: after an edit of its code,
  * or where control flow depends on values. Ids count in order of execution, so one more op shifts all those after it;
  * modules are therefore known by their path, parameters and inputs by their name, and ops by their place among the ops
- * of their module. No DOM. */
+ * of their module. At the level aten an op is a group, and its counterpart the ATen op that makes its result. No DOM. */
 
 import { expansionOf, written } from "./expansion.js";
 import { find, GROUP_KINDS, idOf, openGroups } from "./graph.js";
@@ -133,14 +133,55 @@ function keepStep(step, counterparts, before, after) {
 /** @param {Graph} before @param {Graph} after @returns {Int32Array} */
 function counterpartsOfOps(before, after) {
   const found = new Int32Array(before.arrays.ops).fill(-1);
-  const theirs = opsByPlace(after);
-  for (const [place, ops] of opsByPlace(before)) {
+  const [ours, theirs] = [opsByPlace(before), opsByPlace(after)];
+  for (const [place, ops] of ours) {
     const others = theirs.get(place) ?? [];
     align(ops.map((op) => before.opLabel[op]), others.map((op) => after.opLabel[op])).forEach((at, order) => {
       found[ops[order]] = others[at] ?? -1;
     });
   }
+  const match = (/** @type {number} */ op, /** @type {number} */ other) => {
+    if (found[op] < 0) found[op] = other;
+  };
+  for (const [place, ops] of opsByGroup(before)) {
+    const inside = theirs.get(place);
+    if (inside !== undefined) { for (const op of ops) match(op, makerOf(after, inside)); }
+  }
+  for (const [place, [op]] of opsByGroup(after)) for (const inside of ours.get(place) ?? []) match(inside, op);
   return found;
+}
+
+/** @param {Graph} graph @returns {Map<string, number[]>} pass and path of the group that an op is at the level aten →
+ * that op, or the ops that are its backward */
+function opsByGroup({ topology: { modules, ops } }) {
+  const paths = new Map(modules.map(({ id, path }) => [id, path]));
+  const calls = new Map();
+  /** @type {Map<string, string>} */
+  const groups = new Map();
+  return byKey(ops, ({ id, name, phase, module, twin }) => {
+    let group = groups.get(twin ?? "");
+    if (group === undefined) {
+      const path = [paths.get(module), name].filter(Boolean).join(".");
+      const call = calls.get(path) ?? 0;
+      calls.set(path, call + 1);
+      group = call > 0 ? `${path}_${call}` : path;
+      groups.set(id, group);
+    }
+    return `${phase} ${group}`;
+  });
+}
+
+/** @param {Graph} graph @param {readonly number[]} group ops of one module
+ * @returns {number} the first that makes something for others, else the last */
+function makerOf({ arrays, topology: { ops } }, group) {
+  const { consumers, consumerStart } = arrays;
+  return group.find((op) =>
+    outputsOf(arrays, op).some((tensor) =>
+      consumers.slice(consumerStart[tensor], consumerStart[tensor + 1]).some((reader) =>
+        ops[reader].module !== ops[op].module
+      )
+    )
+  ) ?? group[group.length - 1];
 }
 
 /** @param {Graph} graph @returns {Map<string, number[]>} pass and module → its ops, in order of execution */

@@ -2,7 +2,7 @@
 
 import { bandText, expectedText, figuresOf, figureText, isWithin, MEASURES } from "../lab/diagnosis.js";
 import { buttonOf, emit, headings, html, unseen, writeText } from "../dom.js";
-import { count, figureAt, numerals, percent, significant, valueAt } from "../format.js";
+import { count, figureAt, numerals, percent, relativeError, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
 import { valuesAt } from "../picture.js";
@@ -111,8 +111,7 @@ function roundingText({ of, against, tensor, error, expected, differing = {} }, 
   const [count, total] = differing[id] ?? [];
   if (count !== undefined) return `${count} of ${total} elements differ between ${of} and ${against}`;
   const at = tensor.indexOf(id);
-  const text = (/** @type {number} */ share) => `${Number((100 * share).toPrecision(2))} %`;
-  return at < 0 ? "" : `error ${text(error[at])}, rounding of ${of} predicts ${text(expected[at])}`;
+  return at < 0 ? "" : `error ${relativeError(error[at])}, rounding of ${of} predicts ${relativeError(expected[at])}`;
 }
 
 /** @param {Inspection} inspection @param {string} name @param {number} row @returns {HTMLElement} */

@@ -26,10 +26,11 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
   const figures = found.map((row, order) => {
     if (row < 0) return null;
     const { floats, integers } = picture;
-    const of = (/** @type {"mean" | "std" | "min" | "max"} */ column) => valueAt(floats[column], order);
+    const of = (/** @type {keyof typeof floats} */ column) => valueAt(floats[column], order);
     const inf = integers.posinf[order] + integers.neginf[order];
-    return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), n: integers.n[order],
-      nan: integers.nan[order], inf };
+    return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), error: of("error"),
+      expected: of("expected"), errorOf: steps[order]?.of ?? null, n: integers.n[order], nan: integers.nan[order],
+      inf };
   });
   return { name, rows: figures, missing: found.filter((row) => row === -1).length,
     waiting: found.filter((row) => row === -2).length, histograms };
@@ -52,9 +53,10 @@ function pictureOfSteps(steps, found) {
       counts[order * bins + bin] = Math.round(step.counts[row * bins + bin] * unit);
   });
   const floats = { mean: float("mean"), std: float("std"), min: float("min"), max: float("max"),
-    zero_fraction: float("zero_fraction") };
+    zero_fraction: float("zero_fraction"), error: float("error"), expected: float("expected") };
   const integers = { n: integer("n"), nan: integer("nan"), posinf: integer("posinf"), neginf: integer("neginf") };
-  return /** @type {Picture} */ (/** @type {unknown} */ ({ floats, integers, bins, counts, hidden: null }));
+  const picture = { floats, integers, bins, counts, hidden: null };
+  return /** @type {Picture & {floats: typeof floats}} */ (/** @type {unknown} */ (picture));
 }
 
 const TOP = 14;
