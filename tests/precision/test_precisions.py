@@ -449,3 +449,70 @@ def test_the_command_reports_and_serves():
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("chainrule: ")
         assert says in done.stderr
+
+
+COMPILED = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        hidden = torch.relu(self.first(x))
+        factor = {factor}
+        hidden = factor * hidden
+        return self.last(hidden)
+
+
+def factory():
+    return Net(), torch.randn(32, 8), lambda output: output.square().mean()
+"""
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    def make(factor):
+        file = tmp_path / "net.py"
+        file.write_text(COMPILED.replace("{factor}", factor))
+        return f"{file}:factory"
+
+    yield make
+    torch._dynamo.reset()
+
+
+def test_the_ops_of_aot_eager_have_the_bits_of_the_program(compiled):
+    subject = open_reference(compiled("1.5")).subject
+    a, b = compare_precisions(subject, "aot_eager")
+    found = figures(b)
+    gradients = {f"{name}.g" for name, _ in subject.model.named_parameters()}
+    assert {"first.addmm", "relu", "mul", "last.addmm", *gradients} <= found.keys()
+    assert set(figures(b).values()) == {(0.0, expected) for _, expected in found.values()}
+    assert not findings(b)
+    assert a.loss == b.loss
+
+
+def test_the_op_that_a_compiler_changes_is_named_with_its_line(compiled):
+    reference = compiled("1.5 if torch.compiler.is_compiling() else 1.25")
+    _, b, c = compare_precisions(open_reference(reference).subject, "aot_eager", "inductor")
+    for trace, name in ((b, "aot_eager"), (c, "inductor")):
+        (fault,) = findings(trace)
+        op = next(op for op in trace.ops if op.id == fault.op)
+        assert "mul" in op.name
+        assert fault.source.text == "hidden = factor * hidden"
+        assert f"20 % in {name}, measured against eager" in fault.message
+        assert "aot_eager" in fault.remedy
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["M1", "M2", "M3", "M4"])
+def test_the_kernels_of_inductor_round_as_predicted(name):
+    _, b = compare_precisions(bench_case(name), "inductor")
+    assert not findings(b)
+    ratios = [error / expected for error, expected in figures(b).values() if expected]
+    assert max(ratios) < 3
+    assert len(ratios) > 5
+    torch._dynamo.reset()

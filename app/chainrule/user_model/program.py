@@ -117,7 +117,8 @@ class _Graph:
 
     def results(self, graph: fx.GraphModule) -> Mapping[str, tuple[Written, int]]:
         """Node of a graph of ATen ops → the written op with the same output."""
-        nodes = (node for node in graph.graph.nodes if node.target is not operator.getitem and not _is_backward(node))
+        passes_on = (operator.getitem, torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+        nodes = (node for node in graph.graph.nodes if node.target not in passes_on and not _is_backward(node))
         last = {_written_as(node): node for node in nodes}
         return {node.name: self._ops[name] for name, node in last.items() if name in self._ops}
 
@@ -387,7 +388,7 @@ def _joined(nodes: Sequence[fx.Node], origins: Mapping[str, Origin]) -> Origin:
     path = ".".join(shared)
     source = next((each.source for each in reversed(of) if each.source is not None), None)
     written = (str(each.given.get("written_as", _aten_name(node))) for node, each in zip(nodes, of, strict=True))
-    fuses = list(dict.fromkeys(written))
+    fuses = [each for each in dict.fromkeys(written) if each != "copy_"] or ["copy_"]
     name = "+".join(fuses) if len(fuses) < 3 else f"{fuses[0]}…{fuses[-1]}"
     given = dict(of[-1].given) if len(fuses) == 1 else {"graph": of[-1].given["graph"], "fuses": fuses}
     return Origin(path, source, name, given)

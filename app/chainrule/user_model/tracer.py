@@ -369,8 +369,6 @@ class Tracer:
         about = {"model": self.subject.name, "what_if": what_if.query(), "seed": self.seed}
         if self.subject.place and not Path(self.subject.place).is_absolute():
             about["factory"] = self.subject.place
-        if what_if.recording in COMPILERS:
-            about["compiled_by"] = what_if.recording
         return {**environment(self.subject.device.type), **about, **names_of(self.subject.optimizers)}
 
 
