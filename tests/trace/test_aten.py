@@ -127,6 +127,13 @@ def test_nothing_is_read_from_nowhere(name):
     assert not unknown
 
 
+def test_the_ops_of_a_function_stay_in_its_groups():
+    _, trace = run("mixed", "aten")
+    paths = {module.id: module.path for module in trace.modules}
+    of_function = [(op.phase, paths[op.module]) for op in trace.ops if "Scaled" in paths[op.module]]
+    assert of_function == [("forward", "Scaled.mul"), ("backward", "Scaled.mul_1")]
+
+
 def test_an_op_is_a_group_of_its_aten_ops():
     _, trace = run("layers", "aten")
     paths = {module.id: module.path for module in trace.modules}

@@ -196,7 +196,7 @@ def _find_twins(journal: Journal) -> None:
         if repeats:
             # The backward of a recomputed op is the backward of the op that it repeats.
             op.twin = journal.ops[op.twin].twin
-        if op.twin != NO_ROW and (repeats or op.module not in first):
+        if op.twin != NO_ROW and (repeats or op.module not in first.keys() | journal.groups):
             op.module = journal.ops[op.twin].module
 
 

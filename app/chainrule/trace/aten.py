@@ -79,6 +79,7 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         path = f"{path}.{name}" if path else name
         call = self._calls[path] = self._calls.get(path, -1) + 1
         row = self._journal.module(f"{path}_{call}" if call else path, name)
+        self._journal.groups.add(row)
         self._groups.append(Group(phase, row, source, len(self._journal.ops)))
 
     def end(self, tensors: Sequence[torch.Tensor]) -> Group:

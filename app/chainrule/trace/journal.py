@@ -140,6 +140,7 @@ class Journal:
     tensors: list[TensorRow] = field(default_factory=list)
     modules: list[ModuleRow] = field(default_factory=list)
     passes: list[PassRow] = field(default_factory=list)
+    groups: set[int] = field(default_factory=set)  # modules that are ops of the program, at level aten
     saved: dict[tuple[int, int], None] = field(default_factory=dict)  # (tensor, the op that keeps it)
     slab: StatisticsSlab = field(default_factory=StatisticsSlab)
     on_tensor: Callable[[str, torch.Tensor], None] | None = None
