@@ -33,6 +33,9 @@ STACKED = ("scale", "bias_std", "lr", "weight_decay")
 PROBED_NETS, PROBED_VALUES = 4, 4096
 """Minimum number of nets, and about the number of values, with which `bmm` is compared with `mm`."""
 
+ALIGNMENT = 64
+"""Bytes: the memory of a tensor begins at a multiple."""
+
 
 class _PerNet:
     """A factor per net, which computes as a Python number does: in float64, and rounded to the tensor it multiplies."""
@@ -225,11 +228,14 @@ class Stack:
 def _products(a: Tensor, b: Tensor) -> Tensor:
     """The product of each net's matrices: (nets, rows, columns)."""
     if a.is_cpu and not _batched_is_single(a.dtype, a.shape[1:], a.stride()[1:], b.shape[1:], b.stride()[1:]):
-        out = a.new_empty(len(a), a.shape[1], b.shape[2])
-        for first, second, product in zip(a.unbind(), b.unbind(), out.unbind(), strict=True):
-            torch.mm(first, second, out=product)
-        return out
+        pairs = zip(a.unbind(), b.unbind(), strict=True)
+        return torch.stack([torch.mm(_aligned(first), _aligned(second)) for first, second in pairs])
     return torch.bmm(a, b)
+
+
+def _aligned(matrix: Tensor) -> Tensor:
+    """The matrix in memory that begins like that of a tensor of its own: on some processors MKL's bits depend on it."""
+    return matrix if matrix.data_ptr() % ALIGNMENT == 0 else matrix.clone()
 
 
 @cache
@@ -246,4 +252,5 @@ def _batched_is_single(dtype: torch.dtype, *layout: Sequence[int]) -> bool:
         factors.append(values.copy_(torch.randn(values.shape, generator=random, dtype=torch.float64)))
     nets = min(map(len, factors))
     batched = torch.bmm(*(factor[:nets] for factor in factors))
-    return all(torch.equal(product, a @ b) for product, a, b in zip(batched, *factors, strict=False))
+    alone = (_aligned(a) @ _aligned(b) for a, b in zip(*factors, strict=False))
+    return all(torch.equal(product, each) for product, each in zip(batched, alone, strict=False))
