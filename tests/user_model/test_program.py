@@ -1,5 +1,8 @@
 """A user's model as torch.compile runs it: its graphs, op by op (aot_eager) or kernel by kernel (inductor)."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch._inductor import config as inductor
@@ -247,3 +250,135 @@ def test_two_programs_of_one_code_do_not_see_each_other(subject_of):
     program = Program(subject.model, "inductor")
     with program.compiling():
         program.call(*subject.args)  # without a recording
+
+
+MORE = """
+
+
+class Looped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Cut() for _ in range(3)])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Cut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x):
+        y = self.linear(self.norm(x))
+        print(end="")
+        return x + torch.sigmoid(y)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.both = nn.Linear(8, 256)
+        with torch.no_grad():
+            self.both.weight[128:] *= 100
+
+    def forward(self, x):
+        query, key = self.both(x).chunk(2, -1)
+        scores = torch.matmul(query, key.transpose(-1, -2))
+        return F.dropout(scores, 0.5)
+
+
+class Views(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y, y.t(), y[2:], y.sum(0)
+
+
+def looped():
+    return Looped(), torch.randn(6, 8), lambda output: output.square().mean()
+
+
+def attention():
+    return Attention(), torch.randn(2, 40, 8), lambda output: output.square().mean()
+
+
+def views():
+    return Views(), torch.randn(6, 8), lambda output: sum(each.square().mean() for each in output)
+
+
+def raises():
+    return made(lambda net, hidden: hidden.no_such_method())
+"""
+
+
+@pytest.fixture
+def more(tmp_path):
+    file = tmp_path / "more.py"
+    file.write_text(MODEL + MORE)
+    yield lambda factory: open_reference(f"{file}:{factory}").subject
+    torch._dynamo.reset()
+
+
+def test_one_graph_of_several_modules_stands_in_each_of_them(more):
+    trace = Tracer(more("looped")).trace(WhatIf(recording="aot_eager"))
+    paths = {module.id: module.path for module in trace.modules}
+    for op in trace.ops:
+        for each in op.inputs:
+            name = trace.tensor_by_id[each].name
+            if name.endswith(("weight", "bias")):
+                assert name.startswith(paths[op.module]), op
+    sigmoids = [paths[op.module] for op in trace.ops if op.name == "sigmoid" and op.phase == "forward"]
+    assert sigmoids == ["blocks.0", "blocks.1", "blocks.2"]
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_parts_of_one_memory_have_their_own_statistics(more, backend):
+    subject = more("attention")
+    trace = Tracer(subject).trace(WhatIf(recording=backend))
+    (product,) = [op for op in trace.ops if op.name == "bmm" and op.phase == "forward"]
+    with torch.no_grad():
+        query, key = subject.model.both(subject.args[0]).chunk(2, -1)
+    norms = [trace.statistics[each].norm for each in product.inputs]
+    assert norms == pytest.approx([float(query.norm()), float(key.norm())], rel=1e-5)
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_views_that_a_graph_returns_have_a_producer(more, backend):
+    subject = more("views")
+    tracer = Tracer(subject)
+    trace = tracer.trace(WhatIf(recording=backend))
+    begun = {tensor.role for tensor in trace.tensors if tensor.producer is None}
+    assert begun <= {"input", "parameter", "gradient"}
+    match = matched_tensors(tracer.trace(), trace, tracer.written)
+    for mine, other in match.items():
+        here, there = trace.statistics[mine].norm, tracer.trace().statistics[other].norm
+        assert here == pytest.approx(there, rel=1e-5), trace.tensor_by_id[mine].name
+
+
+def test_many_programs_in_one_process_are_compiled(more):
+    counts = {len(Tracer(more("views")).trace(WhatIf(recording="aot_eager")).ops) for _ in range(10)}
+    assert len(counts) == 1
+
+
+def test_an_error_of_the_model_is_that_of_the_program(more):
+    compiled, plain = (Tracer(more("raises")).trace(WhatIf(recording=each)) for each in ("aot_eager", "op"))
+    assert compiled.error == plain.error
+    assert "no_such_method" in plain.error.message
+
+
+def test_a_recording_keeps_no_tensor(more):
+    subject = more("attention")
+    tracer = Tracer(subject)
+    seen = []
+    trace = tracer.record(WhatIf(recording="aot_eager"), lambda _, tensor: seen.append(weakref.ref(tensor)))
+    gc.collect()
+    kept = [each() for each in seen if each() is not None]
+    parameters = {id(each) for each in (*subject.model.parameters(), *subject.inputs)}
+    assert [tuple(each.shape) for each in kept if id(each) not in parameters] == []
+    assert len(seen) > len(list(subject.model.parameters())), trace

@@ -6,6 +6,7 @@ trace has, such as the cast of autocast, shifts nothing.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -67,9 +68,14 @@ def _as_written(a: Trace, b: Trace, written: Mapping[str, tuple[Written, int]]) 
     found = {}
     for here, (op_written, number) in written.items():
         there = outputs[op_written][number : number + 1]
-        if there and a.tensor_by_id[there[0]].shape == b.tensor_by_id[here].shape:
+        if there and _same_rows(a.tensor_by_id[there[0]].shape, b.tensor_by_id[here].shape):
             found[here] = there[0]
     return found
+
+
+def _same_rows(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether the shapes are equal, except that a compiler may merge leading dimensions."""
+    return a[-1:] == b[-1:] and math.prod(a) == math.prod(b)
 
 
 def _matched_ops(a: Trace, b: Trace) -> dict[str, str]:

@@ -8,7 +8,7 @@ gradients into `.grad`, and adds the gradients of several readers, which the rec
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
@@ -142,20 +142,24 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         phase: Phase,
         module: int,
         source: tuple[CodeType, int] | None,
+        run: Callable[[], Any] | None = None,
     ) -> Any:
+        """Run an op, or what runs it, and record it."""
         journal, kind = self._journal, _kind_of(func)
-        written = _written(func, args, kwargs)
+        written = written_by(func, args, kwargs)
         given_out = [kwargs[each.name] for each in func._schema.arguments if each.is_out and each.name in kwargs]
         inputs = [
             each for each in nested_tensors((*args, *kwargs.values())) if not any(each is out for out in given_out)
         ]
         rows = [self._input(tensor) for tensor in inputs]
         began = perf_counter()
-        output = func(*args, **kwargs)
+        output = func(*args, **kwargs) if run is None else run()
         microseconds = (perf_counter() - began) * 1e6
         if kind.is_collective:
             collectives.wait(output)
         results = nested_tensors((output,))
+        if run is not None and len(results) > 1:
+            results.append(results.pop(0))  # the state of the generator
         results += [each for each in written if not any(each is other for other in results)]
         outputs: list[int] = []
         given = collectives.describe(args, kwargs) if kind.is_collective else ops.attributes(kind, args, kwargs)
@@ -188,7 +192,7 @@ def _kind_of(func: Any) -> ops.Kind:
     return ops.kind_of(func.overloadpacket)
 
 
-def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+def written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """The arguments that an op writes, as its schema says."""
     if not func._schema.is_mutable:
         return []

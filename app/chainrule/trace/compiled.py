@@ -15,8 +15,10 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from chainrule.trace.aten import AtenLevel
+from chainrule.trace.aten import AtenLevel, written_by
 from chainrule.trace.graph import Phase
 from chainrule.trace.journal import NO_ROW, OpRow, TensorRow
 from chainrule.trace.nested import nested_tensors
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 INSIDE = "inside of a fused kernel: no memory holds it"
 """Why a tensor has no statistics."""
+
+HERE = "@"
+"""The path of the module that runs when a graph is called; `@.linear` is a part of it."""
 
 Written = tuple[str, str]
 """An op as it was written: the path of its module, and its name."""
@@ -53,7 +58,7 @@ class Origin:
     """The origin of something that a compiled graph runs.
 
     Attributes:
-        path: of the module from which it was compiled.
+        path: of the module from which it was compiled; one graph may run for several modules, see HERE.
         source: its line.
         name: of a fused kernel.
         given: attributes for its op.
@@ -86,9 +91,10 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
         self._written: Counter[Written] = Counter()  # in this pass, up to the present graph
         self._counted = 0  # ops of the journal
         self._phase: Phase = "forward"
+        self._here = ""  # the path of the module that runs
         self._next: Callable[[str], Origin] = lambda _: Origin()
         self._origin = Origin()
-        self._rows: dict[int, int] = {}  # address of a storage → the row of its newest tensor
+        self._memory: dict[int, _Memory] = {}  # by the address of its storage
         self._values: dict[str, int] = {}  # name of a value of the present graph → its row
 
     def run(
@@ -112,23 +118,23 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
             running = None if node is None else self._observer._gradients.node_row(node)
             if running is not None:
                 running.first_inner_op = len(journal.ops)
+            module = self._observer._current_module(None) if running is None else running.module
+            self._here = journal.modules[module].path
             self._count()
             self._values = {}
             for name, each in zip(names, args, strict=False):
                 if isinstance(each, torch.Tensor):
                     self._values[name] = self._input(each)
-                    self._set(each, self._values[name])
+                    self._set(each, self._values[name], is_new=False)
             with self:
                 output = graph(args)
             for tensor in nested_tensors((output,)):
-                row = self._find(tensor)
-                if row != NO_ROW and journal.tensors[row].shape != tuple(tensor.shape):
-                    row = self._viewed(tensor, row)
-                if row != NO_ROW:
-                    self._set(tensor, row)  # with the version that autograd has given it meanwhile
+                if (row := self.find(tensor)) != NO_ROW:
+                    journal.remember(tensor, row)  # with the version that autograd has given it meanwhile
         self._counted = len(journal.ops)
         if not is_backward:
-            self._written.update(written)
+            for (path, name), count in written.items():
+                self._written[self._path(path), name] += count
         return output
 
     @property
@@ -146,19 +152,13 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
                 self._written[written] += 1
         self._counted = len(self._journal.ops)
 
-    def allocated(self, tensor: torch.Tensor) -> None:
-        """A graph has allocated memory, which may be that of an earlier tensor."""
-        self._rows.pop(tensor.untyped_storage().data_ptr(), None)
-
     def kernel(
         self, run: Callable[[], Any], read: Sequence[torch.Tensor], written: Sequence[torch.Tensor], origin: Origin
     ) -> None:
         """Run a fused kernel, and record it as an op, or as a group of its steps."""
         journal = self._journal
         with torch.utils._python_dispatch._disable_current_modes():
-            # Memory that a kernel only works in has no value before.
-            given = [tensor for tensor in read if self._find(tensor) != NO_ROW or not _is_among(tensor, written)]
-            rows = [self._input(tensor) for tensor in given]
+            rows = [self._input(tensor) for tensor in read if self._has_value(tensor, written)]
             began = perf_counter()
             run()
             microseconds = (perf_counter() - began) * 1e6
@@ -180,9 +180,10 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
     ) -> list[int]:
         """Record the steps of a fused kernel, and return the rows of what it has written."""
         journal = self._journal
-        path = f"{origin.path}.{origin.name}" if origin.path else origin.name
+        outer = self._path(origin.path)
+        path = f"{outer}.{origin.name}" if outer else origin.name
         call = self._calls[path] = self._calls.get(path, -1) + 1
-        self._module(origin.path)
+        self._module(outer)
         group = journal.module(f"{path}_{call}" if call else path, "fused kernel")
         stored = {name: place for place, name in enumerate(origin.values) if name}
         made = [NO_ROW] * len(written)
@@ -211,7 +212,13 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
         return made
 
     def _place(self) -> tuple[Phase, int, tuple[CodeType, int] | None]:
-        return self._phase, self._module(self._origin.path), self._origin.source
+        return self._phase, self._module(self._path(self._origin.path)), self._origin.source
+
+    def _path(self, path: str) -> str:
+        """The path of a module of the graph that runs."""
+        if path == HERE:
+            return self._here
+        return path.replace(HERE, self._here, 1).lstrip(".") if path.startswith(f"{HERE}.") else path
 
     def _module(self, path: str) -> int:
         if not path:
@@ -219,55 +226,129 @@ class CompiledLevel(AtenLevel):  # type: ignore[no-untyped-call]
         self._module(path.rpartition(".")[0])
         return self._journal.module(path, self._observer.owners.type.get(path, "container"))
 
-    def _record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *place: Any) -> Any:  # noqa: ARG002 (known only now)
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """As at level "aten"; an op that torch runs with a state of its generator is that op."""
+        if func not in (run_and_save_rng_state, run_with_rng_state):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        given = {} if kwargs is None else kwargs
+        place = next(place for place, each in enumerate(args) if isinstance(each, torch._ops.OpOverload))
+        with torch._C.DisableTorchFunction():
+            return self._record(args[place], args[place + 1 :], given, run=lambda: func(*args, **given))
+
+    def _record(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *place: Any,  # noqa: ARG002 (known only now)
+        run: Callable[[], Any] | None = None,
+    ) -> Any:
         self._origin = self._next(func._overloadpacket.__name__)
-        output = super()._record(func, args, kwargs, *self._place())
+        before = {id(tensor): self._journal.row_of(tensor) for tensor in written_by(func, args, kwargs)}
+        output = super()._record(func, args, kwargs, *self._place(), run=run)
         op = len(self._journal.ops) - 1
         self._journal.ops[op].attributes.update(self._origin.given)
         for row, reference in self._made:
             tensor = reference()
             if tensor is not None:
                 self._set(tensor, row)
+                if (changed := self._results.pop(before.get(id(tensor), NO_ROW), None)) is not None:
+                    self._results[row] = changed
         self._made.clear()
         self._note(self._journal.ops[op].outputs)
         return output
-
-    def _viewed(self, tensor: torch.Tensor, row: int) -> int:
-        """The row of a tensor that a graph returns in another shape than it has written it."""
-        journal = self._journal
-        of = journal.tensors[row]
-        source = journal.ops[of.producer].source if of.producer != NO_ROW else None
-        given = {} if of.producer == NO_ROW else {"graph": journal.ops[of.producer].attributes.get("graph")}
-        op = journal.add_op(OpRow("view", self._phase, of.module, given, [row], [], NO_ROW, source))
-        same = row if math.prod(of.shape) == tensor.numel() else NO_ROW
-        made = journal.add_tensor(tensor, of.role, of.module, op, "", same)
-        journal.ops[op].outputs.append(made)
-        return made
 
     def _note(self, rows: Sequence[int]) -> None:
         """Note what the outputs of the present op are in the graph, and in the program as it was written."""
         for row, result in zip(rows, self._origin.results, strict=False):
             if result is not None:
-                written, number = result
+                (path, name), number = result
+                written = self._path(path), name
                 self._results[row] = written, self._written[written] + number
         self._values.update(zip(self._origin.values, rows, strict=False))
 
-    def _set(self, tensor: torch.Tensor, row: int) -> None:
+    def _set(self, tensor: torch.Tensor, row: int, *, is_new: bool = True) -> None:
+        """The memory of a tensor has the values of a row; `is_new`: they have just been written."""
         self._journal.remember(tensor, row)
         if tensor.layout is torch.strided and tensor.numel():
-            self._rows[tensor.untyped_storage().data_ptr()] = row
+            storage = tensor.untyped_storage()
+            memory = self._memory.get(storage._cdata)
+            is_whole = tensor.numel() * tensor.element_size() == storage.nbytes()
+            if memory is None or memory.is_free or (is_whole and is_new):
+                memory = self._memory[storage._cdata] = _Memory(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+            if is_new and not is_whole:
+                memory.keep_below(tensor.numel())
+            memory.rows[_part_of(tensor)] = row
 
-    def _find(self, tensor: torch.Tensor) -> int:
-        """The row of a tensor, or of another one with the same memory."""
+    def find(self, tensor: torch.Tensor) -> int:
+        """The row of a tensor, also of a view of memory that has a row, or several; the view is an op then."""
         row = self._journal.row_of(tensor)
-        if row == NO_ROW and tensor.layout is torch.strided and tensor.numel():
-            row = self._rows.get(tensor.untyped_storage().data_ptr(), NO_ROW)
+        if row != NO_ROW or tensor.layout is not torch.strided or not tensor.numel():
+            return row
+        memory = self._memory.get(tensor.untyped_storage()._cdata)
+        if memory is None or memory.is_free:
+            return NO_ROW
+        journal, part = self._journal, _part_of(tensor)
+        rows = memory.rows_for(part)
+        first = journal.tensors[rows[0]]
+        row = rows[0]
+        if len(rows) > 1 or first.shape not in (part[1], part[1][::-1]):
+            maker = None if first.producer == NO_ROW else journal.ops[first.producer]
+            given = {} if maker is None else {key: each for key, each in maker.attributes.items() if key == "graph"}
+            name = "view" if len(rows) == 1 else "cat"
+            source = None if maker is None else maker.source
+            op = journal.add_op(OpRow(name, self._phase, first.module, given, rows, [], NO_ROW, source))
+            row = memory.rows[part] = journal.add_tensor(tensor, first.role, first.module, op)
+            journal.ops[op].outputs.append(row)
+        journal.remember(tensor, row)
         return row
 
     def _input(self, tensor: torch.Tensor) -> int:
-        row = self._find(tensor)
+        row = self.find(tensor)
         return self._observer._input_row(tensor) if row == NO_ROW else row
 
+    def _has_value(self, tensor: torch.Tensor, written: Sequence[torch.Tensor]) -> bool:
+        """Whether memory that a kernel reads had a value before: it may only work in it."""
+        own = tensor.untyped_storage()._cdata
+        memory = self._memory.get(own)
+        is_other = all(own != each.untyped_storage()._cdata for each in written)
+        return is_other or (memory is not None and not memory.is_free)
 
-def _is_among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
-    return any(tensor is each for each in others)
+
+_Part = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""A part of a memory: offset, shape, strides."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The rows of the parts of a memory. `below`: the rows of larger parts that were written over in part."""
+
+    storage: StorageWeakRef
+    rows: dict[_Part, int] = field(default_factory=dict)
+    below: list[int] = field(default_factory=list)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the memory is free, so that its address may be that of another."""
+        return bool(self.storage.expired())  # type: ignore[no-untyped-call]
+
+    def keep_below(self, size: int) -> None:
+        """A part of this size is about to be written: larger ones do not have their values any more."""
+        for part in [each for each in self.rows if math.prod(each[1]) > size]:
+            self.below.append(self.rows.pop(part))
+
+    def rows_for(self, part: _Part) -> list[int]:
+        """The row that holds the values of a part; several if it consists of several parts."""
+        if part in self.rows:
+            return [self.rows[part]]
+        size = math.prod(part[1])
+        holding = [each for each in self.rows if math.prod(each[1]) >= size and each[0] <= part[0]]
+        if holding:
+            return [self.rows[min(holding, key=lambda each: math.prod(each[1]))]]
+        return [*self.below, *self.rows.values()]
+
+
+def _part_of(tensor: torch.Tensor) -> _Part:
+    return int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()

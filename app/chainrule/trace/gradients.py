@@ -146,6 +146,13 @@ class GradientFlow:
                 for node in nodes:
                     self._record_saved(node, op, candidates, rows)
 
+    def disown(self, tensors: Sequence[torch.Tensor]) -> None:
+        """The gradients that arrive for these outputs of an op are not those of the tensors."""
+        for tensor in tensors:
+            row = None if (node := grad_fn_of(tensor)) is None else self.node_row(node)
+            if row is not None:
+                row.tensors.pop(tensor.output_nr, None)
+
     def node_row(self, node: Node) -> NodeRow | None:
         """The row of a node; None for a node that this recording has not met."""
         row: NodeRow | None = node.metadata.get(self)

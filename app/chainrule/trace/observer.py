@@ -368,6 +368,8 @@ class Observer(TorchFunctionMode):
 
     def _add_leaf(self, tensor: torch.Tensor) -> int:
         """A tensor made outside the recording: a parameter, a buffer, an input, a target, or a constant."""
+        if self.compiled is not None and (same := self.compiled.find(tensor)) != NO_ROW:
+            return same
         node = grad_fn_of(tensor)
         known = None if node is None else self._gradients.node_row(node)
         if known is not None and tensor.output_nr in known.tensors:
@@ -596,7 +598,12 @@ class Observer(TorchFunctionMode):
                     row = journal.add_tensor(tensor, "intermediate", module, op)
                     journal.ops[op].outputs.append(row)
                     journal.remember(tensor, row)
-            self._gradients.own(op, module, results, [journal.find(tensor) for tensor in results], inputs, input_rows)
+            rows = [journal.find(tensor) for tensor in results]
+            self._gradients.own(op, module, results, rows, inputs, input_rows)
+            if is_compiled:
+                # The gradient that arrives at an output has no part from readers in the graph.
+                read = {row for each in journal.ops[first_op:] for row in each.inputs}
+                self._gradients.disown([tensor for tensor, row in zip(results, rows, strict=True) if row in read])
             if has_returned is not None:
                 last = None if op == NO_ROW else f"n{op}"
                 path = journal.modules[module].path

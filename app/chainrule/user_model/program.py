@@ -9,6 +9,7 @@ which it was compiled. The program must run once before it is recorded: nothing 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import logging
@@ -27,12 +28,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from chainrule.trace import ops
-from chainrule.trace.compiled import CompiledLevel, Origin, Step, Written
+from chainrule.trace.compiled import HERE, CompiledLevel, Origin, Step, Written
 from chainrule.trace.sources import TORCH_FOLDER
 
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _HANDLE = re.compile(r"# \[Provenance debug handles\] (\S+:\d+)")
-_CALL = re.compile(r"(?:\w+ = )?([\w.]+)\((.*)\)$")
 _KERNEL = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(", re.MULTILINE)
 _PARAMETERS = re.compile(r"void +kernel\(([^)]*)\)")
 
@@ -43,10 +43,12 @@ class Program:
     Attributes:
         call: calls the model.
         level: of the recording to tell, or None.
+        calls: of graphs, without a recording.
     """
 
     def __init__(self, model: nn.Module, backend: str) -> None:
         self.level: CompiledLevel | None = None
+        self.calls = 0
         self._graphs = 0
         self._paths = {str(id(module)): path for path, module in model.named_modules()}
         self._compiles = _Inductor(self) if backend == "inductor" else _AotEager(self)
@@ -54,6 +56,8 @@ class Program:
         def program(*args: Any, **kwargs: Any) -> Any:
             return model(*args, **kwargs)
 
+        # torch compiles one code object a few times only.
+        program.__code__ = program.__code__.replace()
         # With a recording's hooks and modes the same graphs run.
         self.call: Callable[..., Any] = torch.compile(
             program, backend=self._compile, options={"guard_filter_fn": _guards}
@@ -76,6 +80,11 @@ class Program:
                 yield
         finally:
             noise.setLevel(level)
+
+    def runs(self) -> CompiledLevel | None:
+        """A graph runs; returns the level to tell about it."""
+        self.calls += self.level is None
+        return self.level
 
     def _compile(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
         written = _Graph(self._graphs, graph, self._paths)
@@ -112,15 +121,26 @@ class _Graph:
     def module_of(self, node: fx.Node) -> str:
         """The path of the module to which a node belongs."""
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-        found = (self._paths.get(key.partition("@")[0]) for key in reversed(stack))
-        return next((path for path in found if path is not None), "")
+        for key, (place, _) in reversed(stack.items()):
+            if place.startswith("L['self']"):  # a part of the module whose forward was compiled
+                return HERE + str(place).removeprefix("L['self']").partition("@")[0]
+            if (path := self._paths.get(key.partition("@")[0])) is not None:
+                return path
+        return HERE
 
     def results(self, graph: fx.GraphModule) -> Mapping[str, tuple[Written, int]]:
         """Node of a graph of ATen ops → the written op with the same output."""
         passes_on = (operator.getitem, torch.ops.aten.detach.default, torch.ops.aten.alias.default)
         nodes = (node for node in graph.graph.nodes if node.target not in passes_on and not _is_backward(node))
         last = {_written_as(node): node for node in nodes}
-        return {node.name: self._ops[name] for name, node in last.items() if name in self._ops}
+        found = {}
+        for name, node in last.items():
+            if name in self._ops:
+                found[node.name] = self._ops[name]
+                while _is_view(node) and _written_as(node.all_input_nodes[0]) == name:
+                    node = node.all_input_nodes[0]
+                    found[node.name] = self._ops[name]
+        return found
 
     def origins(self, graph: fx.GraphModule) -> Mapping[str, Origin]:
         """The origin of each node of a graph of ATen ops."""
@@ -172,10 +192,15 @@ class _Steps(fx.Interpreter):
 
     def run_for(self, *args: Any) -> Any:
         """Run it, and tell the recording of the program, if there is one."""
-        level = self._program.level
-        if level is None:
-            return self.boxed_run(list(args))
-        return level.run(self.boxed_run, list(args), (), self._written.written, self._is_backward, lambda _: self._now)
+        level = self._program.runs()
+        try:
+            if level is None:
+                return self.boxed_run(list(args))
+            return level.run(
+                self.boxed_run, list(args), (), self._written.written, self._is_backward, lambda _: self._now
+            )
+        finally:
+            self.env = {}  # it has kept the results
 
     def run_node(self, node: fx.Node) -> Any:
         self._now = self._origins[node.name]
@@ -256,12 +281,11 @@ class _Kernels:
         variables = dict(run.__globals__)
         for name, names in _kernels(compiled.source_code).items():
             variables[name] = self._watched(name, variables[name], names)
-        variables["empty_strided_cpu"] = self._allocating(variables["empty_strided_cpu"])
         # Another program may run the same code, so that stays as it is.
         self._run: Callable[[list[Any]], Any] = FunctionType(run.__code__, variables)
 
     def __call__(self, args: list[Any]) -> Any:
-        level = self._program.level
+        level = self._program.runs()
         if level is None:
             return self._run(args)
         self._at = 0
@@ -271,7 +295,9 @@ class _Kernels:
         """The origin of an op, which is called next, or inside of the call before."""
         if self._at < len(self._calls) and name in self._calls[self._at].name:
             self._at += 1
-        return self._calls[self._at - 1].origin if self._at else Origin(given={"graph": self._written.number})
+            return self._calls[self._at - 1].origin
+        before = self._calls[self._at - 1].origin if self._at else Origin(given={"graph": self._written.number})
+        return dataclasses.replace(before, results=(), values=(), steps=())
 
     def _watched(self, name: str, run: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -284,15 +310,6 @@ class _Kernels:
             origin = self._origin(name)
             level.kernel(lambda: run(*args, **kwargs), read, written, origin)
             return None
-
-        return call
-
-    def _allocating(self, allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def call(*args: Any) -> Tensor:
-            made = allocate(*args)
-            if self._program.level is not None:
-                self._program.level.allocated(made)
-            return made
 
         return call
 
@@ -333,13 +350,13 @@ def _calls(
     for line in lines:
         if named := _HANDLE.match(line):
             handle = named[1]
-        elif handle is not None and (call := _CALL.match(line)):
-            name = call[1]
+        elif handle is not None and isinstance(call := _expression(line), ast.Call):
+            name = ast.unparse(call.func)
             of = [node for node in nodes if node.name in computed.get(handle, ())]
             made = [node.name for node in of[-1:]]
             origin = _joined(of, origins)
             if name in kernels:
-                given = zip(kernels[name], call[2].split(", "), strict=False)
+                given = zip(kernels[name], map(ast.unparse, call.args), strict=False)
                 made = [buffers.get(each, "") for parameter, each in given if "out_ptr" in parameter]
                 origin = dataclasses.replace(origin, steps=_steps(of, origins, made))
             elif made:
@@ -347,6 +364,15 @@ def _calls(
                 made += [parts.get(place, "") for place in range(1, max(parts, default=0) + 1)]
             yield _Call(name, dataclasses.replace(origin, values=made, results=[results.get(each) for each in made]))
             handle = None
+
+
+def _expression(line: str) -> ast.expr | None:
+    """The expression in a line of code."""
+    try:
+        (statement,) = ast.parse(line).body
+    except (SyntaxError, ValueError):
+        return None
+    return statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
 
 
 def _steps(nodes: Sequence[fx.Node], origins: Mapping[str, Origin], stored: Sequence[str]) -> Sequence[Step]:
@@ -372,10 +398,17 @@ def _steps(nodes: Sequence[fx.Node], origins: Mapping[str, Origin], stored: Sequ
 def _views(node: fx.Node) -> list[str]:
     """The name of a node, and those of its inputs, of which it may be a view."""
     names = [node.name]
-    while node.op == "call_function" and node.all_input_nodes:
+    while _is_view(node) or (node.target is operator.getitem and node.all_input_nodes):
         node = node.all_input_nodes[0]
         names.append(node.name)
     return names
+
+
+def _is_view(node: fx.Node) -> bool:
+    return bool(node.all_input_nodes) and (
+        getattr(node.target, "is_view", False)
+        or node.target in (torch.ops.aten.reshape.default, torch.ops.aten._unsafe_view.default)
+    )
 
 
 def _joined(nodes: Sequence[fx.Node], origins: Mapping[str, Origin]) -> Origin:

@@ -76,6 +76,7 @@ class Tracer:
         self.compiles = compiles
         self._compilation: Compilation | None = None
         self.written: Mapping[str, tuple[Written, int]] = {}
+        self._programs: dict[str, Program] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -85,7 +86,9 @@ class Tracer:
         self._recorded: _Recorded | None = None
         self._last: tuple[WhatIf, Trace] | None = None
         self._findings = Findings()
-        self._programs: dict[str, Program] = {}
+        if self._programs:
+            torch._dynamo.reset()  # it keeps them
+        self._programs.clear()
 
     @property
     def kept_bytes(self) -> int:
@@ -185,7 +188,15 @@ class Tracer:
         began = time.perf_counter()
         failure: tuple[str | None, str] | None = None
         try:
-            program = self._compiled(what_if) if what_if.recording in COMPILERS else None
+            program = None
+            if what_if.recording in COMPILERS:
+                try:
+                    program = self._compiled(what_if)
+                except ExploreError:
+                    eager = self._record(dataclasses.replace(what_if, recording="op"))
+                    if eager.error is None:
+                        raise
+                    return eager  # the model raises without the compiler too
             with self.prepared(what_if) as run:
                 prepared_at = time.perf_counter()
                 # Named here, since a hook may give other inputs to the model's forward.
@@ -251,11 +262,9 @@ class Tracer:
                 kept, plan, evidence, route, frozenset(inputs), trace.statistics.moments[:, _SIZE].copy()
             )
         trace = self._with_cuts(_judged(trace, evidence))
-        if recording.compiled is not None and not recording.compiled.graphs:
-            nothing = "torch.compile made no graph of this pass: all of it ran without compilation"
-            trace = dataclasses.replace(
-                trace, faults=(*trace.faults, with_rule(Fault("graph_break", nothing, level="note")))
-            )
+        if program is not None and recording.compiled is not None and failure is None:
+            notes = _missing(program.calls, recording.compiled.graphs)
+            trace = dataclasses.replace(trace, faults=(*trace.faults, *notes))
         if failure is not None:
             trace = self._placed(trace, *failure)
         if plan is not None:
@@ -275,6 +284,7 @@ class Tracer:
                 field="recording",
             )
         program = self._programs.get(backend) or Program(self.subject.model, backend)
+        program.calls = 0
         with (
             self.prepared(what_if) as run,
             program.compiling(),
@@ -370,6 +380,17 @@ class Tracer:
         if self.subject.place and not Path(self.subject.place).is_absolute():
             about["factory"] = self.subject.place
         return {**environment(self.subject.device.type), **about, **names_of(self.subject.optimizers)}
+
+
+def _missing(calls: int, recorded: int) -> Iterator[Fault]:
+    """A note if fewer graphs ran in the recording than before, or none."""
+    if not calls:
+        message = "torch.compile made no graph of this pass: all of it ran without compilation"
+    elif recorded < calls:
+        message = f"{calls - recorded} of {calls} graphs did not fit this pass: torch.compile would compile them again"
+    else:
+        return
+    yield with_rule(Fault("graph_break", message, level="note"))
 
 
 def _judged(trace: Trace, evidence: Evidence) -> Trace:
