@@ -11,7 +11,7 @@ import logging
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import torch
 
@@ -61,23 +61,28 @@ class Kernel(Protocol):
         """Switch to one of `instruction_sets()`; the default is the best."""
 
 
-def _load() -> Kernel | None:
+def load(name: str, what: str, instead: str) -> Any:
+    """A compiled module of the package, or None with a line in the log; `instead` says what happens without it."""
     if os.environ.get(SWITCH) == "torch":
         return None
     try:
-        found = cast(Kernel, import_module("chainrule.stats._kernel"))
+        found = import_module(name)
     except ImportError as error:
-        logger.info("no compiled statistics kernel; PyTorch computes the statistics: %s", error)
+        logger.info("no compiled %s; %s: %s", what, instead, error)
         return None
-    source = Path(__file__).with_name("_kernel.c")
+    assert found.__file__ is not None
+    source = Path(found.__file__).with_name(f"{name.rpartition('.')[2]}.c")
     if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != found.SOURCE:
-        logger.warning(
-            "the statistics kernel was compiled from another source; PyTorch computes the statistics. "
-            "Install Chainrule again"
-        )
+        logger.warning("the %s was compiled from another source; %s. Install Chainrule again", what, instead)
         return None
+    return found
+
+
+def _load() -> Kernel | None:
+    found = cast(Kernel | None, load("chainrule.stats._kernel", "statistics kernel", "PyTorch computes the statistics"))
     try:
-        found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.empty(0), torch.Tensor, torch.nn.Parameter)
+        if found is not None:
+            found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.empty(0), torch.Tensor, torch.nn.Parameter)
     except (AttributeError, ImportError, ValueError) as error:
         logger.warning(
             "the statistics kernel cannot read PyTorch's tensors; PyTorch computes the statistics: %s", error

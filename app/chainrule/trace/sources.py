@@ -24,8 +24,11 @@ _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
 
 @cache
-def _is_user_code(code: CodeType) -> bool | None:
-    """None for the code of `user_model`, which runs a user's model: none of its callers is the user's code."""
+def is_user_code(code: CodeType) -> bool | None:
+    """Whether code is neither torch's nor the recorder's.
+
+    None for the code of `user_model`, which runs a user's model: none of its callers is the user's code.
+    """
     if code.co_filename.startswith(USER_MODEL_FOLDER):
         return None
     return not code.co_filename.startswith((TORCH_FOLDER, RECORDER_FOLDER, RECORDING_FILE, "<frozen"))
@@ -37,7 +40,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     None in a user's model that consists of torch's modules alone.
     """
     while frame is not None:
-        known = _is_user_code(frame.f_code)
+        known = is_user_code(frame.f_code)
         if known is None:
             return None
         if known:

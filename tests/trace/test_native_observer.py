@@ -1,0 +1,89 @@
+"""The compiled observer records what the one in Python records, and keeps nothing."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import observed
+import pytest
+import torch
+from torch import nn
+
+from chainrule.trace import record, trace_model
+from chainrule.trace.native import OBSERVER_SWITCH
+
+
+@pytest.fixture(scope="module")
+def in_python():
+    """The dumps of a process that has no compiled observer."""
+    environment = os.environ | {OBSERVER_SWITCH: "python"}
+    command = [sys.executable, observed.__file__, str(torch.get_num_threads())]
+    process = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return json.loads(process.stdout)
+
+
+def test_both_observers_make_the_same_dumps(in_python):
+    here = json.loads(json.dumps(observed.dumps()))
+    assert here.keys() == in_python.keys()
+    for name, dump in here.items():
+        for part, value in dump.items():
+            assert value == in_python[name][part], f"{part} of {name}"
+    assert in_python["op_that_fails"]["error"]["op"] is not None
+    assert in_python["stopped"]["error"]["message"].endswith("enough")
+
+
+def passes(model, x):
+    for _ in range(3):
+        trace_model(model, x, loss=lambda out: out.square().mean())
+    observed.recorded(observed.op_that_fails)
+    observed.recorded(observed.backward_that_fails)
+    observed.recorded(observed.double_backward)
+    observed.recorded(observed.written_through_a_view)
+
+
+def census():
+    gc.collect()
+    return Counter(type(each).__name__ for each in gc.get_objects()), sys.getallocatedblocks()
+
+
+def test_recordings_leave_no_object_behind():
+    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
+    x = torch.ones(3, 5)
+    for _ in range(50):
+        passes(model, x)
+    model.zero_grad()
+    objects, blocks = census()
+    for _ in range(200):
+        passes(model, x)
+    model.zero_grad()
+    objects_after, blocks_after = census()
+    assert not {name: count for name, count in (objects_after - objects).items() if count >= 200}
+    assert blocks_after - blocks < 700, "one block for two recordings"
+
+
+def test_what_a_recording_met_keeps_its_count_of_references():
+    weight, name = torch.ones(3, 3, requires_grad=True), "an attribute of an op"
+    held = (weight, nn.functional.relu, torch.float32, name, None)
+    before = [sys.getrefcount(each) for each in held]
+    for _ in range(200):
+        with record():
+            nn.functional.relu(weight @ weight, inplace=False).sum(dtype=torch.float32).backward()
+            torch.einsum("ij->i", weight)
+    weight.grad = None
+    gc.collect()
+    after = [sys.getrefcount(each) for each in held]
+    assert all(abs(a - b) < 100 for a, b in zip(after, before, strict=True)), (before, after)
+
+
+def test_a_long_chain_of_nodes_is_let_go():
+    """Rows refer to the rows of the nodes that follow: letting go of them must not use up the stack."""
+    x = torch.ones(1, requires_grad=True)
+    with record(find_layers=False):
+        y = x
+        for _ in range(20_000):
+            y = y + 1
+        y.backward()
+    del y
