@@ -1,25 +1,28 @@
 """The compiled observer records what the one in Python records, and keeps nothing."""
 
 import gc
+import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import observed
 import pytest
 import torch
 from torch import nn
 
-from chainrule.trace import record, trace_model
-from chainrule.trace.native import OBSERVER_SWITCH
+from chainrule.stats import native as kernel
+from chainrule.trace import native, record, trace_model
 
 
 @pytest.fixture(scope="module")
 def in_python():
     """The dumps of a process that has no compiled observer."""
-    environment = os.environ | {OBSERVER_SWITCH: "python"}
+    environment = os.environ | {native.OBSERVER_SWITCH: "python"}
     command = [sys.executable, observed.__file__, str(torch.get_num_threads())]
     process = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return json.loads(process.stdout)
@@ -33,6 +36,37 @@ def test_both_observers_make_the_same_dumps(in_python):
             assert value == in_python[name][part], f"{part} of {name}"
     assert in_python["op_that_fails"]["error"]["op"] is not None
     assert in_python["stopped"]["error"]["message"].endswith("enough")
+
+
+class Other:
+    """A compiled module whose `bind` finds a PyTorch that it does not know."""
+
+    def __init__(self, source):
+        self.SOURCE = source
+
+    def bind(self, **_):
+        raise ImportError("the method numel is of another kind")
+
+
+SOURCE = hashlib.sha256(Path(native.__file__).with_name("_observer.c").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(("source", "warning"), [("0" * 64, "another source"), (SOURCE, "of another kind")])
+def test_an_observer_of_another_source_or_for_another_pytorch_is_not_used(monkeypatch, caplog, source, warning):
+    for switch in (native.OBSERVER_SWITCH, kernel.SWITCH):
+        monkeypatch.delenv(switch, raising=False)
+    monkeypatch.setattr(kernel, "import_module", lambda _: Other(source))
+    with caplog.at_level(logging.WARNING):
+        assert native._load() is None
+    assert warning in caplog.text
+
+
+@pytest.mark.parametrize("switch", [{native.OBSERVER_SWITCH: "python"}, {kernel.SWITCH: "torch"}])
+def test_a_switch_turns_it_off(monkeypatch, switch):
+    monkeypatch.setattr(kernel, "import_module", lambda _: pytest.fail("it was imported"))
+    for name, value in switch.items():
+        monkeypatch.setenv(name, value)
+    assert native._load() is None
 
 
 def passes(model, x):

@@ -48,6 +48,18 @@ class Kernel(Protocol):
     def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray | None, row: int, /) -> bool:
         """`summarize` into one row of arrays (rows, 12) and (rows, 64)."""
 
+    def copy_row(
+        self,
+        moments: FloatArray,
+        counts: CountArray,
+        row: int,
+        to_moments: FloatArray,
+        to_counts: CountArray,
+        to: int,
+        /,
+    ) -> None:
+        """Copy one row of arrays (rows, 12) and (rows, 64) into another."""
+
     def dead_fraction(self, tensor: torch.Tensor, /) -> float | None:
         """Share of units that are above zero for no input of the batch."""
 
@@ -61,8 +73,8 @@ class Kernel(Protocol):
         """Switch to one of `instruction_sets()`; the default is the best."""
 
 
-def load(name: str, what: str, instead: str) -> Any:
-    """A compiled module of the package, or None with a line in the log; `instead` says what happens without it."""
+def load(name: str, source: Path, what: str, instead: str) -> Any:
+    """A module compiled from `source`, or None with a line in the log; `instead` says what happens without it."""
     if os.environ.get(SWITCH) == "torch":
         return None
     try:
@@ -70,8 +82,6 @@ def load(name: str, what: str, instead: str) -> Any:
     except ImportError as error:
         logger.info("no compiled %s; %s: %s", what, instead, error)
         return None
-    assert found.__file__ is not None
-    source = Path(found.__file__).with_name(f"{name.rpartition('.')[2]}.c")
     if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != found.SOURCE:
         logger.warning("the %s was compiled from another source; %s. Install Chainrule again", what, instead)
         return None
@@ -79,7 +89,10 @@ def load(name: str, what: str, instead: str) -> Any:
 
 
 def _load() -> Kernel | None:
-    found = cast(Kernel | None, load("chainrule.stats._kernel", "statistics kernel", "PyTorch computes the statistics"))
+    source = Path(__file__).with_name("_kernel.c")
+    found = cast(
+        Kernel | None, load("chainrule.stats._kernel", source, "statistics kernel", "PyTorch computes the statistics")
+    )
     try:
         if found is not None:
             found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.empty(0), torch.Tensor, torch.nn.Parameter)

@@ -1,4 +1,4 @@
-/* The common path of the observer: journal.py, gradients.py and observer.py without the interpreter.
+/* The common path of journal.py, gradients.py, observer.py and assemble.py without the interpreter.
  *
  * Each function does what the Python method of its name does. Whatever is not common (a plan, the level aten, subclasses
  * of tensors, ops in place, backward passes by hand, errors) it leaves to that method, which the class keeps under the
@@ -39,11 +39,13 @@ static PyObject *replicated_type; /* DistributedDataParallel */
 static long small; /* SMALL */
 
 #define NAMES(X)                                                                                                       \
-    X(_add_leaf) X(_add_leaf_node) X(_after_leaf) X(_arrive) X(_before_node) X(_changed_elsewhere) X(_current_module)  \
+    X(_add_leaf_node) X(_after_leaf) X(_arrive) X(_before_node) X(_changed_elsewhere) X(_current_module)  \
     X(_failed) X(_local_tensor) X(_record_results) X(_stop) X(add_unit_statistics) X(copy) X(error) X(f_back)          \
     X(metadata) X(module) X(next_functions) X(node_called) X(python___torch_function__) X(python__module_begins)       \
     X(python__module_ends) X(python_add_tensor) X(python_own) X(register_hook) X(register_prehook) X(sharded)          \
-    X(take_at_once) X(__name__) X(forward) X(backward) X(gradient) X(saved)
+    X(take_at_once) X(python__add_leaf) X(_tensors) X(path) X(type) X(__dict__) X(__name__) X(forward) X(backward) X(gradient) X(saved)           \
+    X(id) X(name) X(phase) X(attributes) X(inputs) X(outputs) X(twin) X(flops) X(bytes) X(source) X(role) X(shape)     \
+    X(dtype) X(producer) X(consumers) X(gradient_of) X(note)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 static PyObject *s_empty;
@@ -599,10 +601,9 @@ static PyObject *journal_add_tensor(PyObject *self, PyObject *arguments, PyObjec
     return row_or_error(add_tensor((Journal *)self, tensor, role, module, producer, name, same));
 }
 
-static PyObject *journal_live(PyObject *object, PyObject *unused) {
+static PyObject *journal_live_with(PyObject *object, PyObject *attribute) {
     struct table *live = &((Journal *)object)->live;
     size_t count = live->used;
-    (void)unused;
     /* A copy, since the calls below may let others write into the table. */
     struct entry *entries = PyMem_Calloc(count + 1, sizeof(struct entry));
     if (entries == NULL) return PyErr_NoMemory();
@@ -613,10 +614,13 @@ static PyObject *journal_live(PyObject *object, PyObject *unused) {
         }
     PyObject *pairs = PyList_New(0);
     for (size_t i = 0; i < count; i++) {
-        PyObject *tensor = pairs == NULL ? NULL : PyObject_CallNoArgs(entries[i].held);
-        PyObject *pair = tensor == NULL || tensor == Py_None ? NULL : Py_BuildValue("(Ol)", tensor, entries[i].row);
-        if ((pair == NULL && tensor != Py_None) || (pair != NULL && PyList_Append(pairs, pair) != 0)) Py_CLEAR(pairs);
+        PyObject *tensor = pairs == NULL ? NULL : PyObject_CallNoArgs(entries[i].held), *pair = NULL;
+        PyObject *own = tensor == NULL || tensor == Py_None ? NULL : PyObject_GetAttr(tensor, s___dict__);
+        if (own != NULL && PyDict_GetItemWithError(own, attribute) != NULL)
+            pair = Py_BuildValue("(Ol)", tensor, entries[i].row);
+        if (PyErr_Occurred() || (pair != NULL && PyList_Append(pairs, pair) != 0)) Py_CLEAR(pairs);
         Py_XDECREF(pair);
+        Py_XDECREF(own);
         Py_XDECREF(tensor);
         Py_DECREF(entries[i].held);
     }
@@ -629,7 +633,7 @@ static PyMethodDef journal_methods[] = {
     {"row_of", journal_row_of, METH_O, NULL},
     {"remember", journal_remember, METH_VARARGS, NULL},
     {"add_tensor", (PyCFunction)(void (*)(void))journal_add_tensor, METH_VARARGS | METH_KEYWORDS, NULL},
-    {"live", journal_live, METH_NOARGS, NULL},
+    {"live_with", journal_live_with, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef journal_members[] = {
@@ -1216,9 +1220,9 @@ static PyMemberDef flow_members[] = {
 typedef struct {
     PyObject_HEAD
     PyObject *journal, *owners, *aten, *activations, *_stop, *_gradients, *_attributes, *_stack, *_module_rows;
-    PyObject *_synchronizing;
+    PyObject *_synchronizing, *witness;
     unsigned long _thread;
-    int _backward_depth;
+    int _backward_depth, root;
     char _running;
 } Observer;
 
@@ -1235,6 +1239,7 @@ static int observer_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(self->_stack);
     Py_VISIT(self->_module_rows);
     Py_VISIT(self->_synchronizing);
+    Py_VISIT(self->witness);
     return 0;
 }
 
@@ -1250,6 +1255,7 @@ static int observer_clear(PyObject *object) {
     Py_CLEAR(self->_stack);
     Py_CLEAR(self->_module_rows);
     Py_CLEAR(self->_synchronizing);
+    Py_CLEAR(self->witness);
     return 0;
 }
 
@@ -1257,6 +1263,68 @@ static void observer_free(PyObject *object) {
     PyObject_GC_UnTrack(object);
     observer_clear(object);
     free_tracked(object);
+}
+
+/* A new reference, NULL for an attribute of `owners` that is no dict. */
+static PyObject *dict_of_owners(Observer *self, PyObject *name) {
+    PyObject *found = PyObject_GetAttr(self->owners, name);
+    if (found == NULL || PyDict_Check(found)) return found;
+    Py_DECREF(found);
+    PyErr_SetString(PyExc_TypeError, "a dict was expected");
+    return NULL;
+}
+
+/* 1 if the owners are not sharded. */
+static int has_no_shards(Observer *self) {
+    PyObject *sharded = PyObject_GetAttr(self->owners, s_sharded);
+    int some = sharded == NULL ? -1 : PyObject_IsTrue(sharded);
+    Py_XDECREF(sharded);
+    return some < 0 ? FAILED : !some;
+}
+
+/* `_add_leaf` of a tensor of the model or its input that is no output of a node; NO_ROW for any other one. */
+static long add_known_leaf(Observer *self, PyObject *tensor) {
+    if (!is_plain(tensor)) return NO_ROW;
+    int plain = has_no_shards(self);
+    PyObject *node = plain == 1 ? grad_fn_of(tensor) : NULL;
+    Py_XDECREF(node);
+    if (node != Py_None) return PyErr_Occurred() ? FAILED : NO_ROW;
+    PyObject *tensors = dict_of_owners(self, s__tensors), *key = tensors == NULL ? NULL : PyLong_FromVoidPtr(tensor);
+    PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(tensors, key); /* (reference, name, role) */
+    Py_XINCREF(known);
+    Py_XDECREF(key);
+    Py_XDECREF(tensors);
+    long row = PyErr_Occurred() ? FAILED : NO_ROW;
+    PyObject *lives = known == NULL ? NULL : PyObject_CallNoArgs(PyTuple_GetItem(known, 0));
+    Py_XDECREF(lives);
+    if (lives == tensor) {
+        row = add_tensor((Journal *)self->journal, tensor, PyTuple_GetItem(known, 2), self->root, NO_ROW,
+                         PyTuple_GetItem(known, 1), NO_ROW);
+        if (row != FAILED && remember((Journal *)self->journal, tensor, row) != 0) row = FAILED;
+    }
+    Py_XDECREF(known);
+    return PyErr_Occurred() ? FAILED : row;
+}
+
+static long add_leaf(Observer *self, PyObject *tensor) {
+    long row = add_known_leaf(self, tensor);
+    return row != NO_ROW ? row : number(PyObject_CallMethodObjArgs((PyObject *)self, s_python__add_leaf, tensor, NULL));
+}
+
+static PyObject *observer_add_leaf(PyObject *self, PyObject *tensor) {
+    return row_or_error(add_leaf((Observer *)self, tensor));
+}
+
+/* The row of a module of the model that runs for the first time; NO_ROW for any other one. */
+static long row_of_module(Observer *self, PyObject *module, PyObject *key) {
+    PyObject *paths = dict_of_owners(self, s_path);
+    PyObject *path = paths == NULL ? NULL : PyDict_GetItemWithError(paths, key);
+    PyObject *type = path == NULL ? NULL : name_of_type(module);
+    long row = type != NULL ? number(PyObject_CallMethodObjArgs(self->journal, s_module, path, type, NULL))
+                            : PyErr_Occurred() ? FAILED : NO_ROW;
+    Py_XDECREF(type);
+    Py_XDECREF(paths);
+    return row;
 }
 
 static struct table codes; /* code → 1: the user's, 0: not, NO_ROW: none of its callers is */
@@ -1442,7 +1510,7 @@ static int add_leaves(Observer *self, struct call *call) {
         PyObject *tensor = PyList_GetItem(call->inputs, i);
         if (number_at(call->rows, i) != NO_ROW) continue;
         long row = find((Journal *)self->journal, tensor); /* the same leaf may come twice */
-        if (row == NO_ROW) row = number(PyObject_CallMethodObjArgs((PyObject *)self, s__add_leaf, tensor, NULL));
+        if (row == NO_ROW) row = add_leaf(self, tensor);
         PyObject *object = row == FAILED ? NULL : PyLong_FromLong(row);
         if (object == NULL || PyList_SetItem(call->rows, i, object) != 0) return -1;
     }
@@ -1451,10 +1519,8 @@ static int add_leaves(Observer *self, struct call *call) {
 
 /* Record a call that has returned. */
 static int record_call(Observer *self, struct call *call) {
-    PyObject *owners = self->_backward_depth > 0 || PyDict_Size(self->activations) != 0 || call->kind->is_collective
-                           ? NULL : PyObject_GetAttr(self->owners, s_sharded);
-    int common = owners == NULL ? (PyErr_Occurred() ? FAILED : 0) : PyObject_IsTrue(owners) ? 0 : 1;
-    Py_XDECREF(owners);
+    int common = self->_backward_depth > 0 || PyDict_Size(self->activations) != 0 || call->kind->is_collective
+                     ? 0 : has_no_shards(self);
     if (common == 1) common = is_common((Flow *)self->_gradients);
     PyObject *results = common == 1 ? PyList_New(0) : NULL;
     if (common == 1) common = results == NULL ? FAILED : is_plain_result(self, call, results);
@@ -1499,7 +1565,7 @@ static int look_at_inputs(Observer *self, struct call *call) {
         long row = find((Journal *)self->journal, tensor);
         /* Here an input that the call changes in place still has its old value. */
         if (row == NO_ROW && may_change)
-            row = number(PyObject_CallMethodObjArgs((PyObject *)self, s__add_leaf, tensor, NULL));
+            row = add_leaf(self, tensor);
         if (row == FAILED || append_number(call->rows, row) != 0) return FAILED;
     }
     return 1;
@@ -1621,15 +1687,25 @@ static PyObject *observer_module_begins(PyObject *object, PyObject *const *given
         return NULL;
     }
     if (PyThread_get_thread_ident() != self->_thread) Py_RETURN_NONE;
-    PyObject *key = PyLong_FromVoidPtr(given[0]);
-    PyObject *row = key == NULL ? NULL : PyDict_GetItemWithError(self->_module_rows, key);
-    Py_XDECREF(key);
-    if (row == NULL && PyErr_Occurred()) return NULL;
-    if (row == NULL || self->_synchronizing != Py_None ||
-        PyType_IsSubtype(Py_TYPE(given[0]), (PyTypeObject *)replicated_type))
+    if (self->_synchronizing != Py_None || PyType_IsSubtype(Py_TYPE(given[0]), (PyTypeObject *)replicated_type))
         return PyObject_CallMethodObjArgs(object, s_python__module_begins, given[0], given[1], NULL);
+    PyObject *key = PyLong_FromVoidPtr(given[0]);
+    PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(self->_module_rows, key);
+    Py_XINCREF(known);
+    if (known == NULL && !PyErr_Occurred() && self->witness == Py_None && PyDict_Size(self->_module_rows) > 0) {
+        long row = row_of_module(self, given[0], key);
+        if (row != FAILED && row != NO_ROW && row != self->root) {
+            known = PyLong_FromLong(row);
+            if (known != NULL && PyDict_SetItem(self->_module_rows, key, known) != 0) Py_CLEAR(known);
+        }
+    }
+    Py_XDECREF(key);
+    if (known == NULL)
+        return PyErr_Occurred() ? NULL
+                                : PyObject_CallMethodObjArgs(object, s_python__module_begins, given[0], given[1], NULL);
     PyObject *entered = PyObject_CallNoArgs(scopes);
-    PyObject *top = entered == NULL ? NULL : Py_BuildValue("(OnO)", row, PyTuple_Size(entered), given[0]);
+    PyObject *top = entered == NULL ? NULL : Py_BuildValue("(OnO)", known, PyTuple_Size(entered), given[0]);
+    Py_DECREF(known);
     Py_XDECREF(entered);
     if (append_owned(self->_stack, top) != 0) return NULL;
     Py_RETURN_NONE;
@@ -1652,6 +1728,7 @@ static PyObject *observer_module_ends(PyObject *object, PyObject *const *given, 
 
 static PyMethodDef observer_methods[] = {
     {"__torch_function__", FAST(observer_torch_function), METH_FASTCALL, NULL},
+    {"_add_leaf", observer_add_leaf, METH_O, NULL},
     {"_module_begins", FAST(observer_module_begins), METH_FASTCALL, NULL},
     {"_module_ends", FAST(observer_module_ends), METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
@@ -1661,7 +1738,8 @@ static PyMemberDef observer_members[] = {
     MEMBER(Observer, T_OBJECT, activations), MEMBER(Observer, T_OBJECT, _stop), MEMBER(Observer, T_OBJECT, _gradients),
     MEMBER(Observer, T_OBJECT, _attributes), MEMBER(Observer, T_OBJECT, _stack),
     MEMBER(Observer, T_OBJECT, _module_rows), MEMBER(Observer, T_OBJECT, _synchronizing),
-    MEMBER(Observer, T_ULONG, _thread), MEMBER(Observer, T_INT, _backward_depth),
+    MEMBER(Observer, T_OBJECT, witness),
+    MEMBER(Observer, T_ULONG, _thread), MEMBER(Observer, T_INT, _backward_depth), MEMBER(Observer, T_INT, root),
     MEMBER(Observer, T_BOOL, _running), {NULL, 0, 0, 0, NULL},
 };
 
@@ -1677,6 +1755,100 @@ static PyMemberDef observer_members[] = {
 TRACKED(Journal, journal)
 TRACKED(Flow, flow)
 TRACKED(Observer, observer)
+
+/* ------------------------------------------------------------------------------------------------------------ assembling */
+
+/* Takes over `value`, which may be NULL with an error. */
+static bool set(PyObject *fields, PyObject *name, PyObject *value) {
+    bool done = value != NULL && PyDict_SetItem(fields, name, value) == 0;
+    Py_XDECREF(value);
+    return done;
+}
+
+/* A new reference to an id, or to None for NO_ROW. */
+static PyObject *id_at(PyObject *ids, long row) {
+    PyObject *found = row == NO_ROW ? Py_None : PyList_GetItem(ids, row);
+    Py_XINCREF(found);
+    return found;
+}
+
+static PyObject *ids_of(PyObject *rows, PyObject *ids) {
+    Py_ssize_t count = PyList_Size(rows);
+    PyObject *found = count < 0 ? NULL : PyList_New(count);
+    for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
+        long row = number_at(rows, i);
+        PyObject *identifier = PyErr_Occurred() ? NULL : id_at(ids, row);
+        if (identifier == NULL || PyList_SetItem(found, i, identifier) != 0) Py_CLEAR(found);
+    }
+    return found;
+}
+
+/* The value of a key, which is there; a new reference. */
+static PyObject *value_of(PyObject *dict, PyObject *key) {
+    PyObject *value = key == NULL ? NULL : PyDict_GetItemWithError(dict, key);
+    if (value == NULL && !PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, key);
+    Py_XINCREF(value);
+    return value;
+}
+
+static PyObject *id_of_module(PyObject *ids, int module) {
+    PyObject *row = PyLong_FromLong(module), *identifier = value_of(ids, row);
+    Py_XDECREF(row);
+    return identifier;
+}
+
+static PyObject *py_op_fields(PyObject *self, PyObject *arguments) {
+    PyObject *ops, *op_ids, *tensor_ids, *module_ids, *costs, *sources;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!O!", &PyList_Type, &ops, &PyList_Type, &op_ids, &PyList_Type,
+                          &tensor_ids, &PyDict_Type, &module_ids, &PyList_Type, &costs, &PyDict_Type, &sources))
+        return NULL;
+    Py_ssize_t count = PyList_Size(ops);
+    PyObject *all = PyList_New(count);
+    for (Py_ssize_t i = 0; all != NULL && i < count; i++) {
+        OpRow *op = (OpRow *)row_at(ops, (long)i, op_type);
+        PyObject *cost = op == NULL ? NULL : PyList_GetItem(costs, i), *fields = cost == NULL ? NULL : PyDict_New();
+        bool done = fields != NULL && set(fields, s_id, id_at(op_ids, (long)i)) &&
+                    set(fields, s_name, Py_NewRef(op->name)) && set(fields, s_phase, Py_NewRef(op->phase)) &&
+                    set(fields, s_module, id_of_module(module_ids, op->module)) &&
+                    set(fields, s_attributes, Py_NewRef(op->attributes)) &&
+                    set(fields, s_inputs, ids_of(op->inputs, tensor_ids)) &&
+                    set(fields, s_outputs, ids_of(op->outputs, tensor_ids)) &&
+                    set(fields, s_twin, id_at(op_ids, op->twin)) &&
+                    set(fields, s_flops, Py_NewRef(PyTuple_GetItem(cost, 0))) &&
+                    set(fields, s_bytes, Py_NewRef(PyTuple_GetItem(cost, 1))) &&
+                    set(fields, s_source, op->source == Py_None ? Py_NewRef(Py_None) : value_of(sources, op->source));
+        if (!done) Py_CLEAR(fields);
+        if (fields == NULL || PyList_SetItem(all, i, fields) != 0) Py_CLEAR(all);
+    }
+    return all;
+}
+
+static PyObject *py_tensor_fields(PyObject *self, PyObject *arguments) {
+    PyObject *tensors, *tensor_ids, *op_ids, *module_ids, *consumers, *dtypes;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!O!", &PyList_Type, &tensors, &PyList_Type, &tensor_ids, &PyList_Type,
+                          &op_ids, &PyDict_Type, &module_ids, &PyList_Type, &consumers, &PyDict_Type, &dtypes))
+        return NULL;
+    Py_ssize_t count = PyList_Size(tensors);
+    PyObject *all = PyList_New(count);
+    for (Py_ssize_t i = 0; all != NULL && i < count; i++) {
+        TensorRow *row = (TensorRow *)row_at(tensors, (long)i, tensor_row_type);
+        PyObject *readers = row == NULL ? NULL : PyList_GetItem(consumers, i);
+        PyObject *fields = readers == NULL ? NULL : PyDict_New();
+        bool done = fields != NULL && set(fields, s_id, id_at(tensor_ids, (long)i)) &&
+                    set(fields, s_name, Py_NewRef(row->name)) && set(fields, s_role, Py_NewRef(row->role)) &&
+                    set(fields, s_shape, Py_NewRef(row->shape)) && set(fields, s_dtype, value_of(dtypes, row->dtype)) &&
+                    set(fields, s_module, id_of_module(module_ids, row->module)) &&
+                    set(fields, s_producer, id_at(op_ids, row->producer)) &&
+                    set(fields, s_consumers, Py_NewRef(readers)) &&
+                    set(fields, s_gradient_of, id_at(tensor_ids, row->gradient_of)) &&
+                    set(fields, s_note, Py_NewRef(row->note));
+        if (!done) Py_CLEAR(fields);
+        if (fields == NULL || PyList_SetItem(all, i, fields) != 0) Py_CLEAR(all);
+    }
+    return all;
+}
 
 /* ---------------------------------------------------------------------------------------------------------------- module */
 
@@ -1756,6 +1928,8 @@ static PyObject *py_use(PyObject *self, PyObject *arguments, PyObject *keywords)
 
 static PyMethodDef functions[] = {
     {"bind", WITH_NAMES(py_bind), "bind(**objects): use these parts of PyTorch; ImportError if they are of another kind."},
+    {"op_fields", py_op_fields, METH_VARARGS, NULL},
+    {"tensor_fields", py_tensor_fields, METH_VARARGS, NULL},
     {"use", WITH_NAMES(py_use), "use(**objects): use these parts of the package."},
     {NULL, NULL, 0, NULL},
 };

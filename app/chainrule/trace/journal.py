@@ -270,10 +270,10 @@ class Journal(native.JournalCore):
             return source_row
         return NO_ROW
 
-    def live(self) -> list[tuple[torch.Tensor, int]]:
-        """The tensors that are still alive, with their rows."""
+    def live_with(self, attribute: str) -> list[tuple[torch.Tensor, int]]:
+        """The tensors that are still alive and were given this attribute, with their rows."""
         pairs = ((reference(), self._rows[key]) for key, reference in self._references.items())
-        return [(tensor, row) for tensor, row in pairs if tensor is not None]
+        return [(tensor, row) for tensor, row in pairs if tensor is not None and attribute in tensor.__dict__]
 
     def changed_by(self, tensor: torch.Tensor, op: int) -> None:
         """`op` changed the memory of `tensor` in place: its other views have new values as well."""

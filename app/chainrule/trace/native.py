@@ -7,6 +7,7 @@ sides use, and is `compiled`: the methods that the core has as well are kept as 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from time import perf_counter
 from types import MethodDescriptorType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +29,8 @@ _Class = TypeVar("_Class", bound=type)
 def _load() -> Any:
     if os.environ.get(OBSERVER_SWITCH) == "python":
         return None
-    found = native.load("chainrule.trace._observer", "observer", "the recorder runs in Python")
+    source = Path(__file__).with_name("_observer.c")
+    found = native.load("chainrule.trace._observer", source, "observer", "the recorder runs in Python")
     try:
         if found is not None:
             found.bind(

@@ -180,7 +180,9 @@ class Observer(native.ObserverCore, TorchFunctionMode):
 
     def _name_sharded_gradients(self) -> None:
         """FSDP writes the shards of gradients into `.grad` by ops of its own."""
-        shards = {each.name: row for row, each in enumerate(self.journal.tensors) if self.owners.sharded}
+        if not self.owners.sharded:
+            return
+        shards = {each.name: row for row, each in enumerate(self.journal.tensors)}
         with DisableTorchFunction():
             for path, reference in self.owners.sharded:
                 parameter = reference()
