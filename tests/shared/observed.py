@@ -49,6 +49,19 @@ def op_that_fails_and_is_caught():
         (x * 2).sum().backward()
 
 
+class Sequenced(list):
+    """A list whose length is not the number of its elements."""
+
+    def __len__(self):
+        return 0
+
+
+def forward_without_call():
+    """No hook sees these modules; the second line is in torch's own file alone."""
+    layer, x = nn.Linear(3, 3), torch.ones(2, 3)
+    torch.stack(Sequenced([layer.forward(x), layer(x)])).sum().backward()
+
+
 class Broken(Function):
     """Its backward raises, after an op."""
 
@@ -161,6 +174,7 @@ def stopped():
 PLAIN = (
     op_that_fails,
     op_that_fails_and_is_caught,
+    forward_without_call,
     backward_that_fails,
     double_backward,
     written_through_a_view,
@@ -186,6 +200,8 @@ def traces():
     for run in PLAIN:
         torch.manual_seed(0)
         yield run.__name__, recorded(run)
+    layer = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    yield "forward of a module", recorded(lambda: layer[1].forward(layer[0].forward(torch.ones(1, 3))), layer)
     yield "an activation of several ops", recorded(op_that_fails, activations={"": "gelu"})
     for number, trace in enumerate(two_threads_at_once()):
         yield f"thread {number}", trace

@@ -1,8 +1,8 @@
 /* The common path of journal.py, gradients.py, observer.py and assemble.py without the interpreter.
  *
- * Each function does what the Python method of its name does. Whatever is not common (a plan, the level aten, subclasses
- * of tensors, ops in place, backward passes by hand, errors) it leaves to that method, which the class keeps under the
- * name `python_…` (native.py), before it has changed anything. Both write into the same rows, so that they can take turns.
+ * Each function does what the Python method of its name does. Whatever is not common (a plan, the level aten,
+ * subclasses of tensors, ops in place, backward passes by hand, errors) it leaves to that method before it has changed
+ * anything; the class keeps it under the name `python_…` (native.py). Both write the same rows, so they can take turns.
  *
  * No header of PyTorch is used: a tensor is read by PyTorch's own getters, which are called without looking them up.
  * While they are, torch functions are switched off, as they are in the Python methods. */
@@ -21,7 +21,7 @@
 
 enum { NO_ROW = -1, FAILED = -2, MAX_INPUTS = 64, START_ROOM = 256 };
 
-/* ------------------------------------------------------------------------------------------------- what bind() found */
+/* ------------------------------------------------------------------------------------------------ what bind() found */
 
 struct getter {
     PyObject *descriptor;
@@ -29,23 +29,24 @@ struct getter {
 };
 
 static struct getter version, grad_fn, requires_grad, dtype, shape, output_nr, layout, is_meta, is_nested;
-static PyCFunction data_ptr, numel, dim, blind_enter, blind_exit;
+static PyCFunction data_ptr, numel, dim, is_floating_point, blind_enter, blind_exit;
 static PyTypeObject *tensor_type, *parameter_type;
 static PyTypeObject *op_type, *tensor_row_type, *node_type, *kind_type; /* made here */
 static PyObject *blindness; /* DisableTorchFunction */
 static PyObject *strided, *clock_now, *dispatch_modes, *saved_hooks, *wrapped, *batched; /* of torch, and time */
-static PyObject *views, *kinds, *saved_names, *saved_tensors, *is_user_code, *attributes, *scopes, *entry_points;
+static PyObject *views, *rectifiers, *leaf_class, *kinds, *saved_names, *saved_tensors, *is_user_code, *attributes;
+static PyObject *scopes, *entry_points;
 static PyObject *replicated_type; /* DistributedDataParallel */
 static long small; /* SMALL */
 
 #define NAMES(X)                                                                                                       \
-    X(_add_leaf_node) X(_after_leaf) X(_arrive) X(_before_node) X(_changed_elsewhere) X(_current_module)  \
-    X(_failed) X(_local_tensor) X(_record_results) X(_stop) X(add_unit_statistics) X(copy) X(error) X(f_back)          \
-    X(metadata) X(module) X(next_functions) X(node_called) X(python___torch_function__) X(python__module_begins)       \
-    X(python__module_ends) X(python_add_tensor) X(python_own) X(register_hook) X(register_prehook) X(sharded)          \
-    X(take_at_once) X(python__add_leaf) X(_tensors) X(path) X(type) X(__dict__) X(__name__) X(forward) X(backward) X(gradient) X(saved)           \
-    X(id) X(name) X(phase) X(attributes) X(inputs) X(outputs) X(twin) X(flops) X(bytes) X(source) X(role) X(shape)     \
-    X(dtype) X(producer) X(consumers) X(gradient_of) X(note)
+    X(_after_leaf) X(_arrive) X(_before_node) X(_changed_elsewhere) X(_current_module) X(_failed) X(_local_tensor)     \
+    X(add_unit_statistics) X(copy) X(error) X(f_back) X(metadata) X(module) X(next_functions) X(node_called)           \
+    X(python___torch_function__) X(python__module_begins) X(python__module_ends) X(python_own) X(register_hook)        \
+    X(register_prehook) X(sharded) X(take_at_once) X(python__add_leaf) X(_tensors) X(variable) X(write_dead_fraction)  \
+    X(path) X(__dict__) X(__name__) X(forward) X(backward) X(gradient) X(saved) X(id) X(name) X(phase) X(attributes)   \
+    X(inputs) X(outputs) X(twin) X(flops) X(bytes) X(source) X(role) X(shape) X(dtype) X(producer) X(consumers)        \
+    X(gradient_of) X(note)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 static PyObject *s_empty;
@@ -156,16 +157,16 @@ static int same_memory(PyObject *tensor, PyObject *other) {
     Py_XDECREF(its);
     if (failed) return FAILED;
     if (!equal) return 0;
-    long count = number(numel(tensor, NULL)), its_count = count == FAILED ? FAILED : number(numel(other, NULL));
-    if (its_count == FAILED) return FAILED;
-    if (count != its_count) return 0;
     void *start, *its_start;
     int known = address(tensor, &start);
-    if (known == 1) known = address(other, &its_start);
+    if (known != 1) return known;
+    long count = number(numel(tensor, NULL)), its_count = count == FAILED ? FAILED : number(numel(other, NULL));
+    if (count != its_count || its_count == FAILED) return its_count == FAILED ? FAILED : 0;
+    known = address(other, &its_start);
     return known == 1 ? start == its_start : known;
 }
 
-/* -------------------------------------------------------------------------------------------------- objects by address */
+/* ----------------------------------------------------------------------------------------------- objects by address */
 
 struct entry {
     PyObject *key, *held;
@@ -181,7 +182,8 @@ struct table {
 /* The entry of a key, or the free one where it belongs. The table has room. */
 static struct entry *entry_of(const struct table *table, PyObject *key) {
     size_t place = (size_t)(((uint64_t)(uintptr_t)key >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (table->room - 1);
-    while (table->entries[place].key != NULL && table->entries[place].key != key) place = (place + 1) & (table->room - 1);
+    while (table->entries[place].key != NULL && table->entries[place].key != key)
+        place = (place + 1) & (table->room - 1);
     return &table->entries[place];
 }
 
@@ -221,14 +223,49 @@ static void empty(struct table *table) {
     PyMem_Free(old.entries);
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- rows */
+/* ------------------------------------------------------------------------------------------------------------- rows */
+
+/* A structure begins with PyObject_HEAD and its references: how many there are up to `last`, and the first. */
+#define REFERENCES(type, last) ((offsetof(type, last) - sizeof(PyObject)) / sizeof(PyObject *) + 1)
+
+static PyObject **references(PyObject *object) { return (PyObject **)(object + 1); }
+
+static int visit_references(PyObject *object, size_t count, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(object));
+    for (size_t i = 0; i < count; i++) Py_VISIT(references(object)[i]);
+    return 0;
+}
+
+static int clear_references(PyObject *object, size_t count) {
+    for (size_t i = 0; i < count; i++) Py_CLEAR(references(object)[i]);
+    return 0;
+}
 
 /* Rows are not tracked by the garbage collector: nothing in them leads back to them. */
-static void free_object(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_Free(self);
+static void free_row(PyObject *object, size_t count) {
+    PyTypeObject *type = Py_TYPE(object);
+    clear_references(object, count);
+    PyObject_Free(object);
     Py_DECREF(type);
 }
+
+static void free_tracked(PyObject *object, size_t count) {
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    clear_references(object, count);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* The functions of the garbage collector for a type that it tracks. */
+#define TRACKED(type, lower, last)                                                                                     \
+    static int lower##_traverse(PyObject *object, visitproc visit, void *arg) {                                        \
+        return visit_references(object, REFERENCES(type, last), visit, arg);                                           \
+    }                                                                                                                  \
+    static int lower##_clear(PyObject *object) { return clear_references(object, REFERENCES(type, last)); }            \
+    static void lower##_free(PyObject *object) {                                                                       \
+        free_tracked(object, REFERENCES(type, last));                                                                  \
+    }
 
 typedef struct {
     PyObject_HEAD
@@ -238,16 +275,7 @@ typedef struct {
     char by_hand;
 } OpRow;
 
-static void op_free(PyObject *object) {
-    OpRow *self = (OpRow *)object;
-    Py_XDECREF(self->name);
-    Py_XDECREF(self->phase);
-    Py_XDECREF(self->attributes);
-    Py_XDECREF(self->inputs);
-    Py_XDECREF(self->outputs);
-    Py_XDECREF(self->source);
-    free_object(object);
-}
+static void op_free(PyObject *object) { free_row(object, REFERENCES(OpRow, source)); }
 
 static PyObject *new_op(PyObject *name, PyObject *phase, int module, PyObject *given, PyObject *inputs,
                         PyObject *outputs, int twin, PyObject *source, double microseconds, bool by_hand) {
@@ -298,15 +326,7 @@ typedef struct {
     int module, producer, statistics, gradient_of, share_of;
 } TensorRow;
 
-static void tensor_row_free(PyObject *object) {
-    TensorRow *self = (TensorRow *)object;
-    Py_XDECREF(self->name);
-    Py_XDECREF(self->role);
-    Py_XDECREF(self->shape);
-    Py_XDECREF(self->dtype);
-    Py_XDECREF(self->note);
-    free_object(object);
-}
+static void tensor_row_free(PyObject *object) { free_row(object, REFERENCES(TensorRow, note)); }
 
 static PyObject *tensor_row_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"name", "role", "shape", "dtype", "module", "producer", "statistics", "gradient_of",
@@ -352,13 +372,7 @@ typedef struct {
     char silent, may_change, normalizes, is_collective, has_units;
 } Kind;
 
-static void kind_free(PyObject *object) {
-    Kind *self = (Kind *)object;
-    Py_XDECREF(self->name);
-    Py_XDECREF(self->role);
-    Py_XDECREF(self->parameters);
-    free_object(object);
-}
+static void kind_free(PyObject *object) { free_row(object, REFERENCES(Kind, parameters)); }
 
 static PyObject *kind_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"name", "silent", "may_change", "normalizes", "is_collective", "role", "has_units",
@@ -394,7 +408,7 @@ static PyType_Slot kind_slots[] = {
 };
 static PyType_Spec kind_spec = {"chainrule.trace._observer.Kind", sizeof(Kind), 0, Py_TPFLAGS_DEFAULT, kind_slots};
 
-/* -------------------------------------------------------------------------------------------------------------- journal */
+/* ---------------------------------------------------------------------------------------------------------- journal */
 
 typedef struct {
     PyObject_HEAD
@@ -402,44 +416,16 @@ typedef struct {
     struct table live;
 } Journal;
 
-#define VISIT_TYPE Py_VISIT(Py_TYPE(object))
-
 static int journal_traverse(PyObject *object, visitproc visit, void *arg) {
-    Journal *self = (Journal *)object;
-    VISIT_TYPE;
-    Py_VISIT(self->ops);
-    Py_VISIT(self->tensors);
-    Py_VISIT(self->saved);
-    Py_VISIT(self->slab);
-    Py_VISIT(self->on_tensor);
-    Py_VISIT(self->plan);
-    Py_VISIT(self->_shapes);
-    return 0;
+    return visit_references(object, REFERENCES(Journal, _shapes), visit, arg);
 }
 
-static int journal_clear(PyObject *object) {
-    Journal *self = (Journal *)object;
-    Py_CLEAR(self->ops);
-    Py_CLEAR(self->tensors);
-    Py_CLEAR(self->saved);
-    Py_CLEAR(self->slab);
-    Py_CLEAR(self->on_tensor);
-    Py_CLEAR(self->plan);
-    Py_CLEAR(self->_shapes);
-    return 0;
-}
-
-static void free_tracked(PyObject *object) {
-    PyTypeObject *type = Py_TYPE(object);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
-}
+static int journal_clear(PyObject *object) { return clear_references(object, REFERENCES(Journal, _shapes)); }
 
 static void journal_free(PyObject *object) {
-    PyObject_GC_UnTrack(object);
-    journal_clear(object);
-    empty(&((Journal *)object)->live);
-    free_tracked(object);
+    struct table live = ((Journal *)object)->live;
+    free_tracked(object, REFERENCES(Journal, _shapes));
+    empty(&live);
 }
 
 static PyObject *row_at(PyObject *rows, long row, PyTypeObject *type) {
@@ -642,11 +628,11 @@ static PyMemberDef journal_members[] = {
     MEMBER(Journal, T_OBJECT, _shapes), {NULL, 0, 0, 0, NULL},
 };
 
-/* -------------------------------------------------------------------------------------------------- the gradients' flow */
+/* ---------------------------------------------------------------------------------------------- the gradients' flow */
 
 typedef struct {
     PyObject_HEAD
-    PyObject *_journal, *plan, *stop, *_handles, *_leaf_row;
+    PyObject *_journal, *plan, *stop, *_handles, *_leaf_row, *_leaves;
     int _first_row;
     double mark;
     char running, has_inner_ops;
@@ -659,49 +645,14 @@ typedef struct {
     char custom, leaf, has_run;
 } NodeRow;
 
-static int flow_traverse(PyObject *object, visitproc visit, void *arg) {
-    Flow *self = (Flow *)object;
-    VISIT_TYPE;
-    Py_VISIT(self->_journal);
-    Py_VISIT(self->plan);
-    Py_VISIT(self->stop);
-    Py_VISIT(self->_handles);
-    Py_VISIT(self->_leaf_row);
-    return 0;
-}
-
-static int flow_clear(PyObject *object) {
-    Flow *self = (Flow *)object;
-    Py_CLEAR(self->_journal);
-    Py_CLEAR(self->plan);
-    Py_CLEAR(self->stop);
-    Py_CLEAR(self->_handles);
-    Py_CLEAR(self->_leaf_row);
-    return 0;
-}
-
-static void flow_free(PyObject *object) {
-    PyObject_GC_UnTrack(object);
-    flow_clear(object);
-    free_tracked(object);
-}
+TRACKED(Flow, flow, _leaves)
 
 static Journal *journal_of(Flow *flow) {
     if (flow->_journal == NULL) PyErr_SetString(PyExc_RuntimeError, "the recording has ended");
     return (Journal *)flow->_journal;
 }
 
-static void node_free(PyObject *object) {
-    NodeRow *self = (NodeRow *)object;
-    Py_XDECREF(self->flow);
-    Py_XDECREF(self->name);
-    Py_XDECREF(self->tensors);
-    Py_XDECREF(self->shares);
-    Py_XDECREF(self->targets);
-    Py_XDECREF(self->numbers);
-    Py_XDECREF(self->arrived);
-    free_object(object);
-}
+static void node_free(PyObject *object) { free_row(object, REFERENCES(NodeRow, arrived)); }
 
 static PyObject *new_node(PyObject *flow, int op, int module, PyObject *name, bool custom, bool leaf) {
     NodeRow *self = PyObject_New(NodeRow, node_type);
@@ -780,6 +731,36 @@ static PyObject *add_node(Flow *flow, PyObject *node, PyObject *metadata, long o
     return row;
 }
 
+/* Note a leaf that collects gradients, at its row. */
+static int note_leaf(Flow *flow, PyObject *tensor, PyObject *row) {
+    int known = PyDict_Contains(flow->_leaves, row);
+    if (known != 0) return known < 0 ? -1 : 0;
+    PyObject *reference = PyWeakref_NewRef(tensor, NULL);
+    PyObject *leaf = reference == NULL ? NULL : PyObject_CallFunctionObjArgs(leaf_class, reference, row, NULL);
+    int failed = leaf == NULL ? -1 : PyDict_SetItem(flow->_leaves, row, leaf);
+    Py_XDECREF(reference);
+    Py_XDECREF(leaf);
+    return failed;
+}
+
+/* `GradientFlow._add_leaf_node`; a new reference. */
+static PyObject *add_leaf_node(Flow *flow, PyObject *node, PyObject *metadata) {
+    Journal *journal = journal_of(flow);
+    PyObject *leaf = journal == NULL ? NULL : PyObject_GetAttr(node, s_variable), *row = NULL, *place = NULL;
+    long found = leaf == NULL ? FAILED : find(journal, leaf);
+    if (found == NO_ROW) found = number(PyObject_CallFunctionObjArgs(flow->_leaf_row, leaf, NULL));
+    if (found != FAILED) place = PyLong_FromLong(found);
+    if (place != NULL) row = new_node((PyObject *)flow, NO_ROW, 0, s_empty, false, true);
+    PyObject *zero = row == NULL ? NULL : PyLong_FromLong(0);
+    if (row != NULL && (zero == NULL || PyDict_SetItem(((NodeRow *)row)->tensors, zero, place) != 0 ||
+                        note_leaf(flow, leaf, place) != 0 || PyDict_SetItem(metadata, (PyObject *)flow, row) != 0))
+        Py_CLEAR(row);
+    Py_XDECREF(zero);
+    Py_XDECREF(place);
+    Py_XDECREF(leaf);
+    return row;
+}
+
 /* A node's row, made where the node is new; a new one that is no leaf's is appended to `pending` with its node. */
 static NodeRow *target_row(Flow *flow, PyObject *target, long op, int module, PyObject *pending) {
     static PyTypeObject *leaf_type; /* AccumulateGrad, which stays */
@@ -794,9 +775,7 @@ static NodeRow *target_row(Flow *flow, PyObject *target, long op, int module, Py
             Py_XDECREF(name);
             if (is_leaf) leaf_type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(target));
         }
-        row = is_leaf ? PyObject_CallMethodObjArgs((PyObject *)flow, s__add_leaf_node, target, NULL)
-                      : add_node(flow, target, metadata, op, module);
-        if (row != NULL && Py_TYPE(row) != node_type) Py_CLEAR(row);
+        row = is_leaf ? add_leaf_node(flow, target, metadata) : add_node(flow, target, metadata, op, module);
         if (row != NULL && !is_leaf && (PyList_Append(pending, target) != 0 || PyList_Append(pending, row) != 0))
             Py_CLEAR(row);
     }
@@ -875,15 +854,15 @@ static PyObject *adopt(Flow *flow, PyObject *top, PyObject *metadata, long op, i
 
 static int collect(PyObject *value, PyObject *found);
 
-static int collect_all(PyObject *sequence, PyObject *found) {
-    Py_ssize_t count = PySequence_Size(sequence);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *value = PySequence_GetItem(sequence, i);
-        int failed = value == NULL ? -1 : collect(value, found);
-        Py_XDECREF(value);
-        if (failed) return -1;
+static int collect_all(PyObject *values, PyObject *found) {
+    PyObject *iterator = PyObject_GetIter(values), *value;
+    while (iterator != NULL && (value = PyIter_Next(iterator)) != NULL) {
+        int failed = collect(value, found);
+        Py_DECREF(value);
+        if (failed) break;
     }
-    return count < 0 ? -1 : 0;
+    Py_XDECREF(iterator);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Append the tensors in a value, as nested.py finds them. */
@@ -944,7 +923,9 @@ static int record_saved(Journal *journal, PyObject *node, long op, PyObject *res
         long row = find(journal, tensor);
         if (row == NO_ROW) {
             /* An output is saved as another tensor object on the same memory, and so is a view of an input. */
-            long elements = number(numel(tensor, NULL));
+            void *start;
+            int has_memory = address(tensor, &start);
+            long elements = has_memory == 1 ? number(numel(tensor, NULL)) : has_memory;
             if (elements > 0) {
                 row = row_of_same(tensor, results, result_rows);
                 if (row == NO_ROW) row = row_of_same(tensor, inputs, input_rows);
@@ -956,7 +937,8 @@ static int record_saved(Journal *journal, PyObject *node, long op, PyObject *res
             long dimensions = nested == 0 ? number(dim(tensor, NULL)) : nested;
             if (dimensions == 0) continue; /* a Python number, as autograd keeps it */
             OpRow *maker = dimensions == FAILED ? NULL : (OpRow *)row_at(journal->ops, op, op_type);
-            row = maker == NULL ? FAILED : add_tensor(journal, tensor, s_saved, maker->module, (int)op, s_empty, NO_ROW);
+            row = FAILED;
+            if (maker != NULL) row = add_tensor(journal, tensor, s_saved, maker->module, (int)op, s_empty, NO_ROW);
             if (row != FAILED && (append_number(maker->outputs, row) != 0 || remember(journal, tensor, row) != 0))
                 row = FAILED;
         }
@@ -1181,7 +1163,8 @@ static PyObject *node_call(PyObject *object, PyObject *arguments, PyObject *keyw
     if (!PyArg_UnpackTuple(arguments, "NodeRow", 2, 2, &grad_inputs, &grad_outputs)) return NULL;
     int stopped = has_error(flow->stop);
     if (stopped == FAILED) return NULL;
-    if (stopped || flow->plan != Py_None || flow->has_inner_ops || self->custom || (self->arrived != NULL && self->arrived != Py_None) ||
+    bool has_arrived = self->arrived != NULL && self->arrived != Py_None;
+    if (stopped || flow->plan != Py_None || flow->has_inner_ops || self->custom || has_arrived ||
         self->first_inner_op != NO_ROW || !PyTuple_Check(grad_inputs) || !PyTuple_Check(grad_outputs))
         return PyObject_CallMethodObjArgs((PyObject *)flow, s_node_called, self, grad_inputs, grad_outputs, NULL);
     PyObject *guard = look_away();
@@ -1203,19 +1186,22 @@ static PyType_Slot node_slots[] = {
     {Py_tp_new, node_new}, {Py_tp_dealloc, node_free}, {Py_tp_call, node_call}, {Py_tp_members, node_members},
     {0, NULL},
 };
-static PyType_Spec node_spec = {"chainrule.trace._observer.NodeRow", sizeof(NodeRow), 0, Py_TPFLAGS_DEFAULT, node_slots};
+static PyType_Spec node_spec = {
+    "chainrule.trace._observer.NodeRow", sizeof(NodeRow), 0, Py_TPFLAGS_DEFAULT, node_slots,
+};
 
 static PyMethodDef flow_methods[] = {
     {"own", flow_own, METH_VARARGS, NULL}, {"_adopt", flow_adopt, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
 };
 static PyMemberDef flow_members[] = {
     MEMBER(Flow, T_OBJECT_EX, _journal), MEMBER(Flow, T_OBJECT_EX, plan), MEMBER(Flow, T_OBJECT, stop),
-    MEMBER(Flow, T_OBJECT, _handles), MEMBER(Flow, T_OBJECT_EX, _leaf_row), MEMBER(Flow, T_INT, _first_row),
+    MEMBER(Flow, T_OBJECT, _handles), MEMBER(Flow, T_OBJECT_EX, _leaf_row), MEMBER(Flow, T_OBJECT, _leaves),
+    MEMBER(Flow, T_INT, _first_row),
     MEMBER(Flow, T_DOUBLE, mark), MEMBER(Flow, T_BOOL, running), MEMBER(Flow, T_BOOL, has_inner_ops),
     {NULL, 0, 0, 0, NULL},
 };
 
-/* ------------------------------------------------------------------------------------------------------------- observer */
+/* --------------------------------------------------------------------------------------------------------- observer */
 
 typedef struct {
     PyObject_HEAD
@@ -1226,44 +1212,7 @@ typedef struct {
     char _running;
 } Observer;
 
-static int observer_traverse(PyObject *object, visitproc visit, void *arg) {
-    Observer *self = (Observer *)object;
-    VISIT_TYPE;
-    Py_VISIT(self->journal);
-    Py_VISIT(self->owners);
-    Py_VISIT(self->aten);
-    Py_VISIT(self->activations);
-    Py_VISIT(self->_stop);
-    Py_VISIT(self->_gradients);
-    Py_VISIT(self->_attributes);
-    Py_VISIT(self->_stack);
-    Py_VISIT(self->_module_rows);
-    Py_VISIT(self->_synchronizing);
-    Py_VISIT(self->witness);
-    return 0;
-}
-
-static int observer_clear(PyObject *object) {
-    Observer *self = (Observer *)object;
-    Py_CLEAR(self->journal);
-    Py_CLEAR(self->owners);
-    Py_CLEAR(self->aten);
-    Py_CLEAR(self->activations);
-    Py_CLEAR(self->_stop);
-    Py_CLEAR(self->_gradients);
-    Py_CLEAR(self->_attributes);
-    Py_CLEAR(self->_stack);
-    Py_CLEAR(self->_module_rows);
-    Py_CLEAR(self->_synchronizing);
-    Py_CLEAR(self->witness);
-    return 0;
-}
-
-static void observer_free(PyObject *object) {
-    PyObject_GC_UnTrack(object);
-    observer_clear(object);
-    free_tracked(object);
-}
+TRACKED(Observer, observer, witness)
 
 /* A new reference, NULL for an attribute of `owners` that is no dict. */
 static PyObject *dict_of_owners(Observer *self, PyObject *name) {
@@ -1329,40 +1278,38 @@ static long row_of_module(Observer *self, PyObject *module, PyObject *key) {
 
 static struct table codes; /* code → 1: the user's, 0: not, NO_ROW: none of its callers is */
 
-/* `sources.user_frame` and its line: (code, line), or None; a new reference. */
-static PyObject *source_of_user(void) {
+/* `sources.user_frame` of the frame that runs; a new reference, perhaps to None. */
+static PyObject *user_frame(void) {
     PyObject *frame = (PyObject *)PyEval_GetFrame();
     Py_XINCREF(frame);
     while (frame != NULL && frame != Py_None) {
         PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
         struct entry *entry = codes.room == 0 ? NULL : entry_of(&codes, code);
-        long known;
+        long known = FAILED;
         if (entry != NULL && entry->key != NULL) {
             known = entry->row;
             Py_DECREF(code);
         } else {
             PyObject *answer = PyObject_CallFunctionObjArgs(is_user_code, code, NULL);
-            known = answer == Py_None ? NO_ROW : answer == Py_True;
+            if (answer != NULL) known = answer == Py_None ? NO_ROW : answer == Py_True;
             Py_XDECREF(answer);
-            if (answer == NULL || put(&codes, code, code, known, 0) != 0) { /* its address stays its own */
-                if (answer == NULL) Py_DECREF(code);
-                Py_DECREF(frame);
-                return NULL;
-            }
+            if (answer == NULL) Py_DECREF(code);
+            else if (put(&codes, code, code, known, 0) != 0) known = FAILED; /* its address stays its own */
         }
-        if (known == 1) {
-            PyObject *of = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
-            PyObject *source = Py_BuildValue("(Ni)", of, PyFrame_GetLineNumber((PyFrameObject *)frame));
-            Py_DECREF(frame);
-            return source;
-        }
-        PyObject *back = known == NO_ROW ? NULL : PyObject_GetAttr(frame, s_f_back);
+        if (known == 1) return frame;
+        PyObject *back = known == 0 ? PyObject_GetAttr(frame, s_f_back) : NULL;
         Py_DECREF(frame);
-        if (known != NO_ROW && back == NULL) return NULL;
+        if (back == NULL && known != NO_ROW) return NULL;
         frame = back;
     }
-    Py_XDECREF(frame);
-    Py_RETURN_NONE;
+    return frame == NULL ? Py_NewRef(Py_None) : frame;
+}
+
+/* (code, line) of a frame, or None; a new reference. */
+static PyObject *source_of(PyObject *frame) {
+    if (frame == Py_None) return Py_NewRef(frame);
+    PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
+    return Py_BuildValue("(Ni)", code, PyFrame_GetLineNumber((PyFrameObject *)frame));
 }
 
 /* Whether `ops.attributes` takes a value as it is. */
@@ -1410,7 +1357,7 @@ static long running_module(Observer *self) {
     return count > then ? NO_ROW : PyLong_AsLong(PyTuple_GetItem(top, 0));
 }
 
-static long module_of(Observer *self) {
+static long module_of(Observer *self, PyObject *frame) {
     long module = running_module(self);
     if (module != NO_ROW) return module;
     PyObject *entered = PyObject_CallNoArgs(scopes);
@@ -1424,8 +1371,7 @@ static long module_of(Observer *self) {
         return module;
     }
     Py_DECREF(entered);
-    PyObject *frame = (PyObject *)PyEval_GetFrame();
-    return number(PyObject_CallMethodObjArgs((PyObject *)self, s__current_module, frame ? frame : Py_None, NULL));
+    return number(PyObject_CallMethodObjArgs((PyObject *)self, s__current_module, frame, NULL));
 }
 
 struct call {
@@ -1436,13 +1382,36 @@ struct call {
     double microseconds;
 };
 
+/* `Journal.add_unit_statistics`, where no dispatch mode looks on. */
+static int add_unit_statistics(Journal *journal, PyObject *name, PyObject *tensor, PyObject *place) {
+    TensorRow *row = tensor_at(journal, PyLong_AsLong(place));
+    int rectifies = row == NULL ? FAILED : PySet_Contains(rectifiers, name);
+    if (rectifies == 1) rectifies = row->statistics != NO_ROW && truth(is_floating_point(tensor, NULL)) == 1 &&
+                                    number(numel(tensor, NULL)) > 0 && number(dim(tensor, NULL)) >= 2;
+    if (rectifies < 0 || PyErr_Occurred()) return -1;
+    if (rectifies == 1) {
+        PyObject *at = PyLong_FromLong(row->statistics);
+        PyObject *done = NULL;
+        if (at != NULL) done = PyObject_CallMethodObjArgs(journal->slab, s_write_dead_fraction, at, tensor, NULL);
+        Py_XDECREF(at);
+        Py_XDECREF(done);
+        if (done != NULL) return 0;
+        PyErr_Clear(); /* Python knows which errors only concern the statistics */
+    }
+    PyObject *done = PyObject_CallMethodObjArgs((PyObject *)journal, s_add_unit_statistics, name, tensor, place, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 /* Record a forward op that has made the tensors `results`, all of them new and in autograd's graph. */
 static int record_op(Observer *self, struct call *call, PyObject *results) {
     Journal *journal = (Journal *)self->journal;
     Flow *flow = (Flow *)self->_gradients;
     Kind *kind = call->kind;
-    long module = module_of(self);
-    PyObject *source = module == FAILED ? NULL : source_of_user();
+    PyObject *frame = user_frame();
+    long module = frame == NULL ? FAILED : module_of(self, frame);
+    PyObject *source = module == FAILED ? NULL : source_of(frame);
+    Py_XDECREF(frame);
     PyObject *given = source == NULL ? NULL : attributes_of(kind, call->arguments, call->keywords);
     PyObject *outputs = given == NULL ? NULL : PyList_New(0);
     long op = outputs == NULL ? FAILED
@@ -1460,12 +1429,8 @@ static int record_op(Observer *self, struct call *call, PyObject *results) {
         long row = same == FAILED ? FAILED
                                   : add_tensor(journal, tensor, kind->role, (int)module, (int)op, s_empty, same);
         PyObject *place = row == FAILED ? NULL : PyLong_FromLong(row);
-        if (place != NULL && kind->has_units) {
-            PyObject *done = PyObject_CallMethodObjArgs(self->journal, s_add_unit_statistics, kind->name, tensor, place,
-                                                        NULL);
-            if (done == NULL) Py_CLEAR(place);
-            Py_XDECREF(done);
-        }
+        if (place != NULL && kind->has_units && add_unit_statistics(journal, kind->name, tensor, place) != 0)
+            Py_CLEAR(place);
         failed = place == NULL || PyList_Append(outputs, place) != 0 || remember(journal, tensor, row) != 0;
         Py_XDECREF(place);
     }
@@ -1550,6 +1515,7 @@ static int look_at_inputs(Observer *self, struct call *call) {
         if (collect(PyTuple_GetItem(call->arguments, i), call->inputs) != 0) return FAILED;
     while (call->keywords != NULL && PyDict_Next(call->keywords, &place, &key, &value)) {
         if (collect(value, call->inputs) != 0) return FAILED;
+        if (!PyUnicode_Check(key)) return 0;
         may_change = may_change || PyUnicode_CompareWithASCIIString(key, "out") == 0 ||
                      PyUnicode_CompareWithASCIIString(key, "inplace") == 0;
     }
@@ -1642,15 +1608,14 @@ static PyObject *observer_torch_function(PyObject *object, PyObject *const *give
     if (call.keywords != NULL && PyDict_Check(call.keywords) && PyDict_Size(call.keywords) == 0) call.keywords = NULL;
     PyObject *answer = NULL;
     int done = FAILED, stopped;
-    if (!self->_running) {
+    bool is_usual = PyTuple_Check(call.arguments) && (call.keywords == NULL || PyDict_Check(call.keywords));
+    if (!self->_running && is_usual) {
         answer = PyObject_Call(given[0], call.arguments, call.keywords);
-        Py_DECREF(none);
-        return answer;
+        goto end;
     }
     if ((stopped = has_error(self->_stop)) == FAILED) goto end;
     Flow *flow = (Flow *)self->_gradients;
-    bool is_usual = !stopped && self->aten == Py_None && flow != NULL && flow->plan == Py_None &&
-                    PyTuple_Check(call.arguments) && (call.keywords == NULL || PyDict_Check(call.keywords));
+    is_usual = is_usual && !stopped && self->aten == Py_None && flow != NULL && flow->plan == Py_None;
     call.kind = is_usual ? common_kind(given[0]) : NULL;
     if (PyErr_Occurred()) goto end;
     done = 0;
@@ -1743,7 +1708,7 @@ static PyMemberDef observer_members[] = {
     MEMBER(Observer, T_BOOL, _running), {NULL, 0, 0, 0, NULL},
 };
 
-#define TRACKED(type, lower)                                                                                           \
+#define TYPE(type, lower)                                                                                              \
     static PyType_Slot lower##_slots[] = {                                                                             \
         {Py_tp_traverse, lower##_traverse}, {Py_tp_clear, lower##_clear}, {Py_tp_dealloc, lower##_free},               \
         {Py_tp_methods, lower##_methods}, {Py_tp_members, lower##_members}, {0, NULL},                                 \
@@ -1752,11 +1717,11 @@ static PyMemberDef observer_members[] = {
         "chainrule.trace._observer." #type, sizeof(type), 0,                                                           \
         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, lower##_slots,                                  \
     };
-TRACKED(Journal, journal)
-TRACKED(Flow, flow)
-TRACKED(Observer, observer)
+TYPE(Journal, journal)
+TYPE(Flow, flow)
+TYPE(Observer, observer)
 
-/* ------------------------------------------------------------------------------------------------------------ assembling */
+/* ------------------------------------------------------------------------------------------------------- assembling */
 
 /* Takes over `value`, which may be NULL with an error. */
 static bool set(PyObject *fields, PyObject *name, PyObject *value) {
@@ -1850,7 +1815,7 @@ static PyObject *py_tensor_fields(PyObject *self, PyObject *arguments) {
     return all;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- module */
+/* ----------------------------------------------------------------------------------------------------------- module */
 
 static bool find_getter(PyObject *type, const char *name, struct getter *getter) {
     PyObject *descriptor = PyObject_GetAttrString(type, name);
@@ -1894,6 +1859,7 @@ static PyObject *py_bind(PyObject *self, PyObject *arguments, PyObject *keywords
                  (data_ptr = function_of(tensor, "data_ptr", METH_NOARGS)) != NULL &&
                  (numel = function_of(tensor, "numel", METH_NOARGS)) != NULL &&
                  (dim = function_of(tensor, "dim", METH_NOARGS)) != NULL &&
+                 (is_floating_point = function_of(tensor, "is_floating_point", METH_NOARGS)) != NULL &&
                  (blind_enter = function_of(guard, "__enter__", METH_NOARGS)) != NULL &&
                  (blind_exit = function_of(guard, "__exit__", METH_VARARGS)) != NULL;
     Py_XDECREF(guard);
@@ -1906,15 +1872,15 @@ static PyObject *py_bind(PyObject *self, PyObject *arguments, PyObject *keywords
 }
 
 static PyObject *py_use(PyObject *self, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"small", "views", "attributes", "saved_tensors", "is_user_code", "scopes", "kinds",
-                            "saved_names", "entry_points", NULL};
-    PyObject **kept[] = {&views, &attributes, &saved_tensors, &is_user_code, &scopes, &kinds, &saved_names,
-                         &entry_points};
-    PyObject *found[8];
+    static char *names[] = {"small", "views", "rectifiers", "leaf", "attributes", "saved_tensors", "is_user_code",
+                            "scopes", "kinds", "saved_names", "entry_points", NULL};
+    PyObject **kept[] = {&views, &rectifiers, &leaf_class, &attributes, &saved_tensors, &is_user_code, &scopes, &kinds,
+                         &saved_names, &entry_points};
+    PyObject *found[10];
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "lOOOOOO!O!O!", names, &small, found, found + 1, found + 2,
-                                     found + 3, found + 4, &PyDict_Type, found + 5, &PyDict_Type, found + 6,
-                                     &PyTuple_Type, found + 7))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "lOOOOOOOO!O!O!", names, &small, found, found + 1,
+                                     found + 2, found + 3, found + 4, found + 5, found + 6, &PyDict_Type, found + 7,
+                                     &PyDict_Type, found + 8, &PyTuple_Type, found + 9))
         return NULL;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         PyObject *before = *kept[i];
@@ -1927,7 +1893,7 @@ static PyObject *py_use(PyObject *self, PyObject *arguments, PyObject *keywords)
 #define WITH_NAMES(function) (PyCFunction)(void (*)(void)) function, METH_VARARGS | METH_KEYWORDS
 
 static PyMethodDef functions[] = {
-    {"bind", WITH_NAMES(py_bind), "bind(**objects): use these parts of PyTorch; ImportError if they are of another kind."},
+    {"bind", WITH_NAMES(py_bind), "bind(**objects): use these parts of PyTorch, or raise ImportError."},
     {"op_fields", py_op_fields, METH_VARARGS, NULL},
     {"tensor_fields", py_tensor_fields, METH_VARARGS, NULL},
     {"use", WITH_NAMES(py_use), "use(**objects): use these parts of the package."},

@@ -69,7 +69,7 @@ if native.observer is not None:
 
 
 @dataclass(eq=False, slots=True)
-class _Leaf:
+class Leaf:
     """A leaf that collects gradients in `.grad`: the row of that gradient, and its state to notice a change."""
 
     tensor: weakref.ref[torch.Tensor]
@@ -92,7 +92,7 @@ class GradientFlow(native.FlowCore):
         self.stop = stop
         self._handles: list[RemovableHandle] = []
         self.mark = 0.0  # when the engine started, or the last node had run
-        self._leaves: dict[int, _Leaf] = {}
+        self._leaves: dict[int, Leaf] = {}
         self._first_row = 0  # of the tensors of this pass
         # Custom Functions whose backward has begun and not ended, the innermost last.
         self.inside: list[NodeRow] = []
@@ -196,7 +196,7 @@ class GradientFlow(native.FlowCore):
         leaf: torch.Tensor = node.variable
         tensor = row.tensors[0] = self._leaf_row(leaf)
         if tensor not in self._leaves:
-            self._leaves[tensor] = _Leaf(weakref.ref(leaf), tensor)
+            self._leaves[tensor] = Leaf(weakref.ref(leaf), tensor)
         node.metadata[self] = row
         return row
 

@@ -40,7 +40,7 @@ from chainrule.trace import collectives, custom_functions, native, nested, ops, 
 from chainrule.trace.aten import AtenLevel, Group
 from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
-from chainrule.trace.gradients import GradientFlow
+from chainrule.trace.gradients import GradientFlow, Leaf
 from chainrule.trace.graph import Phase
 from chainrule.trace.journal import (
     NO_ROW,
@@ -65,6 +65,8 @@ if native.observer is not None:
     native.observer.use(
         small=SMALL,
         views=ops.VIEWS,
+        rectifiers=ops.RECTIFIERS,
+        leaf=Leaf,
         attributes=ops.attributes,
         saved_tensors=nested.saved_tensors,
         is_user_code=sources.is_user_code,
