@@ -123,12 +123,12 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	echo "$(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv." >&2; exit 1; }
 
-$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py app/chainrule/stats/_kernel.c | $(BIN)/python
+$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard app/chainrule/*/_*.c) | $(BIN)/python
 	@echo "Installing into $(VENV) (once; PyTorch is the large part) ..."
 	@$(PIP_INSTALL) -e .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py app/chainrule/stats/_kernel.c | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py $(wildcard app/chainrule/*/_*.c) | $(BIN)/python
 	@echo "Installing into $(VENV), with the development tools (once; PyTorch is the large part) ..."
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed

@@ -1,8 +1,8 @@
-"""Compile the statistics kernel, bundle the page's scripts and build the guide while the package is built.
+"""Compile the C files, bundle the page's scripts and build the guide while the package is built.
 
-A wheel gets them inside and is tagged for the platform; an editable installation gets the kernel beside the C file, and
-the bundles and the guide where the wheel has them. Without the kernel or the bundles the package is slower; without the
-guide `/guide` says how to build it. The kernel needs a C compiler: the one that `CC` names, else the one that made the
+A wheel gets them inside and is tagged for the platform; an editable installation gets what is compiled beside the C
+files, and the bundles and the guide where the wheel has them. Without it or the bundles the package is slower; without
+the guide `/guide` says how to build it. C needs a compiler: the one that `CC` names, else the one that made the
 interpreter or the system's. It needs the interpreter's headers, and keeps to the stable ABI of CPython 3.11, so that
 one serves all later versions.
 """
@@ -23,8 +23,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
-SOURCE = Path("app/chainrule/stats/_kernel.c")
-NAME = "_kernel.abi3.so"
+SOURCES = {
+    Path("app/chainrule/stats/_kernel.c"): "The statistics kernel was not compiled, PyTorch will do its work",
+    Path("app/chainrule/trace/_observer.c"): "The observer was not compiled, Python will do its work",
+}
+"""The C files, and what is said if one cannot be compiled."""
 BUNDLES = Path("app/chainrule/page/bundled")
 GUIDE = Path("app/chainrule/page/guide")
 # Nothing that lets the compiler assume numbers to be finite, nor (-Ofast) make the processor flush denormals at load.
@@ -67,7 +70,7 @@ def compilers() -> list[list[str]]:
     return [own, *found] if shutil.which(own[0]) else found
 
 
-def compile_kernel(source: Path, target: Path) -> str | None:
+def compile_extension(source: Path, target: Path) -> str | None:
     """Compile `source` into `target`, which is replaced in one step; say why if that cannot be done."""
     if os.name != "posix":
         return "the kernel is written for GCC and Clang"
@@ -123,18 +126,20 @@ class BuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile and bundle; `version` is `standard` or `editable`."""
-        source = Path(self.root, SOURCE)
         self._folder = tempfile.TemporaryDirectory()
         editable = version == "editable"
-        target = source.with_name(NAME) if editable else Path(self._folder.name, NAME)
-        failure = compile_kernel(source, target)
-        if failure is not None:
-            self.app.display_warning(f"The statistics kernel was not compiled, PyTorch will do its work: {failure}")
-            target.unlink(missing_ok=True)  # what an earlier build left is of another source, perhaps
-        elif not editable:
-            build_data["pure_python"] = False
-            build_data["tag"] = f"cp311-abi3-{platform_tag()}"
-            build_data["force_include"][os.fspath(target)] = (SOURCE.relative_to("app").parent / NAME).as_posix()
+        for path, otherwise in SOURCES.items():
+            source = Path(self.root, path)
+            name = path.with_suffix(".abi3.so").relative_to("app")
+            target = source.with_name(name.name) if editable else Path(self._folder.name, name.name)
+            failure = compile_extension(source, target)
+            if failure is not None:
+                self.app.display_warning(f"{otherwise}: {failure}")
+                target.unlink(missing_ok=True)  # what an earlier build left is of another source, perhaps
+            elif not editable:
+                build_data["pure_python"] = False
+                build_data["tag"] = f"cp311-abi3-{platform_tag()}"
+                build_data["force_include"][os.fspath(target)] = name.as_posix()
 
         bundles = Path(self.root, BUNDLES) if editable else Path(self._folder.name, BUNDLES.name)
         failure = bundle_scripts(Path(self.root), bundles)

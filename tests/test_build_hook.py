@@ -26,7 +26,7 @@ def test_an_interpreter_that_names_no_compiler_leaves_those_of_the_system(hook, 
     monkeypatch.setattr(hook.shutil, "which", lambda _: None)
     source = tmp_path / "kernel.c"
     source.write_text("")
-    assert "there is no C compiler" in hook.compile_kernel(source, tmp_path / "kernel.so")
+    assert "there is no C compiler" in hook.compile_extension(source, tmp_path / "kernel.so")
 
 
 def test_the_interpreters_own_compiler_comes_first_with_its_options(hook, monkeypatch):

@@ -79,15 +79,24 @@ def checkout(tmp_path):
         ".gitignore",
     ):
         shutil.copy(ROOT / name, folder)
-    (folder / "app" / "chainrule" / "stats" / "_kernel.c").write_text(SMALL_KERNEL)
+    for name in EXTENSIONS:
+        (folder / "app" / f"{name}.c").write_text(small(name))
     return folder
 
 
-SMALL_KERNEL = """
+EXTENSIONS = ("chainrule/stats/_kernel", "chainrule/trace/_observer")
+
+
+def small(extension):
+    """A C file that is compiled in no time."""
+    return SMALL.replace("NAME", extension.rpartition("/")[2])
+
+
+SMALL = """
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_kernel", .m_size = -1};
-PyMODINIT_FUNC PyInit__kernel(void) {
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "NAME", .m_size = -1};
+PyMODINIT_FUNC PyInit_NAME(void) {
     PyObject *made = PyModule_Create(&module);
     if (made != NULL) PyModule_AddStringConstant(made, "SOURCE", SOURCE);
     return made;
@@ -96,7 +105,7 @@ PyMODINIT_FUNC PyInit__kernel(void) {
 
 
 def build_editable(checkout, **environment):
-    """Install the checkout editable; gives the kernel's path."""
+    """Install the checkout editable; gives the folder of its packages."""
     code = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
     wheels = checkout.parent / "editable"
     wheels.mkdir(exist_ok=True)
@@ -107,7 +116,7 @@ def build_editable(checkout, **environment):
         capture_output=True,
         env=os.environ | environment,
     )
-    return checkout / "app" / "chainrule" / "stats" / "_kernel.abi3.so"
+    return checkout / "app"
 
 
 def run_code(folder, code):
@@ -121,8 +130,9 @@ WHICH_KERNEL = """
 import torch
 from chainrule import ModelSpec, trace_spec
 from chainrule.stats import kernel_name
+from chainrule.trace.native import observer
 trace = trace_spec(ModelSpec.from_query("widths=9,5,1&seed=1"))
-print(kernel_name(), len(trace.statistics), trace.statistics[trace.tensors[0].id].n)
+print(kernel_name(), observer is not None, len(trace.statistics), trace.statistics[trace.tensors[0].id].n)
 """
 
 
@@ -161,43 +171,47 @@ def traced(installed):
     return run_code(installed, WHICH_KERNEL)
 
 
-def test_the_wheel_holds_the_kernel_if_there_is_a_compiler(wheel, traced, compiles):
+def test_the_wheel_holds_what_is_compiled_if_there_is_a_compiler(wheel, traced, compiles):
     names = names_in(wheel)
-    assert ("chainrule/stats/_kernel.abi3.so" in names) == compiles
-    assert "chainrule/stats/_kernel.c" not in names
+    for extension in EXTENSIONS:
+        assert (f"{extension}.abi3.so" in names) == compiles
+        assert f"{extension}.c" not in names
     python, abi, platform = wheel.stem.split("-")[2:]
     if compiles:
         assert (python, abi) == ("cp311", "abi3")
         assert platform.startswith(sysconfig.get_platform().split("-")[0])
     else:
         assert (python, abi, platform) == ("py3", "none", "any")
-    assert traced[0] == ("native" if compiles else "torch")
+    assert traced[:2] == (["native", "True"] if compiles else ["torch", "False"])
 
 
 def test_without_a_compiler_the_wheel_is_pure_and_pytorch_takes_the_statistics(tmp_path, traced):
     wheel, said = build("--wheel", ROOT, tmp_path / "dist", CC="/bin/false")
     assert "kernel was not compiled" in said
+    assert "observer was not compiled" in said
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in names_in(wheel) if name.endswith((".so", ".c"))]
     pure = run_code(install(wheel, tmp_path / "site-packages"), WHICH_KERNEL)
-    assert pure[0] == "torch"
-    assert pure[1:] == traced[1:]
+    assert pure[:2] == ["torch", "False"]
+    assert pure[2:] == traced[2:]
 
 
-def test_an_editable_installation_puts_the_kernel_beside_its_source(checkout, compiles):
-    kernel = build_editable(checkout)
-    assert kernel.exists() == compiles
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_an_editable_installation_puts_what_is_compiled_beside_its_source(extension, checkout, compiles):
+    made = build_editable(checkout) / f"{extension}.abi3.so"
+    assert made.exists() == compiles
     if compiles:
-        source = kernel.with_name("_kernel.c")
+        name = extension.rpartition("/")[2]
+        source = made.with_name(f"{name}.c")
         for addition in ("", "/* changed */"):
-            source.write_text(SMALL_KERNEL + addition)
+            source.write_text(small(extension) + addition)
             build_editable(checkout)
-            said = run_code(kernel.parent, "import _kernel; print(_kernel.SOURCE)")
+            said = run_code(made.parent, f"import {name}; print({name}.SOURCE)")
             assert said == [hashlib.sha256(source.read_bytes()).hexdigest()]
     # One that can no longer be made does not stay behind.
     build_editable(checkout, CC="/bin/false")
-    assert not kernel.exists()
-    assert not list(kernel.parent.glob(".*"))
+    assert not made.exists()
+    assert not list(made.parent.glob(".*"))
 
 
 def test_an_editable_installation_bundles_the_pages_files(checkout):
@@ -213,7 +227,8 @@ def test_an_editable_installation_bundles_the_pages_files(checkout):
 
 
 def test_a_wheel_has_no_kernel_and_no_bundle_of_another_build(checkout, tmp_path):
-    (checkout / "app" / "chainrule" / "stats" / "_kernel.abi3.so").write_bytes(b"of another machine")
+    for extension in EXTENSIONS:
+        (checkout / "app" / f"{extension}.abi3.so").write_bytes(b"of another machine")
     bundled = checkout / "app" / "chainrule" / "page" / "bundled"
     bundled.mkdir()
     (bundled / "stale.js").write_text("")
@@ -225,7 +240,7 @@ def test_a_wheel_has_no_kernel_and_no_bundle_of_another_build(checkout, tmp_path
     sdist, _ = build("--sdist", checkout, tmp_path / "sdist")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"hatch_build.py", "app/chainrule/stats/_kernel.c"} <= names
+    assert {"hatch_build.py", *(f"app/{extension}.c" for extension in EXTENSIONS)} <= names
     assert not [name for name in names if name.endswith(".so") or "/bundled/" in name]
 
 

@@ -456,6 +456,22 @@ def test_a_row_that_is_not_there_is_refused(compiled, moments, counts, row, erro
         compiled.summarize_row(torch.ones(3), np.empty((3, 12)), np.empty((3, 64)), 0)
 
 
+def test_a_row_is_copied_into_one_that_is_there(compiled):
+    first, second = ((np.random.rand(3, 12), np.arange(192, dtype=np.uint32).reshape(3, 64)) for _ in range(2))
+    before = [array.copy() for array in second]
+    compiled.copy_row(*first, 2, *second, 0)
+    for array, source, old in zip(second, first, before, strict=True):
+        assert array[0].tobytes() == source[2].tobytes()
+        assert array[1:].tobytes() == old[1:].tobytes()
+    for row, new in ((3, 0), (0, 3), (-1, 0), (0, -1)):
+        with pytest.raises(IndexError):
+            compiled.copy_row(*first, row, *second, new)
+    with pytest.raises(ValueError, match="format 'd'"):
+        compiled.copy_row(first[1], first[1], 0, *second, 0)
+    with pytest.raises(OverflowError):
+        compiled.copy_row(*first, 2**70, *second, 0)
+
+
 def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
     """The second pass reads other values than the first: the statistics are wrong, but no other memory is written."""
     tensor = torch.randn(400_000)

@@ -951,6 +951,31 @@ static PyObject *py_summarize_row(PyObject *self, PyObject *const *arguments, Py
     return write_row(arguments, row);
 }
 
+/* The moments and counts of one row into another: arrays and number of each. */
+static PyObject *py_copy_row(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    (void)self;
+    if (!has_arguments("copy_row", given, 6)) return NULL;
+    for (int i = 0; i < 2; i++) {
+        const Py_ssize_t size = i == 0 ? COLUMNS * sizeof(double) : BINS * sizeof(uint32_t);
+        Py_ssize_t row = PyLong_AsSsize_t(arguments[2]), new = PyLong_AsSsize_t(arguments[5]);
+        Py_buffer from, to;
+        if (PyErr_Occurred() || !lend_array(arguments[i], i == 0 ? "d" : "I", size, &from)) return NULL;
+        if (!lend_array(arguments[3 + i], i == 0 ? "d" : "I", size, &to)) {
+            PyBuffer_Release(&from);
+            return NULL;
+        }
+        bool has_both = row >= 0 && row < from.len / size && new >= 0 && new < to.len / size;
+        if (has_both) memmove((char *)to.buf + new * size, (const char *)from.buf + row * size, (size_t)size);
+        PyBuffer_Release(&from);
+        PyBuffer_Release(&to);
+        if (!has_both) {
+            PyErr_Format(PyExc_IndexError, "row %zd or %zd", row, new);
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *fraction(int64_t part, int64_t whole) {
     if (part < 0) Py_RETURN_NONE;
     return PyFloat_FromDouble((double)part / (double)whole);
@@ -1079,6 +1104,8 @@ static PyMethodDef functions[] = {
      "summarize(tensor, moments, counts): write one row of statistics; False if that is not for this module to do."},
     {"summarize_row", FAST(py_summarize_row), METH_FASTCALL,
      "summarize_row(tensor, moments, counts, row): write that row of arrays of rows; False as for summarize."},
+    {"copy_row", FAST(py_copy_row), METH_FASTCALL,
+     "copy_row(moments, counts, row, new_moments, new_counts, new_row): copy a row of arrays of rows."},
     {"dead_fraction", py_dead_fraction, METH_O,
      "dead_fraction(tensor): share of the units above zero for no row; None if that is not for this module to say."},
     {"saturation", FAST(py_saturation), METH_FASTCALL,

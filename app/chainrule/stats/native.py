@@ -11,7 +11,7 @@ import logging
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import torch
 
@@ -48,6 +48,18 @@ class Kernel(Protocol):
     def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray | None, row: int, /) -> bool:
         """`summarize` into one row of arrays (rows, 12) and (rows, 64)."""
 
+    def copy_row(
+        self,
+        moments: FloatArray,
+        counts: CountArray,
+        row: int,
+        to_moments: FloatArray,
+        to_counts: CountArray,
+        to: int,
+        /,
+    ) -> None:
+        """Copy one row of arrays (rows, 12) and (rows, 64) into another."""
+
     def dead_fraction(self, tensor: torch.Tensor, /) -> float | None:
         """Share of units that are above zero for no input of the batch."""
 
@@ -61,23 +73,29 @@ class Kernel(Protocol):
         """Switch to one of `instruction_sets()`; the default is the best."""
 
 
-def _load() -> Kernel | None:
+def load(name: str, source: Path, what: str, instead: str) -> Any:
+    """A module compiled from `source`, or None with a line in the log; `instead` says what happens without it."""
     if os.environ.get(SWITCH) == "torch":
         return None
     try:
-        found = cast(Kernel, import_module("chainrule.stats._kernel"))
+        found = import_module(name)
     except ImportError as error:
-        logger.info("no compiled statistics kernel; PyTorch computes the statistics: %s", error)
+        logger.info("no compiled %s; %s: %s", what, instead, error)
         return None
-    source = Path(__file__).with_name("_kernel.c")
     if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != found.SOURCE:
-        logger.warning(
-            "the statistics kernel was compiled from another source; PyTorch computes the statistics. "
-            "Install Chainrule again"
-        )
+        logger.warning("the %s was compiled from another source; %s. Install Chainrule again", what, instead)
         return None
+    return found
+
+
+def _load() -> Kernel | None:
+    source = Path(__file__).with_name("_kernel.c")
+    found = cast(
+        Kernel | None, load("chainrule.stats._kernel", source, "statistics kernel", "PyTorch computes the statistics")
+    )
     try:
-        found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.empty(0), torch.Tensor, torch.nn.Parameter)
+        if found is not None:
+            found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.empty(0), torch.Tensor, torch.nn.Parameter)
     except (AttributeError, ImportError, ValueError) as error:
         logger.warning(
             "the statistics kernel cannot read PyTorch's tensors; PyTorch computes the statistics: %s", error

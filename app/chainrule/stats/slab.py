@@ -153,7 +153,11 @@ class StatisticsSlab:
 
     def write_dead_fraction(self, row: int, activation: torch.Tensor) -> None:
         """Write the dead fraction of `activation`, (batch, …), to `row`."""
-        if activation.device.type in self.ON_DEVICE:
+        kernel = native.kernel
+        if kernel is not None and self._waiting is None and (share := kernel.dead_fraction(activation)) is not None:
+            block, index = divmod(row, self._size)
+            self._blocks[block][0][index, DEAD_FRACTION] = share
+        elif activation.device.type in self.ON_DEVICE:
             self._on_device().write_dead_fraction(row, activation)
         else:
             self._on_host(row)[DEAD_FRACTION] = dead_fraction(activation)
@@ -170,12 +174,15 @@ class StatisticsSlab:
 
         The order of the elements may be another.
         """
-        new = self._reserve()[0]
+        new, place, new_moments, new_counts = self._reserve()
         if self._waiting is None or not self._waiting.write_copy(row, new):
-            (moments, counts), (new_moments, new_counts) = self._at(row), self._at(new)
-            new_moments[:] = moments
-            new_moments[DEAD_FRACTION:] = np.nan  # these depend on the order
-            new_counts[:] = counts
+            block, index = divmod(row, self._size)
+            moments, counts = self._blocks[block]
+            if (kernel := native.kernel) is not None:
+                kernel.copy_row(moments, counts, index, new_moments, new_counts, place)
+            else:
+                new_moments[place], new_counts[place] = moments[index], counts[index]
+            new_moments[place, DEAD_FRACTION:] = np.nan  # these depend on the order
         return new
 
     def table(self, tensors: list[str], rows: list[int]) -> StatisticsTable:
@@ -199,8 +206,9 @@ class StatisticsSlab:
     def _reserve(self) -> _Place:
         """Reserve a free row for the caller."""
         while True:
-            with suppress(IndexError):
-                return self._spare.pop()
+            if self._spare:
+                with suppress(IndexError):  # another thread was faster
+                    return self._spare.pop()
             place = next(self._room, None)
             if place is not None:
                 return place

@@ -1,6 +1,8 @@
 """Recording: one forward and backward pass of anything that computes with torch.
 
 recorder ─▶ observer, gradients ─▶ journal ─▶ assemble ─▶ Trace        plan: a repetition for the numbers only
+
+_observer.c is the common path of observer, gradients, journal and assemble, where it could be compiled (native.py).
 """
 
 from chainrule.trace.graph import Failure, Fault, Layer, Module, Op, Saved, Source, Tensor, Trace

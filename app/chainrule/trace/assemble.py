@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from types import CodeType
+from typing import Any
 
-from chainrule.trace import ops
+import torch
+
+from chainrule.trace import native, ops
 from chainrule.trace.flops import backward_flops, flops
-from chainrule.trace.graph import Failure, Module, Op, Saved, Tensor, Trace
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, dtype_name, out_of_sight
+from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, TensorRow, dtype_name, out_of_sight
 from chainrule.trace.records import Records
 from chainrule.trace.sources import describe_source, snippets
 
@@ -42,7 +47,6 @@ def assemble(
             of_tensor = consumers[row]
             if not of_tensor or of_tensor[-1] is not op_id:
                 of_tensor.append(op_id)
-    costs = _costs(journal)
     places = dict.fromkeys(op.source for op in journal.ops if op.source is not None)
     sources = {place: describe_source(*place, model_folder) for place in places}
     with_statistics = journal.rows_with_statistics()
@@ -51,42 +55,17 @@ def assemble(
 
     return Trace(
         modules=modules,
-        ops=Records(
-            Op,
-            [
-                {
-                    "id": op_id,
-                    "name": op.name,
-                    "phase": op.phase,
-                    "module": module_ids[op.module],
-                    "attributes": op.attributes,
-                    "inputs": [tensor_ids[row] for row in op.inputs],
-                    "outputs": [tensor_ids[row] for row in op.outputs],
-                    "twin": None if op.twin == NO_ROW else op_ids[op.twin],
-                    "flops": work,
-                    "bytes": moved_bytes,
-                    "source": None if op.source is None else sources[op.source],
-                }
-                for op_id, op, (work, moved_bytes) in zip(op_ids, journal.ops, costs, strict=True)
-            ],
-        ),
+        ops=Records(Op, _op_fields(journal.ops, op_ids, tensor_ids, module_ids, _costs(journal), sources)),
         tensors=Records(
             Tensor,
-            [
-                {
-                    "id": tensor_id,
-                    "name": tensor.name,
-                    "role": tensor.role,
-                    "shape": tensor.shape,
-                    "dtype": dtype_name(tensor.dtype),
-                    "module": module_ids[tensor.module],
-                    "producer": None if tensor.producer == NO_ROW else op_ids[tensor.producer],
-                    "consumers": of_tensor,
-                    "gradient_of": None if tensor.gradient_of == NO_ROW else tensor_ids[tensor.gradient_of],
-                    "note": tensor.note,
-                }
-                for tensor_id, tensor, of_tensor in zip(tensor_ids, journal.tensors, consumers, strict=True)
-            ],
+            _tensor_fields(
+                journal.tensors,
+                tensor_ids,
+                op_ids,
+                module_ids,
+                consumers,
+                {dtype: dtype_name(dtype) for dtype in {tensor.dtype for tensor in journal.tensors}},
+            ),
         ),
         saved=Records(Saved, [{"tensor": tensor_ids[tensor], "op": op_ids[op]} for tensor, op in journal.saved]),
         statistics=statistics,
@@ -95,6 +74,61 @@ def assemble(
         sources=snippets(sources, model_folder),
         timing={"record_ms": milliseconds, "op_us": [round(op.microseconds, 1) for op in journal.ops]},
     )
+
+
+def _op_fields(
+    ops: list[OpRow],
+    op_ids: list[str],
+    tensor_ids: list[str],
+    module_ids: dict[int, str],
+    costs: list[tuple[int, int]],
+    sources: dict[tuple[CodeType, int], Source],
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": op_id,
+            "name": op.name,
+            "phase": op.phase,
+            "module": module_ids[op.module],
+            "attributes": op.attributes,
+            "inputs": [tensor_ids[row] for row in op.inputs],
+            "outputs": [tensor_ids[row] for row in op.outputs],
+            "twin": None if op.twin == NO_ROW else op_ids[op.twin],
+            "flops": work,
+            "bytes": moved_bytes,
+            "source": None if op.source is None else sources[op.source],
+        }
+        for op_id, op, (work, moved_bytes) in zip(op_ids, ops, costs, strict=True)
+    ]
+
+
+def _tensor_fields(
+    tensors: list[TensorRow],
+    tensor_ids: list[str],
+    op_ids: list[str],
+    module_ids: dict[int, str],
+    consumers: list[list[str]],
+    dtypes: dict[torch.dtype, str],
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": tensor_id,
+            "name": tensor.name,
+            "role": tensor.role,
+            "shape": tensor.shape,
+            "dtype": dtypes[tensor.dtype],
+            "module": module_ids[tensor.module],
+            "producer": None if tensor.producer == NO_ROW else op_ids[tensor.producer],
+            "consumers": of_tensor,
+            "gradient_of": None if tensor.gradient_of == NO_ROW else tensor_ids[tensor.gradient_of],
+            "note": tensor.note,
+        }
+        for tensor_id, tensor, of_tensor in zip(tensor_ids, tensors, consumers, strict=True)
+    ]
+
+
+if native.observer is not None:
+    _op_fields, _tensor_fields = native.observer.op_fields, native.observer.tensor_fields
 
 
 def _name_outputs(journal: Journal, outputs: Mapping[str, str]) -> None:
@@ -309,16 +343,22 @@ def _modules(journal: Journal) -> tuple[tuple[Module, ...], dict[int, str]]:
 
 def _costs(journal: Journal) -> list[tuple[int, int]]:
     """Floating-point operations and bytes of every op."""
-    tensors = journal.tensors
-    sizes = [math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors]
+    shapes = [tensor.shape for tensor in journal.tensors]
+    sizes = [math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in journal.tensors]
+    saved = {row for row, tensor in enumerate(journal.tensors) if tensor.role == "saved"}
+    shape_of, size_of = shapes.__getitem__, sizes.__getitem__
     costs: list[tuple[int, int]] = []
     for op in journal.ops:
-        read = [tensors[row].shape for row in op.inputs]
-        shapes = [tensors[row].shape for row in op.outputs if tensors[row].role != "saved"]
-        if op.phase == "backward" and op.source is None and op.twin != NO_ROW and "Backward" in op.name:
-            work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
+        name, inputs, outputs = op.name, op.inputs, op.outputs
+        read = tuple(map(shape_of, inputs))
+        made = tuple(map(shape_of, [row for row in outputs if row not in saved] if saved else outputs))
+        if op.twin != NO_ROW and op.phase == "backward" and op.source is None and "Backward" in name:
+            work = _backward_flops(name, journal.ops[op.twin].name, costs[op.twin][0], read, made)
         else:
-            work = flops(op.name, read, shapes, op.attributes)
-        moves = op.name not in ops.VIEWS
-        costs.append((work, sum(sizes[row] for row in (*op.inputs, *op.outputs)) if moves else 0))
+            work = flops(name, read, made, op.attributes) if op.attributes else _flops(name, read, made)
+        costs.append((work, 0 if name in ops.VIEWS else sum(map(size_of, inputs)) + sum(map(size_of, outputs))))
     return costs
+
+
+# Few shapes, many ops.
+_flops, _backward_flops = lru_cache(4096)(flops), lru_cache(4096)(backward_flops)

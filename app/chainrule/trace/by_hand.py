@@ -51,5 +51,5 @@ class GradientAttributes:
     def finish(self) -> None:
         """Link the tensors that are still alive: those held, and the leaves."""
         self._sweep(everything=True)
-        for tensor, row in self._journal.live():
+        for tensor, row in self._journal.live_with("g"):
             self._link(tensor, row)

@@ -12,7 +12,12 @@ from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 ENTRY_POINTS = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 
-_SIGNATURES: Mapping[Any, inspect.Signature] = {func: inspect.signature(func) for func in ENTRY_POINTS}
+_PARAMETERS: Mapping[Any, tuple[Sequence[str], frozenset[str]]] = {
+    func: (tuple(given), frozenset(name for name, each in given.items() if each.default is each.empty))
+    for func in ENTRY_POINTS
+    if (given := inspect.signature(func).parameters)
+}
+"""The names of their arguments, and of those that must be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,16 @@ class BackwardCall:
         """None for a call that goes through unchanged: batched gradients, function transforms, errors of torch."""
         if torch._C._are_functorch_transforms_active():
             return None
-        try:
-            given = _SIGNATURES[func].bind(*args, **kwargs).arguments
-        except TypeError:
+        names, required = _PARAMETERS[func]
+        given = dict(zip(names, args, strict=False))
+        if len(args) > len(names) or not given.keys().isdisjoint(kwargs):
+            return None
+        given |= kwargs
+        if not required <= given.keys() <= set(names):
             return None
         if given.get("is_grads_batched") or given.get("materialize_grads"):
             return None
-        roots_name, gradients_name = list(_SIGNATURES[func].parameters)[:2]
+        roots_name, gradients_name = names[:2]
         if func is torch.autograd.grad:
             gradients_name = "grad_outputs"
         roots, inputs, gradients = _as_tensors(given[roots_name]), None, given.get(gradients_name)

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from chainrule.stopping import Stop
-from chainrule.trace import collectives
+from chainrule.trace import collectives, native
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, grad_fn_of, out_of_sight, version_of
 from chainrule.trace.nested import saved_tensors
 
@@ -61,21 +61,15 @@ class NodeRow:
 
     def __call__(self, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
         """The node has run."""
-        flow = self.flow
-        if flow.running:
-            if flow.stop.error is not None:
-                flow.stop.check()
-            plan = flow.plan
-            if plan is not None:
-                plan.begin(self.name)
-            with DisableTorchFunction():
-                flow.node_ran(self, grad_inputs, grad_outputs)
-            if plan is not None:
-                plan.end(grad_outputs, {}, grad_inputs)
+        self.flow.node_called(self, grad_inputs, grad_outputs)
+
+
+if native.observer is not None:
+    NodeRow = native.observer.NodeRow  # type: ignore[misc]
 
 
 @dataclass(eq=False, slots=True)
-class _Leaf:
+class Leaf:
     """A leaf that collects gradients in `.grad`: the row of that gradient, and its state to notice a change."""
 
     tensor: weakref.ref[torch.Tensor]
@@ -84,7 +78,8 @@ class _Leaf:
     state: tuple[int, int] | None = None
 
 
-class GradientFlow:
+@native.compiled
+class GradientFlow(native.FlowCore):
     """Follows the backward pass through the autograd graph and writes its ops and gradients into the journal."""
 
     def __init__(self, journal: Journal, leaf_row: Callable[[torch.Tensor], int], stop: Stop) -> None:
@@ -97,7 +92,7 @@ class GradientFlow:
         self.stop = stop
         self._handles: list[RemovableHandle] = []
         self.mark = 0.0  # when the engine started, or the last node had run
-        self._leaves: dict[int, _Leaf] = {}
+        self._leaves: dict[int, Leaf] = {}
         self._first_row = 0  # of the tensors of this pass
         # Custom Functions whose backward has begun and not ended, the innermost last.
         self.inside: list[NodeRow] = []
@@ -110,6 +105,7 @@ class GradientFlow:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self.inside.clear()
         # Nodes that live on must not keep the recording alive.
         del self._leaf_row, self._journal, self.plan
 
@@ -207,7 +203,7 @@ class GradientFlow:
         leaf: torch.Tensor = node.variable
         tensor = row.tensors[0] = self._leaf_row(leaf)
         if tensor not in self._leaves:
-            self._leaves[tensor] = _Leaf(weakref.ref(leaf), tensor)
+            self._leaves[tensor] = Leaf(weakref.ref(leaf), tensor)
         node.metadata[self] = row
         return row
 
@@ -368,6 +364,19 @@ class GradientFlow:
                     plan.end(grad_outputs, {}, ())
 
         return hook
+
+    def node_called(self, row: NodeRow, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
+        """A node has run."""
+        if self.running:
+            if self.stop.error is not None:
+                self.stop.check()
+            plan = self.plan
+            if plan is not None:
+                plan.begin(row.name)
+            with DisableTorchFunction():
+                self.node_ran(row, grad_inputs, grad_outputs)
+            if plan is not None:
+                plan.end(grad_outputs, {}, grad_inputs)
 
     def node_ran(self, row: NodeRow, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
         """Record the gradients of a node that has run: those of its op's outputs, and those that it made."""

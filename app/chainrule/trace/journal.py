@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -21,7 +21,7 @@ from torch._C._functorch import is_legacy_batchedtensor as _is_legacy_batchedten
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chainrule.stats import SMALL, StatisticsSlab, unsupported
-from chainrule.trace import ops
+from chainrule.trace import native, ops
 from chainrule.trace.graph import Phase
 from chainrule.trace.plan import Plan
 from chainrule.trace.units import summarize_units
@@ -132,26 +132,32 @@ class ModuleRow:
     type: str
 
 
-@dataclass(slots=True)
-class Journal:
-    """Everything recorded so far."""
+if native.observer is not None:
+    OpRow = native.observer.OpRow  # type: ignore[misc]
+    TensorRow = native.observer.TensorRow  # type: ignore[misc]
 
-    ops: list[OpRow] = field(default_factory=list)
-    tensors: list[TensorRow] = field(default_factory=list)
-    modules: list[ModuleRow] = field(default_factory=list)
-    passes: list[PassRow] = field(default_factory=list)
-    groups: set[int] = field(default_factory=set)  # modules that are ops of the program, at level aten
-    saved: dict[tuple[int, int], None] = field(default_factory=dict)  # (tensor, the op that keeps it)
-    slab: StatisticsSlab = field(default_factory=StatisticsSlab)
-    on_tensor: Callable[[str, torch.Tensor], None] | None = None
-    plan: Plan | None = None
-    # By id(): a live tensor, its row of `tensors`, and the version of its memory in this row.
-    _references: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
-    _rows: dict[int, int] = field(default_factory=dict)
-    _versions: dict[int, int] = field(default_factory=dict)
-    _shapes: dict[torch.Size, tuple[int, ...]] = field(default_factory=dict)
-    _module_rows: dict[str, int] = field(default_factory=dict)
-    _last_change: dict[int, int] = field(default_factory=dict)
+
+@native.compiled
+class Journal(native.JournalCore):
+    """Everything recorded so far. `saved`: (tensor, the op that keeps it)."""
+
+    def __init__(self, on_tensor: Callable[[str, torch.Tensor], None] | None = None, plan: Plan | None = None) -> None:
+        self.ops: list[OpRow] = []
+        self.tensors: list[TensorRow] = []
+        self.modules: list[ModuleRow] = []
+        self.passes: list[PassRow] = []
+        self.groups: set[int] = set()  # modules that are ops of the program, at level aten
+        self.saved: dict[tuple[int, int], None] = {}
+        self.slab = StatisticsSlab()
+        self.on_tensor = on_tensor
+        self.plan = plan
+        # By id(): a live tensor, its row of `tensors`, and the version of its memory in this row.
+        self._references: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._rows: dict[int, int] = {}
+        self._versions: dict[int, int] = {}
+        self._shapes: dict[torch.Size, tuple[int, ...]] = {}
+        self._module_rows: dict[str, int] = {}
+        self._last_change: dict[int, int] = {}
 
     def module(self, path: str, type_name: str) -> int:
         """The row of the module at `path`, made on first sight."""
@@ -265,10 +271,10 @@ class Journal:
             return source_row
         return NO_ROW
 
-    def live(self) -> list[tuple[torch.Tensor, int]]:
-        """The tensors that are still alive, with their rows."""
+    def live_with(self, attribute: str) -> list[tuple[torch.Tensor, int]]:
+        """The tensors that are still alive and were given this attribute, with their rows."""
         pairs = ((reference(), self._rows[key]) for key, reference in self._references.items())
-        return [(tensor, row) for tensor, row in pairs if tensor is not None]
+        return [(tensor, row) for tensor, row in pairs if tensor is not None and attribute in tensor.__dict__]
 
     def changed_by(self, tensor: torch.Tensor, op: int) -> None:
         """`op` changed the memory of `tensor` in place: its other views have new values as well."""

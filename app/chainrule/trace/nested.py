@@ -41,7 +41,8 @@ def _numbered(name: str, used: dict[str, int]) -> str:
     return f"{name}_{count}" if count else name
 
 
-_saved_names: dict[type, tuple[str, ...]] = {}
+saved_names: dict[type, tuple[str, ...]] = {}
+"""The attributes with the tensors of a node, by its type."""
 
 
 def saved_tensors(node: Any) -> list[torch.Tensor]:
@@ -52,7 +53,7 @@ def saved_tensors(node: Any) -> list[torch.Tensor]:
     """
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         return nested_tensors(node.saved_tensors)
-    names = _saved_names.get(type(node))
+    names = saved_names.get(type(node))
     if names is None:
         kept = []
         for name in dir(type(node)):
@@ -61,5 +62,5 @@ def saved_tensors(node: Any) -> list[torch.Tensor]:
                 plain = isinstance(value, (bool, int, float, str, torch.dtype, torch.device, torch.layout))
                 if not plain and not (isinstance(value, tuple) and value and isinstance(value[0], (int, bool))):
                     kept.append(name)
-        names = _saved_names[type(node)] = tuple(kept)
+        names = saved_names[type(node)] = tuple(kept)
     return nested_tensors([getattr(node, name) for name in names])

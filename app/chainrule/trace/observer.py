@@ -34,13 +34,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from chainrule.stats import SMALL
 from chainrule.stopping import current_stop
-from chainrule.trace import collectives, custom_functions, ops, sources
+from chainrule.trace import collectives, custom_functions, native, nested, ops, sources
 from chainrule.trace.aten import AtenLevel, Group
 from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.compiled import CompiledLevel
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
-from chainrule.trace.gradients import GradientFlow
+from chainrule.trace.gradients import GradientFlow, Leaf
 from chainrule.trace.graph import Phase
 from chainrule.trace.journal import (
     NO_ROW,
@@ -60,6 +61,21 @@ from chainrule.trace.scope import current_scopes
 
 _NOT_YET_TENSORS = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _MAX_CALLERS = 64
+
+if native.observer is not None:
+    native.observer.use(
+        small=SMALL,
+        views=ops.VIEWS,
+        rectifiers=ops.RECTIFIERS,
+        leaf=Leaf,
+        attributes=ops.attributes,
+        saved_tensors=nested.saved_tensors,
+        is_user_file=sources.is_user_file,
+        scopes=current_scopes.get,
+        kinds=ops.kinds,
+        saved_names=nested.saved_names,
+        entry_points=ENTRY_POINTS,
+    )
 
 
 class Witness(Protocol):
@@ -84,7 +100,8 @@ class Witness(Protocol):
         """That pass has ended, or has raised."""
 
 
-class Observer(TorchFunctionMode):
+@native.compiled
+class Observer(native.ObserverCore, TorchFunctionMode):
     """Watches one thread from `start()` to `stop()` and keeps the journal. Use through `record` or `trace_model`."""
 
     def __init__(
@@ -167,7 +184,9 @@ class Observer(TorchFunctionMode):
 
     def _name_sharded_gradients(self) -> None:
         """FSDP writes the shards of gradients into `.grad` by ops of its own."""
-        shards = {each.name: row for row, each in enumerate(self.journal.tensors) if self.owners.sharded}
+        if not self.owners.sharded:
+            return
+        shards = {each.name: row for row, each in enumerate(self.journal.tensors)}
         with DisableTorchFunction():
             for path, reference in self.owners.sharded:
                 parameter = reference()
@@ -273,7 +292,7 @@ class Observer(TorchFunctionMode):
         may_change = kind.may_change
         if kwargs:
             inputs += nested_tensors(tuple(kwargs.values()))
-            may_change = may_change or "out" in kwargs or "inplace" in kwargs
+            may_change = _may_change(kind, kwargs)
         input_rows: list[int] = []
         versions: list[int] = []
         with DisableTorchFunction():
@@ -303,11 +322,25 @@ class Observer(TorchFunctionMode):
         except Exception as error:
             if self.aten is not None:
                 self.aten.end(())
-            with DisableTorchFunction():
-                input_rows = [self._input_row(tensor) for tensor in inputs]
-                self._record_failure(error, kind, args, kwargs, input_rows)
+            self._failed(error, kind, args, kwargs, inputs)
             raise
         microseconds = (perf_counter() - began) * 1e6
+        self._record_results(kind, args, kwargs, inputs, input_rows, versions, output, microseconds)
+        return output
+
+    def _record_results(
+        self,
+        kind: ops.Kind,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        inputs: list[torch.Tensor],
+        input_rows: list[int],
+        versions: list[int],
+        output: Any,
+        microseconds: float,
+    ) -> None:
+        """Record what an op has made and changed; `versions` are those of its inputs before."""
+        journal = self.journal
         returned = [output] if type(output) is torch.Tensor else nested_tensors((output,))
         group = None if self.aten is None else self.aten.end((*inputs, *returned))
         with DisableTorchFunction():
@@ -318,7 +351,7 @@ class Observer(TorchFunctionMode):
             for tensor, version in zip(inputs, versions, strict=True):
                 if (version >= 0 and tensor._version != version) or (
                     # Inference tensors have no versions: an in-place op changed the inputs that it returns.
-                    version < 0 and may_change and _position(tensor, returned) != NO_ROW
+                    version < 0 and _may_change(kind, kwargs) and _position(tensor, returned) != NO_ROW
                 ):
                     results.append(tensor)
             if kind.normalizes:
@@ -331,7 +364,6 @@ class Observer(TorchFunctionMode):
                         if row == NO_ROW:
                             input_rows[position] = self._input_row(inputs[position])
                 self._record_op(kind, args, kwargs, inputs, input_rows, results, microseconds)
-        return output
 
     def _unseen(
         self,
@@ -414,7 +446,7 @@ class Observer(TorchFunctionMode):
         microseconds: float,
     ) -> None:
         journal = self.journal
-        frame = sources.user_frame(sys._getframe(3))
+        frame = sources.user_frame(sys._getframe(2))
         given = collectives.describe(args, kwargs) if kind.is_collective else ops.attributes(kind, args, kwargs)
         phase, module = self._place(frame)
         by_hand = False
@@ -509,16 +541,19 @@ class Observer(TorchFunctionMode):
             error = error.__cause__ or error.__context__
         return NO_ROW
 
-    def _record_failure(
+    def _failed(
         self,
         error: Exception,
         kind: ops.Kind,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        input_rows: list[int],
+        inputs: list[torch.Tensor],
     ) -> None:
-        frame = sources.user_frame(sys._getframe(2))
-        phase, module = self._place(frame)
+        """Record an op that raised an error."""
+        with DisableTorchFunction():
+            input_rows = [self._input_row(tensor) for tensor in inputs]
+            frame = sources.user_frame(sys._getframe(1))
+            phase, module = self._place(frame)
         given = ops.attributes(kind, args, kwargs)
         source = (frame.f_code, frame.f_lineno) if frame is not None else None
         if type(error).__name__ == "_StopRecomputationError":
@@ -686,6 +721,11 @@ def _scalar(tensor: torch.Tensor) -> float | None:
         return None
     with out_of_sight():
         return float(tensor.detach())
+
+
+def _may_change(kind: ops.Kind, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call may write into its arguments."""
+    return kind.may_change or "out" in kwargs or "inplace" in kwargs
 
 
 def _position(tensor: torch.Tensor, among: Sequence[torch.Tensor]) -> int:

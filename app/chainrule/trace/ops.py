@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from chainrule.trace import native
+
 ACTIVATIONS = frozenset(
     "relu relu_ relu6 clamp_min leaky_relu leaky_relu_ tanh tanh_ sigmoid sigmoid_ gelu silu elu elu_ selu selu_ "
     "softplus mish hardtanh hardswish softmax log_softmax rrelu prelu celu threshold".split()
@@ -110,13 +112,17 @@ class Kind:
     parameters: tuple[str, ...]
 
 
-_kinds: dict[Any, Kind] = {}
+if native.observer is not None:
+    Kind = native.observer.Kind  # type: ignore[misc]
+
+kinds: dict[Any, Kind] = {}
+"""The kinds of the functions that were called."""
 
 
 def kind_of(func: Callable[..., Any]) -> Kind:
     """The kind of a torch function, determined on its first call."""
     try:
-        kind = _kinds.get(func)
+        kind = kinds.get(func)
     except TypeError:  # a callable of the user's without a hash
         kind = None
     if kind is None:
@@ -134,8 +140,8 @@ def kind_of(func: Callable[..., Any]) -> Kind:
             parameters=_PARAMETER_NAMES.get(name, code.co_varnames[: code.co_argcount] if code is not None else ()),
         )
         # A closure or an object with a state would be kept alive with all that it holds.
-        if len(_kinds) < _MAX_KINDS and type(func) in _STATELESS and getattr(func, "__closure__", None) is None:
-            _kinds[func] = kind
+        if len(kinds) < _MAX_KINDS and type(func) in _STATELESS and getattr(func, "__closure__", None) is None:
+            kinds[func] = kind
     return kind
 
 

@@ -24,11 +24,14 @@ _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
 
 @cache
-def _is_user_code(code: CodeType) -> bool | None:
-    """None for the code of `user_model`, which runs a user's model: none of its callers is the user's code."""
-    if code.co_filename.startswith(USER_MODEL_FOLDER):
+def is_user_file(file: str) -> bool | None:
+    """Whether a file is neither torch's nor the recorder's.
+
+    None for those of `user_model`, which runs a user's model: none of its callers is the user's code.
+    """
+    if file.startswith(USER_MODEL_FOLDER):
         return None
-    return not code.co_filename.startswith((TORCH_FOLDER, RECORDER_FOLDER, RECORDING_FILE, "<frozen"))
+    return not file.startswith((TORCH_FOLDER, RECORDER_FOLDER, RECORDING_FILE, "<frozen"))
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -37,7 +40,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     None in a user's model that consists of torch's modules alone.
     """
     while frame is not None:
-        known = _is_user_code(frame.f_code)
+        known = is_user_file(frame.f_code.co_filename)
         if known is None:
             return None
         if known:
@@ -46,18 +49,17 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-@cache
 def is_backward_code(code: CodeType) -> bool:
     """Whether a function has the name of a backward written by hand: backward, bwd, …_grad.
 
     Not torch's functions, nor the user's `zero_grad` and `no_grad`.
     """
-    name = code.co_name
-    return (
-        (name in ("backward", "bwd") or name.endswith("_grad"))
-        and name not in ("zero_grad", "no_grad")
-        and not code.co_filename.startswith(TORCH_FOLDER)
-    )
+    return _is_name_of_backward(code.co_name) and not code.co_filename.startswith(TORCH_FOLDER)
+
+
+@cache
+def _is_name_of_backward(name: str) -> bool:
+    return (name in ("backward", "bwd") or name.endswith("_grad")) and name not in ("zero_grad", "no_grad")
 
 
 def describe_source(code: CodeType, line: int, model_folder: str | None) -> Source:
