@@ -382,3 +382,15 @@ def test_a_recording_keeps_no_tensor(more):
     parameters = {id(each) for each in (*subject.model.parameters(), *subject.inputs)}
     assert [tuple(each.shape) for each in kept if id(each) not in parameters] == []
     assert len(seen) > len(list(subject.model.parameters())), trace
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_a_tracer_that_forgets_frees_the_model(more, backend):
+    subject = more("looped")
+    model = weakref.ref(subject.model)
+    tracer = Tracer(subject)
+    tracer.trace(WhatIf(recording=backend))
+    tracer.forget()
+    del subject, tracer
+    gc.collect()
+    assert model() is None

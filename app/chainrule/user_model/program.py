@@ -58,6 +58,7 @@ class Program:
 
         # torch compiles one code object a few times only.
         program.__code__ = program.__code__.replace()
+        self._cells = program.__closure__ or ()
         # With a recording's hooks and modes the same graphs run.
         self.call: Callable[..., Any] = torch.compile(
             program, backend=self._compile, options={"guard_filter_fn": _guards}
@@ -80,6 +81,12 @@ class Program:
                 yield
         finally:
             noise.setLevel(level)
+
+    def close(self) -> None:
+        """Let go of the model and of what was compiled: torch keeps both. Afterwards it cannot be called."""
+        for cell in self._cells:
+            cell.cell_contents = None
+        torch._dynamo.reset()
 
     def runs(self) -> CompiledLevel | None:
         """A graph runs; returns the level to tell about it."""

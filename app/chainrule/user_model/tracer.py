@@ -86,9 +86,8 @@ class Tracer:
         self._recorded: _Recorded | None = None
         self._last: tuple[WhatIf, Trace] | None = None
         self._findings = Findings()
-        if self._programs:
-            torch._dynamo.reset()  # it keeps them
-        self._programs.clear()
+        while self._programs:
+            self._programs.popitem()[1].close()
 
     @property
     def kept_bytes(self) -> int:
