@@ -1,7 +1,7 @@
 """One pass of a user's model as it was written, A, and as torch.compile runs it, B.
 
-The rounding is predicted for the ops of A, which are known one by one. Each tensor that B writes into memory has the
-prediction of the tensor of A that it stands for.
+The rounding is predicted for the ops of A, which are known one by one. A tensor that B writes into memory has the
+prediction of the same tensor of A.
 """
 
 from __future__ import annotations

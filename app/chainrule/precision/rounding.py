@@ -129,7 +129,7 @@ class Rounding:
         for place, each in enumerate(reads):
             x, is_saved = self._tensors[each], place >= len(op.inputs)
             size = max(1, math.prod(x.shape))
-            slack = FLIPS if at_most and x.producer is not None else 0
+            slack = min(FLIPS, size // 4) if at_most and x.producer is not None else 0
             if each in self._differing:
                 squares += 2 * (self._differing[each] + slack / size)
             # The mean that a normalization saves may be 0 but for rounding.

@@ -1,7 +1,7 @@
 """The level of a compiler: the ATen ops and fused kernels of the graphs that torch.compile made of a program.
 
-A graph is called inside an autograd Function of torch's. What runs in it is recorded in the module, and with the line,
-from which it was compiled. The ops between two graphs are recorded as at the level "op".
+A graph is called inside an autograd Function of torch's. Its ops are recorded in the module from which they were
+compiled, with its line. The ops between two graphs are recorded as at the level "op".
 """
 
 from __future__ import annotations

@@ -56,13 +56,13 @@ observer = _load()
 if TYPE_CHECKING or observer is None:
 
     class JournalCore:
-        """What `Journal` has in C."""
+        """The part of `Journal` that C has."""
 
     class FlowCore:
-        """What `GradientFlow` has in C."""
+        """The part of `GradientFlow` that C has."""
 
     class ObserverCore:
-        """What `Observer` has in C."""
+        """The part of `Observer` that C has."""
 
 else:
     JournalCore, FlowCore, ObserverCore = observer.Journal, observer.Flow, observer.Observer

@@ -152,6 +152,8 @@ _STATELESS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDe
 def _name(func: Callable[..., Any]) -> str:
     """The name users know an op by: `matmul` for `a @ b`; the name of a property or function."""
     raw = getattr(func, "__name__", None) or type(func).__name__
+    if getattr(func, "__module__", "") == "_operator":
+        raw = f"__{raw.strip('_')}__"  # as a graph of torch.compile has it
     if raw in ("__get__", "__set__"):
         return str(getattr(getattr(func, "__self__", None), "__name__", raw))
     name = _DUNDER.get(raw, raw).removesuffix(".default")

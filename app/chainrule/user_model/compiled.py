@@ -31,7 +31,7 @@ REASONS = {
 
 
 PASSES = 3
-"""So many passes run with the same inputs; a reason to compile again in the last one holds in every pass."""
+"""Passes with the same inputs. A reason to compile again in the last one holds in every pass."""
 
 
 @dataclass(frozen=True, slots=True)
