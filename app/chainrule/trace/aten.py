@@ -147,10 +147,10 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an op, or what runs it, and record it."""
         journal, kind = self._journal, _kind_of(func)
         written = written_by(func, args, kwargs)
-        given_out = [kwargs[each.name] for each in func._schema.arguments if each.is_out and each.name in kwargs]
-        inputs = [
-            each for each in nested_tensors((*args, *kwargs.values())) if not any(each is out for out in given_out)
-        ]
+        inputs = nested_tensors((*args, *kwargs.values()))
+        if outs := _outs(func):
+            given = [kwargs[name] for name in outs if name in kwargs]
+            inputs = [each for each in inputs if not any(each is out for out in given)]
         rows = [self._input(tensor) for tensor in inputs]
         began = perf_counter()
         output = func(*args, **kwargs) if run is None else run()
@@ -162,8 +162,8 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
             results.append(results.pop(0))  # the state of the generator
         results += [each for each in written if not any(each is other for other in results)]
         outputs: list[int] = []
-        given = collectives.describe(args, kwargs) if kind.is_collective else ops.attributes(kind, args, kwargs)
-        op = journal.add_op(OpRow(kind.name, phase, module, given, rows, outputs, NO_ROW, source, microseconds))
+        about = collectives.describe(args, kwargs) if kind.is_collective else ops.attributes(kind, args, kwargs)
+        op = journal.add_op(OpRow(kind.name, phase, module, about, rows, outputs, NO_ROW, source, microseconds))
         for tensor in results:
             place = next((at for at, each in enumerate(inputs) if each is tensor), NO_ROW)
             if place != NO_ROW and not any(tensor is each for each in written):
@@ -190,6 +190,12 @@ def _place_of(tensor: torch.Tensor) -> tuple[int | None, tuple[int, ...]]:
 @cache
 def _kind_of(func: Any) -> ops.Kind:
     return ops.kind_of(func.overloadpacket)
+
+
+@cache
+def _outs(func: Any) -> tuple[str, ...]:
+    """The names of the arguments that an op only writes."""
+    return tuple(each.name for each in func._schema.arguments if each.is_out)
 
 
 def written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
