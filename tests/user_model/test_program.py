@@ -9,6 +9,7 @@ from torch._inductor import config as inductor
 
 from chainrule.errors import ExploreError
 from chainrule.precision.match import matched_tensors
+from chainrule.trace.compiled import _Memory
 from chainrule.user_model.model import open_reference
 from chainrule.user_model.program import Program
 from chainrule.user_model.tracer import Tracer
@@ -394,3 +395,12 @@ def test_a_tracer_that_forgets_frees_the_model(more, backend):
     del subject, tracer
     gc.collect()
     assert model() is None
+
+
+def test_a_view_belongs_to_the_part_of_memory_that_begins_nearest_before_it():
+    query, key, both = (0, (4, 8), (16, 1)), (8, (4, 8), (16, 1)), (0, (4, 16), (16, 1))
+    memory = _Memory(None, {query: 1, key: 2})
+    assert memory.rows_for(key) == [2]
+    assert memory.rows_for((8, (2, 2, 8), (32, 16, 1))) == [2]
+    assert memory.rows_for((0, (2, 8), (16, 1))) == [1]
+    assert memory.rows_for(both) == [1, 2], "it consists of both"

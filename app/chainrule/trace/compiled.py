@@ -346,7 +346,7 @@ class _Memory:
         size = math.prod(part[1])
         holding = [each for each in self.rows if math.prod(each[1]) >= size and each[0] <= part[0]]
         if holding:
-            return [self.rows[min(holding, key=lambda each: math.prod(each[1]))]]
+            return [self.rows[max(holding, key=lambda each: (each[0], -math.prod(each[1])))]]
         return [*self.below, *self.rows.values()]
 
 
