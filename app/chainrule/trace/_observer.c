@@ -46,7 +46,7 @@ static long small; /* SMALL */
     X(register_prehook) X(sharded) X(take_at_once) X(python__add_leaf) X(_tensors) X(variable) X(write_dead_fraction)  \
     X(path) X(__dict__) X(__name__) X(forward) X(backward) X(gradient) X(saved) X(id) X(name) X(phase) X(attributes)   \
     X(inputs) X(outputs) X(twin) X(flops) X(bytes) X(source) X(role) X(shape) X(dtype) X(producer) X(consumers)        \
-    X(gradient_of) X(note) X(co_filename)
+    X(gradient_of) X(note) X(co_filename) X(follows)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 static PyObject *s_empty;
@@ -509,7 +509,7 @@ static long statistics_of(Journal *self, PyObject *tensor, long same) {
 static long add_tensor(Journal *self, PyObject *tensor, PyObject *role, int module, int producer, PyObject *name,
                        long same) {
     long statistics = NO_ROW;
-    if (is_plain(tensor) && self->on_tensor == Py_None && self->plan == Py_None) {
+    if (is_plain(tensor) && self->plan == Py_None) {
         statistics = statistics_of(self, tensor, same);
         if (statistics == FAILED) return FAILED;
     }
@@ -517,6 +517,12 @@ static long add_tensor(Journal *self, PyObject *tensor, PyObject *role, int modu
         PyObject *added = PyObject_CallMethod((PyObject *)self, "python_add_tensor", "OOiiOl", tensor, role, module,
                                               producer, name, same);
         return number(added);
+    }
+    if (self->on_tensor != Py_None) {
+        PyObject *told = PyObject_CallFunction(self->on_tensor, "NO",
+                                               PyUnicode_FromFormat("t%zd", PyList_Size(self->tensors)), tensor);
+        Py_XDECREF(told);
+        if (told == NULL) return FAILED;
     }
     PyObject *size = ask(&shape, tensor), *kind = size == NULL ? NULL : ask(&dtype, tensor), *known = NULL;
     if (kind != NULL) {
@@ -1403,25 +1409,20 @@ static int add_unit_statistics(Journal *journal, PyObject *name, PyObject *tenso
     return done == NULL ? -1 : 0;
 }
 
-/* Record a forward op that has made the tensors `results`, all of them new and in autograd's graph. */
-static int record_op(Observer *self, struct call *call, PyObject *results) {
-    Journal *journal = (Journal *)self->journal;
-    Flow *flow = (Flow *)self->_gradients;
+/* Add an op with its results, each of them a new value; `outputs` becomes the list of their rows. The op's row, or
+ * FAILED. */
+static long add_with_results(Journal *journal, struct call *call, PyObject *phase, long module, PyObject *source,
+                             PyObject *results, PyObject **outputs) {
     Kind *kind = call->kind;
-    PyObject *frame = user_frame();
-    long module = frame == NULL ? FAILED : module_of(self, frame);
-    PyObject *source = module == FAILED ? NULL : source_of(frame);
-    Py_XDECREF(frame);
-    PyObject *given = source == NULL ? NULL : attributes_of(kind, call->arguments, call->keywords);
-    PyObject *outputs = given == NULL ? NULL : PyList_New(0);
-    long op = outputs == NULL ? FAILED
-                              : add_op(journal, new_op(kind->name, s_forward, (int)module, given, call->rows, outputs,
-                                                       NO_ROW, source, call->microseconds, false));
-    Py_XDECREF(source);
+    PyObject *given = attributes_of(kind, call->arguments, call->keywords);
+    *outputs = given == NULL ? NULL : PyList_New(0);
+    long op = *outputs == NULL ? FAILED
+                               : add_op(journal, new_op(kind->name, phase, (int)module, given, call->rows, *outputs,
+                                                        NO_ROW, source, call->microseconds, false));
     Py_XDECREF(given);
-    int failed = op == FAILED;
+    bool has_units = kind->has_units && phase == s_forward;
     Py_ssize_t count = PyList_Size(results), inputs = PyList_Size(call->inputs);
-    for (Py_ssize_t i = 0; i < count && !failed; i++) {
+    for (Py_ssize_t i = 0; i < count && op != FAILED; i++) {
         PyObject *tensor = PyList_GetItem(results, i);
         long same = inputs > 0 ? same_values(kind->name, tensor, PyList_GetItem(call->inputs, 0),
                                              number_at(call->rows, 0))
@@ -1429,14 +1430,81 @@ static int record_op(Observer *self, struct call *call, PyObject *results) {
         long row = same == FAILED ? FAILED
                                   : add_tensor(journal, tensor, kind->role, (int)module, (int)op, s_empty, same);
         PyObject *place = row == FAILED ? NULL : PyLong_FromLong(row);
-        if (place != NULL && kind->has_units && add_unit_statistics(journal, kind->name, tensor, place) != 0)
+        if (place != NULL && has_units && add_unit_statistics(journal, kind->name, tensor, place) != 0)
             Py_CLEAR(place);
-        failed = place == NULL || PyList_Append(outputs, place) != 0 || remember(journal, tensor, row) != 0;
+        if (place == NULL || PyList_Append(*outputs, place) != 0 || remember(journal, tensor, row) != 0) op = FAILED;
         Py_XDECREF(place);
     }
-    if (!failed) failed = own(flow, op, (int)module, results, outputs, call->inputs, call->rows) != 0;
+    return op;
+}
+
+/* Record a forward op that has made the tensors `results`, all of them new and in autograd's graph. */
+static int record_op(Observer *self, struct call *call, PyObject *results) {
+    PyObject *frame = user_frame(), *outputs = NULL;
+    long module = frame == NULL ? FAILED : module_of(self, frame);
+    PyObject *source = module == FAILED ? NULL : source_of(frame);
+    Py_XDECREF(frame);
+    long op = source == NULL ? FAILED : add_with_results((Journal *)self->journal, call, s_forward, module, source,
+                                                         results, &outputs);
+    int failed = op == FAILED || own((Flow *)self->_gradients, op, (int)module, results, outputs, call->inputs,
+                                     call->rows) != 0;
+    Py_XDECREF(source);
     Py_XDECREF(outputs);
     return failed ? -1 : 0;
+}
+
+/* Note the results of an op that are none of its inputs, with their rows, for the end of their group. */
+static int note_made(PyObject *made, PyObject *results, PyObject *outputs) {
+    Py_ssize_t count = PyList_Size(results);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *reference = PyWeakref_NewRef(PyList_GetItem(results, i), NULL);
+        PyObject *pair = reference == NULL ? NULL : Py_BuildValue("(ON)", PyList_GetItem(outputs, i), reference);
+        if (append_owned(made, pair) != 0) return -1;
+    }
+    return 0;
+}
+
+/* `AtenLevel._record` of an op that writes into none of its arguments. */
+static PyObject *observer_run_functional(PyObject *object, PyObject *const *given, Py_ssize_t count) {
+    Observer *self = (Observer *)object;
+    if (count != 8 || Py_TYPE(given[0]) != kind_type || !PyTuple_Check(given[2]) || !PyDict_Check(given[3])) {
+        PyErr_SetString(PyExc_TypeError, "run_functional(kind, func, args, kwargs, phase, module, source, made)");
+        return NULL;
+    }
+    struct call call = {(Kind *)given[0], given[2], given[3], PyList_New(0), PyList_New(0), NULL, NULL, 0};
+    PyObject *found = PyList_New(0), *results = PyList_New(0), *outputs = NULL, *values = PyDict_Values(given[3]);
+    long module = PyLong_AsLong(given[5]);
+    bool done = call.inputs && call.rows && found && results && values && !PyErr_Occurred() &&
+                collect_all(given[2], call.inputs) == 0 && collect_all(values, call.inputs) == 0;
+    Py_ssize_t inputs = done ? PyList_Size(call.inputs) : 0;
+    for (Py_ssize_t i = 0; done && i < inputs; i++) {
+        PyObject *tensor = PyList_GetItem(call.inputs, i);
+        struct entry *entry = entry_of_live(&((Journal *)self->journal)->live, tensor);
+        long row = entry != NULL ? entry->row : PyErr_Occurred() ? FAILED : add_leaf(self, tensor);
+        done = row != FAILED && append_number(call.rows, row) == 0;
+    }
+    double began = now();
+    if (done) call.output = PyObject_Call(given[1], given[2], given[3]);
+    if (call.output != NULL) call.microseconds = (now() - began) * 1e6;
+    done = call.output != NULL && collect(call.output, found) == 0;
+    count = done ? PyList_Size(found) : 0;
+    for (Py_ssize_t i = 0; done && i < count; i++) {
+        PyObject *tensor = PyList_GetItem(found, i);
+        bool is_new = true; /* else an input that is handed through */
+        for (Py_ssize_t k = 0; k < inputs && is_new; k++) is_new = PyList_GetItem(call.inputs, k) != tensor;
+        if (is_new && PyList_Append(results, tensor) != 0) done = false;
+    }
+    if (done)
+        done = add_with_results((Journal *)self->journal, &call, given[4], module, given[6], results, &outputs) !=
+                   FAILED && note_made(given[7], results, outputs) == 0;
+    Py_XDECREF(call.inputs);
+    Py_XDECREF(call.rows);
+    Py_XDECREF(found);
+    Py_XDECREF(results);
+    Py_XDECREF(outputs);
+    Py_XDECREF(values);
+    if (!done) Py_CLEAR(call.output);
+    return call.output;
 }
 
 /* What a call gave and changed: 1 if `record_op` can record it and its new tensors are in `results`, 0 if not. */
@@ -1645,6 +1713,15 @@ end:
     return answer;
 }
 
+/* Whether the witness wants to know the first call of a module, or FAILED. */
+static int is_followed(Observer *self, PyObject *module) {
+    if (self->witness == Py_None) return 0;
+    PyObject *classes = PyObject_GetAttr(self->witness, s_follows);
+    int answer = classes == NULL ? FAILED : PyObject_IsInstance(module, classes);
+    Py_XDECREF(classes);
+    return answer;
+}
+
 static PyObject *observer_module_begins(PyObject *object, PyObject *const *given, Py_ssize_t count) {
     Observer *self = (Observer *)object;
     if (count != 2) {
@@ -1657,7 +1734,7 @@ static PyObject *observer_module_begins(PyObject *object, PyObject *const *given
     PyObject *key = PyLong_FromVoidPtr(given[0]);
     PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(self->_module_rows, key);
     Py_XINCREF(known);
-    if (known == NULL && !PyErr_Occurred() && self->witness == Py_None && PyDict_Size(self->_module_rows) > 0) {
+    if (known == NULL && !PyErr_Occurred() && PyDict_Size(self->_module_rows) > 0 && is_followed(self, given[0]) == 0) {
         long row = row_of_module(self, given[0], key);
         if (row != FAILED && row != NO_ROW && row != self->root) {
             known = PyLong_FromLong(row);
@@ -1694,6 +1771,7 @@ static PyObject *observer_module_ends(PyObject *object, PyObject *const *given, 
 static PyMethodDef observer_methods[] = {
     {"__torch_function__", FAST(observer_torch_function), METH_FASTCALL, NULL},
     {"_add_leaf", observer_add_leaf, METH_O, NULL},
+    {"run_functional", FAST(observer_run_functional), METH_FASTCALL, NULL},
     {"_module_begins", FAST(observer_module_begins), METH_FASTCALL, NULL},
     {"_module_ends", FAST(observer_module_ends), METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
@@ -1739,11 +1817,11 @@ static PyObject *id_at(PyObject *ids, long row) {
 
 static PyObject *ids_of(PyObject *rows, PyObject *ids) {
     Py_ssize_t count = PyList_Size(rows);
-    PyObject *found = count < 0 ? NULL : PyList_New(count);
+    PyObject *found = count < 0 ? NULL : PyTuple_New(count);
     for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
         long row = number_at(rows, i);
         PyObject *identifier = PyErr_Occurred() ? NULL : id_at(ids, row);
-        if (identifier == NULL || PyList_SetItem(found, i, identifier) != 0) Py_CLEAR(found);
+        if (identifier == NULL || PyTuple_SetItem(found, i, identifier) != 0) Py_CLEAR(found);
     }
     return found;
 }
@@ -1806,7 +1884,7 @@ static PyObject *py_tensor_fields(PyObject *self, PyObject *arguments) {
                     set(fields, s_shape, Py_NewRef(row->shape)) && set(fields, s_dtype, value_of(dtypes, row->dtype)) &&
                     set(fields, s_module, id_of_module(module_ids, row->module)) &&
                     set(fields, s_producer, id_at(op_ids, row->producer)) &&
-                    set(fields, s_consumers, Py_NewRef(readers)) &&
+                    set(fields, s_consumers, PyList_AsTuple(readers)) &&
                     set(fields, s_gradient_of, id_at(tensor_ids, row->gradient_of)) &&
                     set(fields, s_note, Py_NewRef(row->note));
         if (!done) Py_CLEAR(fields);

@@ -91,8 +91,8 @@ def _op_fields(
             "phase": op.phase,
             "module": module_ids[op.module],
             "attributes": op.attributes,
-            "inputs": [tensor_ids[row] for row in op.inputs],
-            "outputs": [tensor_ids[row] for row in op.outputs],
+            "inputs": tuple([tensor_ids[row] for row in op.inputs]),
+            "outputs": tuple([tensor_ids[row] for row in op.outputs]),
             "twin": None if op.twin == NO_ROW else op_ids[op.twin],
             "flops": work,
             "bytes": moved_bytes,
@@ -119,7 +119,7 @@ def _tensor_fields(
             "dtype": dtypes[tensor.dtype],
             "module": module_ids[tensor.module],
             "producer": None if tensor.producer == NO_ROW else op_ids[tensor.producer],
-            "consumers": of_tensor,
+            "consumers": tuple(of_tensor),
             "gradient_of": None if tensor.gradient_of == NO_ROW else tensor_ids[tensor.gradient_of],
             "note": tensor.note,
         }
@@ -230,7 +230,7 @@ def _find_twins(journal: Journal) -> None:
         if repeats:
             # The backward of a recomputed op is the backward of the op that it repeats.
             op.twin = journal.ops[op.twin].twin
-        if op.twin != NO_ROW and (repeats or op.module not in first.keys() | journal.groups):
+        if op.twin != NO_ROW and (repeats or not (op.module in first or op.module in journal.groups)):
             op.module = journal.ops[op.twin].module
 
 

@@ -16,10 +16,11 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _len_torch_dispatch_stack
+from torch._C import DisableTorchFunction, _current_autograd_node, _len_torch_dispatch_stack
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
-from chainrule.trace import collectives, ops
+from chainrule.trace import collectives, native, ops
 from chainrule.trace.graph import Phase
 from chainrule.trace.journal import NO_ROW, OpRow, address
 from chainrule.trace.modes import remove_mode
@@ -86,7 +87,7 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """It has ended; `tensors` are its arguments and its results, of which some may be other objects than inside."""
         group = self._groups.pop()
         journal = self._journal
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             made = [(row, tensor) for row, reference in self._made if (tensor := reference()) is not None]
             if other := [tensor for tensor in tensors if journal.row_of(tensor) == NO_ROW]:
                 places = {_place_of(tensor): row for row, tensor in made}
@@ -103,20 +104,18 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run one op for the program and record it."""
-        if any(hasattr(each, "_op_dispatcher") for each in types):
+        if types and any(hasattr(each, "_op_dispatcher") for each in types):
             return NotImplemented  # a DTensor: its ops on local tensors follow
         kwargs = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload) or any(each.__name__ in TRACED for each in types):
+        if not isinstance(func, OpOverload) or (types and any(each.__name__ in TRACED for each in types)):
             return func(*args, **kwargs)
-        place = self._place() if self.is_entered else None
-        with torch._C.DisableTorchFunction():  # this call is no op of the program
-            if place is None or func.namespace in LEFT_OUT:
-                return func(*args, **kwargs)
-            return self._record(func, args, kwargs, *place)
+        with DisableTorchFunction():  # this call is no op of the program
+            place = self._place() if self.is_entered and not _is_left_out(func) else None
+            return func(*args, **kwargs) if place is None else self._record(func, args, kwargs, *place)
 
     def _place(self) -> tuple[Phase, int, tuple[CodeType, int] | None] | None:
         """Phase, module and line of what runs now; None for what autograd does itself."""
-        node = torch._C._current_autograd_node()
+        node = _current_autograd_node()
         if node is not None:
             running = self._observer._gradients.node_row(node)
             if running is not None and not self._groups:
@@ -146,6 +145,8 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run an op, or what runs it, and record it."""
         journal, kind = self._journal, _kind_of(func)
+        if run is None and native.observer is not None and _is_functional(func):
+            return self._observer.run_functional(kind, func, args, kwargs, phase, module, source, self._made)
         written = written_by(func, args, kwargs)
         inputs = nested_tensors((*args, *kwargs.values()))
         if outs := _outs(func):
@@ -196,6 +197,17 @@ def _kind_of(func: Any) -> ops.Kind:
 def _outs(func: Any) -> tuple[str, ...]:
     """The names of the arguments that an op only writes."""
     return tuple(each.name for each in func._schema.arguments if each.is_out)
+
+
+@cache
+def _is_left_out(func: Any) -> bool:
+    return func.namespace in LEFT_OUT
+
+
+@cache
+def _is_functional(func: Any) -> bool:
+    """Whether an op only computes: it writes into no argument, and reads no other rank's tensors."""
+    return not (func._schema.is_mutable or _kind_of(func).is_collective)
 
 
 def written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:

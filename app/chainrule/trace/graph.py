@@ -62,7 +62,7 @@ class Snippet:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Op:
     """One call. `twin`: the forward op of a backward op. `bytes`: read plus written."""
 
@@ -79,7 +79,7 @@ class Op:
     source: Source | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tensor:
     """One value. `gradient_of`: the tensor whose gradient of the loss this is; `note`: why it has no statistics.
 
@@ -99,7 +99,7 @@ class Tensor:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Saved:
     """`op` keeps `tensor` for its backward."""
 

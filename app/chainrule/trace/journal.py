@@ -7,8 +7,8 @@ tensor that an op changed in place is a new value with a new row.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType
@@ -18,7 +18,7 @@ import torch
 from torch._C import _len_torch_dispatch_stack
 from torch._C._functorch import is_functorch_wrapped_tensor as _is_functorch_wrapped_tensor
 from torch._C._functorch import is_legacy_batchedtensor as _is_legacy_batchedtensor
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from chainrule.stats import SMALL, StatisticsSlab, unsupported
 from chainrule.trace import native, ops
@@ -72,9 +72,15 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return local if isinstance(local, torch.Tensor) else tensor
 
 
-def out_of_sight() -> AbstractContextManager[Any]:
+@contextmanager
+def out_of_sight() -> Iterator[None]:
     """Switches the program's dispatch modes (a FLOP counter, a logger) off, while statistics are taken."""
-    return _disable_current_modes() if _len_torch_dispatch_stack() else nullcontext()
+    modes = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)
 
 
 @dataclass(slots=True)

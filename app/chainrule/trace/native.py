@@ -7,6 +7,7 @@ sides use, and is `compiled`: the methods that the core has as well are kept as 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from types import MethodDescriptorType
@@ -63,6 +64,8 @@ if TYPE_CHECKING or observer is None:
 
     class ObserverCore:
         """The part of `Observer` that C has."""
+
+        run_functional: Callable[..., Any]  # `AtenLevel._record` of an op that writes into none of its arguments
 
 else:
     JournalCore, FlowCore, ObserverCore = observer.Journal, observer.Flow, observer.Observer

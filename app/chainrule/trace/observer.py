@@ -387,7 +387,9 @@ class Observer(native.ObserverCore, TorchFunctionMode):
                 for tensor, row in zip(inputs, input_rows, strict=True)
             ]
             last = len(journal.ops) - 1
-            self._gradients.own(last, group.module, [each for each, _ in made], [row for _, row in made], inputs, known)
+            with out_of_sight():
+                own = self._gradients.own
+                own(last, group.module, [each for each, _ in made], [row for _, row in made], inputs, known)
         return [
             tensor
             for tensor in results

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -12,24 +12,20 @@ T = TypeVar("T")
 class Records(Sequence[T], Generic[T]):
     """A sequence of objects, given by their fields and made together on first access.
 
-    A dump needs the fields alone, and a frozen dataclass costs several times as much as they do.
+    A dump needs the fields alone. An object shares its fields: its `__dict__` is theirs.
     """
 
-    def __init__(self, kind: Callable[..., T], fields: Sequence[Mapping[str, Any]]) -> None:
-        """Take a constructor, and for each object its keyword arguments, not to be changed; lists become tuples."""
+    def __init__(self, kind: type[T], fields: Sequence[Mapping[str, Any]]) -> None:
+        """Take a dataclass without slots, and the fields of each object, not to be changed."""
         self.fields = fields
         self._kind = kind
 
     @cached_property
     def _objects(self) -> tuple[T, ...]:
-        return tuple(
-            [
-                self._kind(
-                    **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-                )
-                for fields in self.fields
-            ]
-        )
+        objects = tuple([object.__new__(self._kind) for _ in self.fields])
+        for each, fields in zip(objects, self.fields, strict=True):
+            object.__setattr__(each, "__dict__", fields)
+        return objects
 
     def __getitem__(self, index: Any) -> Any:
         return self._objects[index]
