@@ -67,6 +67,22 @@ def meanwhile(monkeypatch):
     return kernel.others
 
 
+def test_a_named_tensor_of_floats_is_taken_once():
+    x, rows = torch.linspace(-1, 2, 30).reshape(5, 6), {}
+    slab = StatisticsSlab(2, only_moments=True)
+    assert [slab.take_named(x, rows, "x"), slab.take_named(x + 1, rows, "x")] == [0, -1]
+    assert slab.take_named(torch.arange(3), rows, "of integers") == -1
+    assert slab.take_named(x[:, ::2].half(), rows, "y") == 1
+    assert slab.take_named(x.to_sparse(), rows, "sparse") is None
+    assert slab.take_named(x, rows, "beyond the capacity") is None
+    assert rows == {"x": 0, "y": 1}
+    plain = StatisticsSlab(2, only_moments=True)
+    plain.take(x)
+    plain.take(x[:, ::2].half())
+    assert np.array_equal(slab.moments, plain.moments, equal_nan=True)
+    assert StatisticsSlab().take_named(x, rows, "with a histogram") is None
+
+
 @pytest.mark.parametrize("method", ["take", "take_at_once"])
 def test_a_row_that_is_being_written_is_given_to_no_other_tensor(meanwhile, method):
     rows = StatisticsSlab(capacity=2)

@@ -45,6 +45,18 @@ def test_dead_units_of_any_activation(dtype, data):
     assert dead_fraction(tensor) == dead_by_definition(tensor)
 
 
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 17])
+@pytest.mark.parametrize("alive_in", [0, -1])
+def test_a_unit_that_is_alive_for_one_input_is_not_dead(rows, alive_in):
+    tensor = torch.zeros(rows, 40)
+    tensor[alive_in, ::4] = 1
+    assert dead_fraction(tensor) == 0.75
+    tensor[0, 1::2] = 1
+    assert dead_fraction(tensor) == 0.25
+    tensor[alive_in] = 1
+    assert dead_fraction(tensor) == 0
+
+
 @pytest.mark.parametrize(
     "arrange",
     [

@@ -111,6 +111,8 @@ class RunWriter:
             raise RunError(f"{self.path}: {error}") from None
         self._width = len(columns)
         self._tensors: dict[tuple[str, str], int] = {}
+        self._last_tensors: list[tuple[str, str]] = []  # of the last rows, with their ids
+        self._last_ids = np.zeros(0, np.intp)
         self._extremes = _Extremes(self._width)
         self._lowest = math.inf, 0  # loss and step
         self._highest = -math.inf, 0
@@ -166,14 +168,17 @@ class RunWriter:
         """Write the statistics of a step: for each (layer, part) its moments (width,) and its histogram (bins,)."""
         records: _Records = []
         with self._change:
-            known = len(self._tensors)
-            ids = [self._tensors.setdefault(key, len(self._tensors)) for key in tensors]
-            new = itertools.islice(self._tensors, known, None)
-            records += [("INSERT INTO tensor VALUES (?, ?, ?)", (i, *key)) for i, key in enumerate(new, known)]
+            if tensors != self._last_tensors:
+                known = len(self._tensors)
+                numbers = [self._tensors.setdefault(key, len(self._tensors)) for key in tensors]
+                new = itertools.islice(self._tensors, known, None)
+                records += [("INSERT INTO tensor VALUES (?, ?, ?)", (i, *key)) for i, key in enumerate(new, known)]
+                self._last_tensors, self._last_ids = list(tensors), np.array(numbers, np.intp)
+            ids = self._last_ids
             self._details.add(step)
-            self._extremes.add(step, np.array(ids, np.intp), moments)
+            self._extremes.add(step, ids, moments)
         # One record per step for all tensors, because SQLite takes microseconds per record.
-        places = np.array(ids, "<u4").tobytes()
+        places = ids.astype("<u4").tobytes()
         for name, values in (("row", moments.astype("<f8")), ("histogram", counts)):
             if values is not None:
                 records.append((f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)", (step, places, values.tobytes())))
@@ -347,8 +352,10 @@ class _Extremes:
             more = ((0, 0), (0, missing), (0, 0))
             self._best = np.pad(self._best, more, constant_values=-math.inf)
             self._at = np.pad(self._at, more, constant_values=-1)
+        # Most often all tensors in order, which need no copy.
+        of_ids = slice(len(ids)) if np.array_equal(ids, np.arange(len(ids))) else ids
         for place, figures in enumerate((-moments, moments)):
-            better, columns = np.nonzero(figures > self._best[place, ids])  # never for NaN
+            better, columns = np.nonzero(figures > self._best[place, of_ids])  # never for NaN
             self._best[place, ids[better], columns] = figures[better, columns]
             self._at[place, ids[better], columns] = step
 

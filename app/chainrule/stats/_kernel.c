@@ -566,14 +566,18 @@ struct batch {
             int##BITS##_t alive[COPIED_BLOCK] = {0};                                                                  \
             int n = row.n - start < COPIED_BLOCK ? (int)(row.n - start) : COPIED_BLOCK;                               \
             row.x = batch->units.x;                                                                                   \
-            for (int64_t i = 0; i < batch->rows; i++, row.x += batch->stride) {                                       \
+            int found = 0; /* units that are alive */                                                                 \
+            for (int64_t i = 0; i < batch->rows && found < n; i++, row.x += batch->stride) {                          \
                 const FLOAT *x = read_block(&row, start, n, room);                                              \
                 _Pragma("omp simd") for (int k = 0; k < n; k++) {                                                     \
                     int##BITS##_t bits = bits_of_##FLOAT(x[k]), key = KEY(BITS, bits);                                \
                     alive[k] |= (key > 0) | (key < ~INFINITY_BITS);                                                   \
                 }                                                                                                     \
+                if (i % 8 != 7 && i != batch->rows - 1) continue;                                                     \
+                found = 0;                                                                                            \
+                for (int k = 0; k < n; k++) found += (int)alive[k];                                                   \
             }                                                                                                         \
-            for (int k = 0; k < n; k++) dead -= alive[k];                                                             \
+            dead -= found;                                                                                            \
         }                                                                                                             \
         return dead;                                                                                                  \
     }
@@ -905,14 +909,12 @@ static bool lend_array(PyObject *object, const char *format, Py_ssize_t row, Py_
 }
 
 /* Write row `row` of the arrays, or their only row where it is negative. None for the counts: only the moments. */
-static PyObject *write_row(PyObject *const *arguments, Py_ssize_t row) {
-    struct view view;
+static PyObject *write_row(const struct view *view, PyObject *to_moments, PyObject *to_counts, Py_ssize_t row) {
     Py_buffer moments, counts;
     const Py_ssize_t moments_size = COLUMNS * sizeof(double), counts_size = BINS * sizeof(uint32_t);
-    const bool has_counts = arguments[2] != Py_None;
-    if (!view_of(arguments[0], &view)) Py_RETURN_FALSE;
-    if (!lend_array(arguments[1], "d", moments_size, &moments)) return NULL;
-    if (has_counts && !lend_array(arguments[2], "I", counts_size, &counts)) {
+    const bool has_counts = to_counts != Py_None;
+    if (!lend_array(to_moments, "d", moments_size, &moments)) return NULL;
+    if (has_counts && !lend_array(to_counts, "I", counts_size, &counts)) {
         PyBuffer_Release(&moments);
         return NULL;
     }
@@ -922,9 +924,9 @@ static PyObject *write_row(PyObject *const *arguments, Py_ssize_t row) {
         PyErr_Format(PyExc_IndexError, "row %zd of %zd rows of moments and %zd of counts", row, rows, count_rows);
     else {
         if (row < 0) row = 0;
-        PyThreadState *thread = view.n > BRIEF ? PyEval_SaveThread() : NULL;
+        PyThreadState *thread = view->n > BRIEF ? PyEval_SaveThread() : NULL;
         double *moments_row = (double *)moments.buf + COLUMNS * row;
-        bool done = chosen->summarize(&view, moments_row, has_counts ? (uint32_t *)counts.buf + BINS * row : NULL);
+        bool done = chosen->summarize(view, moments_row, has_counts ? (uint32_t *)counts.buf + BINS * row : NULL);
         if (thread) PyEval_RestoreThread(thread);
         answer = PyBool_FromLong(done);
     }
@@ -933,10 +935,16 @@ static PyObject *write_row(PyObject *const *arguments, Py_ssize_t row) {
     return answer;
 }
 
+static PyObject *write_tensor(PyObject *const *arguments, Py_ssize_t row) {
+    struct view view;
+    if (!view_of(arguments[0], &view)) Py_RETURN_FALSE;
+    return write_row(&view, arguments[1], arguments[2], row);
+}
+
 static PyObject *py_summarize(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
     if (!has_arguments("summarize", given, 3)) return NULL;
-    return write_row(arguments, -1);
+    return write_tensor(arguments, -1);
 }
 
 static PyObject *py_summarize_row(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
@@ -948,7 +956,33 @@ static PyObject *py_summarize_row(PyObject *self, PyObject *const *arguments, Py
         PyErr_Format(PyExc_IndexError, "row %zd", row);
         return NULL;
     }
-    return write_row(arguments, row);
+    return write_tensor(arguments, row);
+}
+
+/* The moments of a tensor into the next place of `room`, whose row becomes the value of `name` in `rows`. */
+static PyObject *py_take_moments(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    (void)self;
+    if (!has_arguments("take_moments", given, 4)) return NULL;
+    PyObject *tensor = arguments[0], *rows = arguments[1], *name = arguments[2];
+    struct view view;
+    if (!PyDict_Check(rows) || !PyIter_Check(arguments[3])) {
+        PyErr_SetString(PyExc_TypeError, "take_moments() takes a dict of rows and an iterator of places");
+        return NULL;
+    }
+    int known = PyDict_Contains(rows, name);
+    if (known < 0) return NULL;
+    if (known == 1) return PyLong_FromLong(-1);
+    if (!view_of(tensor, &view)) Py_RETURN_NONE;
+    if (view.kind >= INT8) return PyLong_FromLong(-1);
+    PyObject *place = PyIter_Next(arguments[3]), *row = NULL;
+    if (place == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    PyObject *done = write_row(&view, PyTuple_GetItem(place, 2), Py_None, PyLong_AsSsize_t(PyTuple_GetItem(place, 1)));
+    if (done == Py_False) row = Py_NewRef(Py_None);
+    else if (done != NULL && PyDict_SetItem(rows, name, PyTuple_GetItem(place, 0)) == 0)
+        row = Py_NewRef(PyTuple_GetItem(place, 0));
+    Py_XDECREF(done);
+    Py_DECREF(place);
+    return row;
 }
 
 /* The moments and counts of one row into another: arrays and number of each. */
@@ -1104,6 +1138,8 @@ static PyMethodDef functions[] = {
      "summarize(tensor, moments, counts): write one row of statistics; False if that is not for this module to do."},
     {"summarize_row", FAST(py_summarize_row), METH_FASTCALL,
      "summarize_row(tensor, moments, counts, row): write that row of arrays of rows; False as for summarize."},
+    {"take_moments", FAST(py_take_moments), METH_FASTCALL,
+     "take_moments(tensor, rows, name, room): the row; -1 where there shall be none; None as for summarize."},
     {"copy_row", FAST(py_copy_row), METH_FASTCALL,
      "copy_row(moments, counts, row, new_moments, new_counts, new_row): copy a row of arrays of rows."},
     {"dead_fraction", py_dead_fraction, METH_O,

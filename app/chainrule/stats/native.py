@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -47,6 +48,14 @@ class Kernel(Protocol):
 
     def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray | None, row: int, /) -> bool:
         """`summarize` into one row of arrays (rows, 12) and (rows, 64)."""
+
+    def take_moments(
+        self, tensor: torch.Tensor, rows: dict[str, int], name: str, room: Iterator[tuple[int, int, FloatArray, Any]], /
+    ) -> int | None:
+        """Write the moments of `tensor` to the next place in `room`, note its row in `rows`, and return it.
+
+        -1 without a place if `rows` has the name, or the tensor has no floats; None if it is left to PyTorch.
+        """
 
     def copy_row(
         self,

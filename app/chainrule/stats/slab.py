@@ -127,6 +127,18 @@ class StatisticsSlab:
         self._spare.append(place)
         return -1
 
+    def take_named(self, tensor: torch.Tensor, rows: dict[str, int], name: str) -> int | None:
+        """`take_at_once` of a tensor of floats, its row noted in `rows`; -1 if it has no floats, or `rows` the name.
+
+        None if the kernel cannot read the tensor, or writes histograms too.
+        """
+        kernel = native.kernel
+        if kernel is None or not self._only_moments or self._waiting is not None:
+            return None
+        if not self._opened:
+            self._open()
+        return kernel.take_moments(tensor, rows, name, self._room)
+
     def write(self, row: int, tensor: torch.Tensor) -> None:
         """Write the statistics of `tensor` to `row`. Raises the errors of `take`."""
         kernel = native.kernel
