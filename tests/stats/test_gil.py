@@ -19,7 +19,7 @@ def unasked(compiled):
     """The kernel with a stand-in for `is_neg` that is always false: PyTorch's function releases the GIL."""
 
     def bind(example):
-        compiled.bind(torch.Tensor.__dlpack_c_exchange_api__, example, torch.Tensor, torch.nn.Parameter)
+        compiled.bind(example, torch.Tensor, torch.nn.Parameter)
 
     example = torch.empty(0)
     example.is_neg = sys.is_finalizing

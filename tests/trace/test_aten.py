@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import chainrule
 from chainrule.dump.wire import dump_trace, load
 from chainrule.trace import Trace
+from chainrule.trace import record as trace_record
 
 
 class Block(nn.Module):
@@ -222,6 +223,16 @@ def test_the_mode_ends_below_a_mode_that_was_entered_later():
 def test_an_unknown_level_is_refused():
     with pytest.raises(ValueError, match="level: 'cuda' is not one of op, aten"):
         chainrule.record(nn.Linear(2, 2), level="cuda")
+
+
+def test_an_interrupt_while_a_leaf_is_recorded_stays_one():
+    def interrupt(_, tensor):
+        if tensor.numel() == 7:
+            raise KeyboardInterrupt
+
+    constant = torch.ones(7)
+    with pytest.raises(KeyboardInterrupt), trace_record(level="aten", on_tensor=interrupt):
+        constant.sum()
 
 
 def test_a_failing_op_ends_the_group():

@@ -352,7 +352,7 @@ class _Extremes:
             more = ((0, 0), (0, missing), (0, 0))
             self._best = np.pad(self._best, more, constant_values=-math.inf)
             self._at = np.pad(self._at, more, constant_values=-1)
-        # Most often all tensors in order, which need no copy.
+        # Most often the ids are 0, 1, …; a slice makes no copy.
         of_ids = slice(len(ids)) if np.array_equal(ids, np.arange(len(ids))) else ids
         for place, figures in enumerate((-moments, moments)):
             better, columns = np.nonzero(figures > self._best[place, of_ids])  # never for NaN

@@ -12,8 +12,7 @@
  * are widened by integers. In float64 it cannot show, but where the whole width is below 2^-480: such a tensor is left
  * to PyTorch, to which denormals that are flushed are zeros throughout.
  *
- * A tensor is read through DLPack's exchange API (https://github.com/dmlc/dlpack, include/dlpack/dlpack.h), which
- * PyTorch offers as `torch.Tensor.__dlpack_c_exchange_api__`: pointer, dtype, shape and strides in one call. */
+ * A tensor is read where it is: PyTorch's own C functions give its address, dtype, shape and strides. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -684,48 +683,30 @@ static void find_variants(void) {
     chosen = variants;
 }
 
-/* ---------------------------------------------------------------------------------------------- a tensor, by DLPack */
+/* --------------------------------------------------------------------------------------------------------- a tensor */
 
-struct dl_tensor {
-    void *data;
-    struct {
-        int32_t type, id;
-    } device;
-    int32_t dimensions;
-    struct {
-        uint8_t code, bits;
-        uint16_t lanes;
-    } dtype;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
+/* The memory of a tensor; strides in elements. */
+struct memory {
+    const char *x;
+    int dimensions;
+    int64_t shape[MAX_DIMENSIONS], strides[MAX_DIMENSIONS];
 };
-
-struct dl_exchange {
-    struct {
-        uint32_t major, minor;
-    } version;
-    void *older;
-    void *allocate, *from_python, *to_python; /* for owners; not used here */
-    int (*borrow)(void *object, struct dl_tensor *tensor);
-    void *current_stream;
-};
-
-enum { DL_MAJOR = 1, DL_CPU = 1, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
-
-static const struct dl_exchange *exchange;
 
 /* Exactly these: what a subclass holds in memory need not be its values. */
 enum { MAX_TYPES = 4 };
 static PyTypeObject *tensor_types[MAX_TYPES];
 
 /* C functions behind methods of a tensor and of its storage: calling them directly takes half the time. */
-static PyCFunction is_neg, storage_offset, untyped_storage, nbytes;
+static PyCFunction is_neg, storage_offset, untyped_storage, nbytes, data_ptr;
+static PyCFunctionWithKeywords stride;
 static PyTypeObject *storage_type;
 
 /* What tells a tensor without memory of its own: its layout, attributes that are false of any other, and a wrapper of
  * torch.func. Asked first, since PyTorch takes milliseconds to raise that it cannot lend one. */
 enum { PROPERTIES = 2 };
 static PyObject *properties[PROPERTIES], *layout_name, *strided, *has_wrappers, *is_wrapper;
+
+static PyObject *dtypes[NO_KIND], *dtype_name, *is_cpu_name, *shape_name, *no_arguments;
 
 static bool is_false(PyObject *answer) {
     if (answer == NULL) PyErr_Clear();
@@ -765,11 +746,11 @@ static int64_t ask_size(PyCFunction method, PyObject *object) {
 }
 
 /* Whether all elements lie in the tensor's storage, which can have been made smaller or given back since. */
-static bool is_held(PyObject *object, const struct dl_tensor *tensor, int64_t size) {
+static bool is_held(PyObject *object, const struct memory *memory, int64_t size) {
     int64_t before = 0, after = 0; /* the outermost elements, counted from the first */
-    for (int i = 0; i < tensor->dimensions; i++) {
-        if (tensor->shape[i] == 0) return true;
-        *(tensor->strides[i] < 0 ? &before : &after) += (tensor->shape[i] - 1) * tensor->strides[i];
+    for (int i = 0; i < memory->dimensions; i++) {
+        if (memory->shape[i] == 0) return true;
+        *(memory->strides[i] < 0 ? &before : &after) += (memory->shape[i] - 1) * memory->strides[i];
     }
     PyObject *storage = untyped_storage(object, NULL);
     if (storage == NULL) PyErr_Clear();
@@ -779,37 +760,44 @@ static bool is_held(PyObject *object, const struct dl_tensor *tensor, int64_t si
     return offset >= -before && after < held / size - offset;
 }
 
-static enum kind kind_of(uint8_t code, uint8_t bits) {
-    switch (code << 8 | bits) {
-    case DL_FLOAT << 8 | 32: return FLOAT32;
-    case DL_FLOAT << 8 | 64: return FLOAT64;
-    case DL_FLOAT << 8 | 16: return FLOAT16;
-    case DL_BFLOAT << 8 | 16: return BFLOAT16;
-    case DL_INT << 8 | 8: return INT8;
-    case DL_INT << 8 | 16: return INT16;
-    case DL_INT << 8 | 32: return INT32;
-    case DL_INT << 8 | 64: return INT64;
-    case DL_UINT << 8 | 16: return UINT16;
-    case DL_UINT << 8 | 32: return UINT32;
-    case DL_UINT << 8 | 64: return UINT64;
-    case DL_UINT << 8 | 8: return UINT8;
-    case DL_BOOL << 8 | 8: return BOOL;
-    default: return NO_KIND;
-    }
+static enum kind kind_of(PyObject *tensor) {
+    PyObject *dtype = PyObject_GetAttr(tensor, dtype_name);
+    if (dtype == NULL) PyErr_Clear();
+    Py_XDECREF(dtype); /* one of a few, which stay */
+    int kind = 0;
+    while (kind < NO_KIND && (dtype == NULL || dtypes[kind] != dtype)) kind++;
+    return (enum kind)kind;
+}
+
+/* The numbers of a tuple, which is given back: how many there are, or -1. */
+static int numbers_of(PyObject *tuple, int64_t *numbers) {
+    Py_ssize_t count = tuple == NULL || !PyTuple_Check(tuple) ? -1 : PyTuple_Size(tuple);
+    if (count > MAX_DIMENSIONS) count = -1;
+    for (Py_ssize_t i = 0; i < count; i++) numbers[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+    Py_XDECREF(tuple);
+    if (!PyErr_Occurred()) return (int)count;
+    PyErr_Clear();
+    return -1;
 }
 
 /* The kind of a tensor with all its memory on the host; NO_KIND for anything else. */
-static enum kind borrow(PyObject *object, struct dl_tensor *tensor) {
+static enum kind borrow(PyObject *object, struct memory *memory) {
     int i = 0;
     while (i < MAX_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
-    if (i == MAX_TYPES || !has_memory(object)) return NO_KIND;
-    if (exchange->borrow(object, tensor) != 0) {
+    if (i == MAX_TYPES || !has_memory(object) || is_false(PyObject_GetAttr(object, is_cpu_name))) return NO_KIND;
+    enum kind kind = kind_of(object);
+    if (kind == NO_KIND) return NO_KIND;
+    memory->dimensions = numbers_of(PyObject_GetAttr(object, shape_name), memory->shape);
+    if (memory->dimensions < 0 || numbers_of(stride(object, no_arguments, NULL), memory->strides) != memory->dimensions)
+        return NO_KIND;
+    PyObject *start = data_ptr(object, NULL);
+    memory->x = start == NULL ? NULL : PyLong_AsVoidPtr(start);
+    Py_XDECREF(start);
+    if (PyErr_Occurred()) {
         PyErr_Clear();
         return NO_KIND;
     }
-    if (tensor->device.type != DL_CPU || tensor->dtype.lanes != 1) return NO_KIND;
-    enum kind kind = kind_of(tensor->dtype.code, tensor->dtype.bits);
-    return kind != NO_KIND && is_held(object, tensor, (int64_t)SIZE[kind]) ? kind : NO_KIND;
+    return is_held(object, memory, (int64_t)SIZE[kind]) ? kind : NO_KIND;
 }
 
 /* Counts have 32 bits. */
@@ -859,33 +847,29 @@ static bool view_memory(enum kind kind, const char *x, const int64_t *shape, con
     return view->n * view->repeats < TOO_MANY;
 }
 
-/* Whether `object` is a tensor that can be read here: pointer and kind, and `tensor` with the rest. */
-static bool readable(PyObject *object, struct dl_tensor *tensor, enum kind *kind, const char **x) {
-    *kind = borrow(object, tensor);
-    if (*kind == NO_KIND || tensor->data == NULL) return false;
-    *x = (const char *)tensor->data + tensor->byte_offset;
-    if ((uintptr_t)*x % SIZE[*kind] != 0) return false;
-    for (int i = 0; i < tensor->dimensions; i++)
-        if (tensor->shape[i] == 0) return false;
+/* Whether `object` is a tensor that can be read here: its kind and its memory. */
+static bool readable(PyObject *object, enum kind *kind, struct memory *memory) {
+    *kind = borrow(object, memory);
+    if (*kind == NO_KIND || memory->x == NULL || (uintptr_t)memory->x % SIZE[*kind] != 0) return false;
+    for (int i = 0; i < memory->dimensions; i++)
+        if (memory->shape[i] == 0) return false;
     return !is_negated(object);
 }
 
 static bool view_of(PyObject *object, struct view *view) {
-    struct dl_tensor tensor;
+    struct memory memory;
     enum kind kind;
-    const char *x;
-    return readable(object, &tensor, &kind, &x) &&
-           view_memory(kind, x, tensor.shape, tensor.strides, tensor.dimensions, view);
+    return readable(object, &kind, &memory) &&
+           view_memory(kind, memory.x, memory.shape, memory.strides, memory.dimensions, view);
 }
 
 static bool batch_of(PyObject *object, struct batch *batch) {
-    struct dl_tensor tensor;
+    struct memory memory;
     enum kind kind;
-    const char *x;
-    if (!readable(object, &tensor, &kind, &x) || tensor.dimensions < 2) return false;
-    batch->rows = tensor.strides[0] == 0 ? 1 : tensor.shape[0]; /* once more is not more often */
-    batch->stride = tensor.strides[0] * (int64_t)SIZE[kind];
-    return view_memory(kind, x, tensor.shape + 1, tensor.strides + 1, tensor.dimensions - 1, &batch->units);
+    if (!readable(object, &kind, &memory) || memory.dimensions < 2) return false;
+    batch->rows = memory.strides[0] == 0 ? 1 : memory.shape[0]; /* once more is not more often */
+    batch->stride = memory.strides[0] * (int64_t)SIZE[kind];
+    return view_memory(kind, memory.x, memory.shape + 1, memory.strides + 1, memory.dimensions - 1, &batch->units);
 }
 
 /* --------------------------------------------------------------------------------------------- the Python functions */
@@ -935,6 +919,7 @@ static PyObject *write_row(const struct view *view, PyObject *to_moments, PyObje
     return answer;
 }
 
+/* The same of a tensor; False if it cannot be read. */
 static PyObject *write_tensor(PyObject *const *arguments, Py_ssize_t row) {
     struct view view;
     if (!view_of(arguments[0], &view)) Py_RETURN_FALSE;
@@ -976,6 +961,11 @@ static PyObject *py_take_moments(PyObject *self, PyObject *const *arguments, Py_
     if (view.kind >= INT8) return PyLong_FromLong(-1);
     PyObject *place = PyIter_Next(arguments[3]), *row = NULL;
     if (place == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    if (!PyTuple_Check(place) || PyTuple_Size(place) < 3) {
+        PyErr_SetString(PyExc_TypeError, "a place is a tuple of a row, its number in the arrays, and the arrays");
+        Py_DECREF(place);
+        return NULL;
+    }
     PyObject *done = write_row(&view, PyTuple_GetItem(place, 2), Py_None, PyLong_AsSsize_t(PyTuple_GetItem(place, 1)));
     if (done == Py_False) row = Py_NewRef(Py_None);
     else if (done != NULL && PyDict_SetItem(rows, name, PyTuple_GetItem(place, 0)) == 0)
@@ -1040,44 +1030,42 @@ static PyObject *py_saturation(PyObject *self, PyObject *const *arguments, Py_ss
 
 static PyObject *py_is_readable(PyObject *self, PyObject *tensor) {
     (void)self;
-    struct dl_tensor borrowed;
+    struct memory borrowed;
     return PyBool_FromLong(borrow(tensor, &borrowed) != NO_KIND);
 }
 
-/* The function that a method without arguments calls; NULL with an error if it is another kind of method. */
-static PyCFunction function_of(PyObject *object, const char *name) {
+/* The function that a method with these flags calls; NULL with an error if it has others. */
+static PyCFunction function_of(PyObject *object, const char *name, int flags) {
     PyObject *method = PyObject_GetAttrString(object, name);
     if (method == NULL) return NULL;
     PyCFunction function = NULL;
-    if (PyCFunction_Check(method) && PyCFunction_GetFlags(method) == METH_NOARGS)
+    if (PyCFunction_Check(method) && PyCFunction_GetFlags(method) == flags)
         function = PyCFunction_GetFunction(method);
     else
-        PyErr_Format(PyExc_ImportError, "the method %s is not a function without arguments", name);
+        PyErr_Format(PyExc_ImportError, "the method %s is of another kind", name);
     Py_DECREF(method);
     return function;
 }
 
 static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    static const char *names[] = {"float32", "float64", "float16", "bfloat16", NULL, NULL, "int8", "int16", "int32",
+                                  "int64", "uint8", "uint16", "uint32", "uint64", "bool"}; /* in the order of kinds */
     (void)self;
-    if (given < 3 || given > 2 + MAX_TYPES) {
-        PyErr_Format(PyExc_TypeError, "bind() takes an exchange API, a tensor and 1 to %d types", MAX_TYPES);
+    if (given < 2 || given > 1 + MAX_TYPES) {
+        PyErr_Format(PyExc_TypeError, "bind() takes a tensor and 1 to %d types", MAX_TYPES);
         return NULL;
     }
-    const struct dl_exchange *offered = PyCapsule_GetPointer(arguments[0], "dlpack_exchange_api");
-    if (offered == NULL) return NULL;
-    if (offered->version.major != DL_MAJOR || offered->borrow == NULL) {
-        PyErr_Format(PyExc_ImportError, "DLPack %u.%u is not version %d, or lends no tensors", offered->version.major,
-                     offered->version.minor, DL_MAJOR);
+    PyCFunction with_arguments = function_of(arguments[0], "stride", METH_VARARGS | METH_KEYWORDS);
+    stride = (PyCFunctionWithKeywords)(void (*)(void))with_arguments;
+    if (!stride || !(is_neg = function_of(arguments[0], "is_neg", METH_NOARGS)) ||
+        !(data_ptr = function_of(arguments[0], "data_ptr", METH_NOARGS)) ||
+        !(storage_offset = function_of(arguments[0], "storage_offset", METH_NOARGS)) ||
+        !(untyped_storage = function_of(arguments[0], "untyped_storage", METH_NOARGS)))
         return NULL;
-    }
-    if (!(is_neg = function_of(arguments[1], "is_neg")) ||
-        !(storage_offset = function_of(arguments[1], "storage_offset")) ||
-        !(untyped_storage = function_of(arguments[1], "untyped_storage")))
-        return NULL;
-    PyObject *storage = untyped_storage(arguments[1], NULL);
+    PyObject *storage = untyped_storage(arguments[0], NULL);
     if (storage == NULL) return NULL;
     storage_type = Py_TYPE(storage); /* torch's, which stays */
-    nbytes = function_of(storage, "nbytes");
+    nbytes = function_of(storage, "nbytes", METH_NOARGS);
     Py_DECREF(storage);
     if (nbytes == NULL) return NULL;
     PyObject *c = PyImport_ImportModule("torch._C"), *functorch = PyImport_ImportModule("torch._C._functorch");
@@ -1087,12 +1075,19 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
         !(properties[0] = PyUnicode_InternFromString("is_meta")) ||
         !(properties[1] = PyUnicode_InternFromString("is_nested")) ||
         !(layout_name = PyUnicode_InternFromString("layout")) ||
-        !(strided = PyObject_GetAttr(arguments[1], layout_name)))
+        !(dtype_name = PyUnicode_InternFromString("dtype")) ||
+        !(is_cpu_name = PyUnicode_InternFromString("is_cpu")) ||
+        !(shape_name = PyUnicode_InternFromString("shape")) || !(no_arguments = PyTuple_New(0)) ||
+        !(strided = PyObject_GetAttr(arguments[0], layout_name)))
         return NULL;
-    exchange = offered;
-    for (Py_ssize_t i = 2; i < given; i++) {
+    PyObject *torch = PyImport_ImportModule("torch");
+    for (int kind = 0; torch != NULL && kind < NO_KIND; kind++)
+        if (names[kind] != NULL && !(dtypes[kind] = PyObject_GetAttrString(torch, names[kind]))) Py_CLEAR(torch);
+    if (torch == NULL) return NULL;
+    Py_DECREF(torch);
+    for (Py_ssize_t i = 1; i < given; i++) {
         Py_INCREF(arguments[i]); /* never given back: a type that is known by its address must not go away */
-        tensor_types[i - 2] = (PyTypeObject *)arguments[i];
+        tensor_types[i - 1] = (PyTypeObject *)arguments[i];
     }
     Py_RETURN_NONE;
 }
@@ -1131,7 +1126,7 @@ static PyObject *py_use(PyObject *self, PyObject *name) {
 
 static PyMethodDef functions[] = {
     {"bind", FAST(py_bind), METH_FASTCALL,
-     "bind(exchange_api, tensor, *types): read tensors of exactly these types through their DLPack exchange API."},
+     "bind(tensor, *types): read tensors of exactly these types."},
     {"is_readable", py_is_readable, METH_O,
      "is_readable(tensor): whether all its values are in host memory, in a dtype that is known here."},
     {"summarize", FAST(py_summarize), METH_FASTCALL,
@@ -1139,7 +1134,8 @@ static PyMethodDef functions[] = {
     {"summarize_row", FAST(py_summarize_row), METH_FASTCALL,
      "summarize_row(tensor, moments, counts, row): write that row of arrays of rows; False as for summarize."},
     {"take_moments", FAST(py_take_moments), METH_FASTCALL,
-     "take_moments(tensor, rows, name, room): the row; -1 where there shall be none; None as for summarize."},
+     "take_moments(tensor, rows, name, room): the row; -1 if rows has the name or the tensor no floats; None if it\n"
+     "cannot be read, or room is used up."},
     {"copy_row", FAST(py_copy_row), METH_FASTCALL,
      "copy_row(moments, counts, row, new_moments, new_counts, new_row): copy a row of arrays of rows."},
     {"dead_fraction", py_dead_fraction, METH_O,

@@ -33,11 +33,12 @@ class Kernel(Protocol):
     SOURCE: str
     """SHA-256 of the compiled C file, in hexadecimal."""
 
-    def bind(self, exchange_api: object, tensor: torch.Tensor, /, *types: type) -> None:
-        """Read tensors of exactly these types through their DLPack exchange API, a capsule; `tensor` is an example.
+    def bind(self, tensor: torch.Tensor, /, *types: type) -> None:
+        """Read tensors of exactly these types; `tensor` is an example.
 
         Raises:
-            ImportError: the API or the tensor is of another kind.
+            ImportError: its methods are of another kind.
+            AttributeError: PyTorch lacks one of them, or a dtype.
         """
 
     def is_readable(self, tensor: torch.Tensor, /) -> bool:
@@ -54,7 +55,8 @@ class Kernel(Protocol):
     ) -> int | None:
         """Write the moments of `tensor` to the next place in `room`, note its row in `rows`, and return it.
 
-        -1 without a place if `rows` has the name, or the tensor has no floats; None if it is left to PyTorch.
+        -1 if `rows` has the name, or the tensor has no floats; None if the tensor is left to PyTorch, or `room` is
+        used up.
         """
 
     def copy_row(
@@ -104,8 +106,8 @@ def _load() -> Kernel | None:
     )
     try:
         if found is not None:
-            found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.empty(0), torch.Tensor, torch.nn.Parameter)
-    except (AttributeError, ImportError, ValueError) as error:
+            found.bind(torch.empty(0), torch.Tensor, torch.nn.Parameter)
+    except (AttributeError, ImportError) as error:
         logger.warning(
             "the statistics kernel cannot read PyTorch's tensors; PyTorch computes the statistics: %s", error
         )

@@ -128,9 +128,10 @@ class StatisticsSlab:
         return -1
 
     def take_named(self, tensor: torch.Tensor, rows: dict[str, int], name: str) -> int | None:
-        """`take_at_once` of a tensor of floats, its row noted in `rows`; -1 if it has no floats, or `rows` the name.
+        """`take_at_once` of a tensor of floats, its row noted in `rows`.
 
-        None if the kernel cannot read the tensor, or writes histograms too.
+        -1 if `rows` has the name, or the tensor has no floats. None if the kernel cannot read the tensor, or if rows
+        have histograms.
         """
         kernel = native.kernel
         if kernel is None or not self._only_moments or self._waiting is not None:

@@ -1388,10 +1388,11 @@ struct call {
     double microseconds;
 };
 
-/* `Journal.add_unit_statistics`, where no dispatch mode looks on. */
+/* `Journal.add_unit_statistics`. */
 static int add_unit_statistics(Journal *journal, PyObject *name, PyObject *tensor, PyObject *place) {
     TensorRow *row = tensor_at(journal, PyLong_AsLong(place));
     int rectifies = row == NULL ? FAILED : PySet_Contains(rectifiers, name);
+    if (rectifies == 1) rectifies = number(PyObject_CallNoArgs(dispatch_modes)) == 0; /* else Python switches them off */
     if (rectifies == 1) rectifies = row->statistics != NO_ROW && truth(is_floating_point(tensor, NULL)) == 1 &&
                                     number(numel(tensor, NULL)) > 0 && number(dim(tensor, NULL)) >= 2;
     if (rectifies < 0 || PyErr_Occurred()) return -1;
@@ -1453,7 +1454,7 @@ static int record_op(Observer *self, struct call *call, PyObject *results) {
     return failed ? -1 : 0;
 }
 
-/* Note the results of an op that are none of its inputs, with their rows, for the end of their group. */
+/* Append (row, weak reference) of each result to `made`, which `AtenLevel.end` reads. */
 static int note_made(PyObject *made, PyObject *results, PyObject *outputs) {
     Py_ssize_t count = PyList_Size(results);
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -1483,7 +1484,7 @@ static PyObject *observer_run_functional(PyObject *object, PyObject *const *give
         long row = entry != NULL ? entry->row : PyErr_Occurred() ? FAILED : add_leaf(self, tensor);
         done = row != FAILED && append_number(call.rows, row) == 0;
     }
-    double began = now();
+    double began = done ? now() : 0;
     if (done) call.output = PyObject_Call(given[1], given[2], given[3]);
     if (call.output != NULL) call.microseconds = (now() - began) * 1e6;
     done = call.output != NULL && collect(call.output, found) == 0;

@@ -104,10 +104,13 @@ class AtenLevel(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run one op for the program and record it."""
-        if types and any(hasattr(each, "_op_dispatcher") for each in types):
-            return NotImplemented  # a DTensor: its ops on local tensors follow
         kwargs = kwargs or {}
-        if not isinstance(func, OpOverload) or (types and any(each.__name__ in TRACED for each in types)):
+        if types:
+            if any(hasattr(each, "_op_dispatcher") for each in types):
+                return NotImplemented  # a DTensor: its ops on local tensors follow
+            if any(each.__name__ in TRACED for each in types):
+                return func(*args, **kwargs)
+        if not isinstance(func, OpOverload):
             return func(*args, **kwargs)
         with DisableTorchFunction():  # this call is no op of the program
             place = self._place() if self.is_entered and not _is_left_out(func) else None

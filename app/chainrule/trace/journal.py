@@ -74,7 +74,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def out_of_sight() -> Iterator[None]:
-    """Switches the program's dispatch modes (a FLOP counter, a logger) off, while statistics are taken."""
+    """Switches the program's dispatch modes (a FLOP counter, a logger) off, for calls of the recorder."""
     modes = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]
     try:
         yield

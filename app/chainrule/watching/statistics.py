@@ -71,7 +71,7 @@ class Members:
 
 
 class StepStatistics:
-    """The statistics of one step. Its hook stays until `end`.
+    """The statistics of one step. Its hooks stay until `end`.
 
     A module that is called several times has the statistics of its first call. If gradients accumulate, this is the
     first batch.
@@ -90,17 +90,17 @@ class StepStatistics:
         self._dividers: dict[int, float] = {}  # row → the divisor of its numbers
         self._repeats: dict[int, float] = {}  # row → elements of the tensor ÷ elements of its sample
         self._rectifiers: list[tuple[str, int]] = []
-        # The parameters that have a gradient, samples of them (views), and minus the samples before the update.
-        self._updated: list[tuple[str, torch.Tensor]] = []
-        self._samples: list[torch.Tensor] = []
-        self._negatives: list[torch.Tensor] = []
+        self._updated: list[tuple[str, torch.Tensor]] = []  # the parameters that have a gradient
+        self._samples: list[torch.Tensor] = []  # views of these parameters
+        self._negatives: list[torch.Tensor] = []  # the negated samples, copied before the update
         self._is_over = False
-        self._handle = register_module_forward_hook(self._forward)
+        self._handles = [register_module_forward_hook(self._forward)]
 
     def end(self) -> None:
-        """Remove the hook; later gradients are ignored."""
+        """Remove the hooks; later gradients are ignored."""
         self._is_over = True
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
 
     def _forward(self, module: nn.Module, _: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
@@ -111,17 +111,26 @@ class StepStatistics:
         row = self._take(self._rows["activation"], path, output)
         if row < 0:
             return
-        kind = type(module)
+        kind, local = type(module), local_part(output)
         if issubclass(kind, _RECTIFIERS):
-            local = local_part(output)
             if local.dim() > 1 and local.numel():
                 self._slab.write_dead_fraction(row, local)
                 if local.size(0) >= LEAST_BATCH:
                     self._rectifiers.append((path, row))
-        elif kind in _MIDDLES and output.numel():
-            self._slab.write_saturation(row, local_part(output), _MIDDLES[kind])
+        elif kind in _MIDDLES and local.numel():
+            self._slab.write_saturation(row, local, _MIDDLES[kind])
         if output.requires_grad:
-            _hook(output, partial(self._backward, path))
+            self._hook(output, partial(self._backward, path))
+
+    def _hook(self, tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
+        """`tensor.register_hook(hook)`, which takes three times as long, because of the handle that it returns."""
+        node = tensor.grad_fn
+        if node is not None and tensor._backward_hooks is None:
+            tensor._backward_hooks = OrderedDict(((hook, hook),))  # type: ignore[arg-type]  # torch's: int
+            node._register_hook_dict(tensor)
+        else:
+            # A parameter outlives the step, so its hook is removed.
+            self._handles.append(tensor.register_hook(hook))  # type: ignore[no-untyped-call]
 
     def _backward(self, path: str, gradient: torch.Tensor) -> None:
         if not self._is_over:
@@ -162,14 +171,20 @@ class StepStatistics:
                     self._dividers[row] = divider
                 self._updated.append((name, parameter))
         self._samples = [_sample(parameter) for _, parameter in self._updated]
-        self._negatives = list(torch._foreach_neg(self._samples)) if self._samples else []
+        if _are_plain(self._samples):
+            self._negatives = list(torch._foreach_neg(self._samples))
+        else:
+            self._negatives = [each.neg() for each in self._samples]
 
     @torch.no_grad()
     def take_updates(self) -> None:
         """Take the changes that the optimizer made to the parameters, and release the copies."""
         updates = self._rows["update"]
-        if self._samples:
+        if _are_plain(self._samples):
             torch._foreach_add_(self._negatives, self._samples)
+        else:
+            for negative, sample in zip(self._negatives, self._samples, strict=True):
+                negative.add_(sample)
         for (name, parameter), update in zip(self._updated, self._negatives, strict=True):
             row = self._take(updates, name, update)
             if row >= 0 and update.numel() != parameter.numel():
@@ -246,14 +261,9 @@ class StepStatistics:
         return None
 
 
-def _hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
-    """`tensor.register_hook(hook)`, for good. Without a handle it takes a third of the time."""
-    node = tensor.grad_fn
-    if node is not None and tensor._backward_hooks is None:
-        tensor._backward_hooks = OrderedDict(((hook, hook),))  # type: ignore[arg-type]
-        node._register_hook_dict(tensor)
-    else:
-        tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+def _are_plain(tensors: list[torch.Tensor]) -> bool:
+    """Whether there are tensors, and none is of a subclass, which may lack the ops on lists."""
+    return bool(tensors) and {type(each) for each in tensors} <= {torch.Tensor, nn.Parameter}
 
 
 def _sample(parameter: torch.Tensor) -> torch.Tensor:
