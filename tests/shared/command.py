@@ -47,7 +47,7 @@ def chainrule(*arguments, text=True, fresh=False, folder=None, **environment):
         command_line(arguments, fresh),
         capture_output=True,
         text=text,
-        timeout=60,
+        timeout=300,
         cwd=folder,
         env=ENVIRONMENT | environment,
     )
@@ -75,7 +75,7 @@ def serving(*arguments, command="serve", fresh=False, folder=None, stderr=subpro
     finally:
         if process.poll() is None:
             process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=300)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from torch.autograd.function import Function, _SingleLevelFunction
 from torch.nn.modules import module as module_hooks
 from torch.overrides import _get_current_function_mode_stack
 
+from chainrule.trace.saved_hooks import top_hooks
+
 
 def random_state() -> Any:
     kind, keys, *rest = np.random.get_state()
@@ -28,7 +30,7 @@ def left_behind() -> dict[str, Any]:
         "Function.apply": Function.__dict__.get("apply"),
         "backward": torch.Tensor.backward,
         "autograd": (torch.autograd.backward, torch.autograd.grad),
-        "saved": torch._C._autograd._top_saved_tensors_default_hooks(False),
+        "saved": top_hooks(False),
         "grad": torch.is_grad_enabled(),
         "dtype": torch.get_default_dtype(),
     }

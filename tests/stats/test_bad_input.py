@@ -10,7 +10,7 @@ from chainrule.trace.recorder import record
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
-FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
+FLOAT8 = [each for name, each in vars(torch).items() if name.startswith("float8_")]
 
 
 class Plain(torch.Tensor):
@@ -102,7 +102,11 @@ NONE = {
     "meta": lambda: torch.zeros(2, device="meta"),
     "qint8": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
     "quint8": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8),
-    "float4_e2m1fn_x2": lambda: torch.zeros(2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+    **{
+        name: lambda dtype=dtype: torch.zeros(2, dtype=torch.uint8).view(dtype)
+        for name, dtype in vars(torch).items()
+        if name.startswith("float4")
+    },
     "bits8": lambda: torch.zeros(2, dtype=torch.uint8).view(torch.bits8),
     "4,294,967,296 elements": lambda: torch.ones(1).expand(2**32),
     "8,589,934,592 elements": lambda: torch.ones((), dtype=torch.float16).expand(2, 2**32),

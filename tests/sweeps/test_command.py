@@ -97,7 +97,7 @@ def test_a_stopped_command_goes_on_where_it_was(tmp_path, stop, workers):
     path = tmp_path / "map.sweep"
     assert re.match(r"\d+ of 64 cells · ", process.stderr.readline())
     process.send_signal(stop)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode != 0, said
     before = kept(path)
     assert before
@@ -129,7 +129,7 @@ def test_ctrl_c_while_the_workers_start_is_one_line(tmp_path):
     while not subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False).stdout:
         assert process.poll() is None, process.stderr.read()
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 128 + signal.SIGINT
     assert re.fullmatch(
         r"(.* cells · .*\n)*Stopped: map\.sweep keeps \d+ of 64 cells\. The same command goes on\.\n", said

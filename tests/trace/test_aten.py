@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch._C import _len_torch_dispatch_stack
 from torch.nn import functional as F  # noqa: N812 (its usual name)
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import chainrule
@@ -167,8 +169,9 @@ def test_the_floating_point_operations_are_those_of_the_products():
 
 
 def test_attention_shows_its_kernel():
-    """Torch takes the plain way for 5 positions, with a mask and a softmax that the op level does not show."""
-    _, trace = run("attention", "aten")
+    """The plain way has a mask and a softmax that the op level does not show."""
+    with sdpa_kernel(SDPBackend.MATH):
+        _, trace = run("attention", "aten")
     groups = {module.id: module.path for module in trace.modules}
     inner = [op.name for op in trace.ops if groups[op.module] == "0.scaled_dot_product_attention"]
     assert inner.count("bmm") == 6
@@ -206,6 +209,10 @@ def test_an_operator_of_higher_order_runs_unrecorded():
 
     expected = run()
     with chainrule.record(level="aten") as recording:
+        if not hasattr(TorchDispatchMode, "supports_higher_order_operators"):  # torch 2.8 refuses them in a mode
+            with pytest.raises(NotImplementedError, match="cond"):
+                run()
+            return
         found = run()
     assert torch.equal(found, expected)
     assert "add" in [op.name for op in recording.trace.ops]

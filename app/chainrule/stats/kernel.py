@@ -45,7 +45,7 @@ _HAVE_EXTREMES = {
 """Dtypes that `aminmax` takes; the other real dtypes are widened to float64 first."""
 
 _OTHERS = "bool uint16 uint32 uint64 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
-_READABLE = _HAVE_EXTREMES | {getattr(torch, name) for name in _OTHERS.split()}
+_READABLE = _HAVE_EXTREMES | {getattr(torch, name) for name in _OTHERS.split() if hasattr(torch, name)}
 """Dtypes that PyTorch widens to float64; the others are bits without a number, or pack several values in a byte."""
 
 

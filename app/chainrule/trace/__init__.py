@@ -5,6 +5,7 @@ recorder ─▶ observer, gradients ─▶ journal ─▶ assemble ─▶ Trace 
 _observer.c is the common path of observer, gradients, journal and assemble, where it could be compiled (native.py).
 """
 
+from chainrule.trace import versions  # noqa: F401 (it warns of a version that was not tested)
 from chainrule.trace.graph import Failure, Fault, Layer, Module, Op, Saved, Source, Tensor, Trace
 from chainrule.trace.layers import find_layers
 from chainrule.trace.plan import Known, Plan, repeat

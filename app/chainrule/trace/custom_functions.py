@@ -1,9 +1,11 @@
 """Where a custom autograd.Function begins and ends: `apply`, caught for the threads that are being recorded.
 
 `apply` is replaced below `Function`, where `super().apply` looks it up, so that an alias made earlier
-(`linear = LinearFunction.apply`) is seen as well. During a recording nothing is compiled, because
-torch's compiler would compile the recorder too, and fail. Compiled code runs uncompiled, except at the level of a
-compiler.
+(`linear = LinearFunction.apply`) is seen as well. From torch 2.15 on, `Function.apply` is a C function that looks
+nothing up. There it is replaced when this module is imported, and an alias that was made before is not seen.
+
+During a recording nothing is compiled, because torch's compiler would compile the recorder too, and fail. Compiled code
+runs uncompiled, except at the level of a compiler.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch.autograd.function import _SingleLevelFunction
+from torch.autograd.function import Function, _SingleLevelFunction
 
 from chainrule.errors import TraceError
 
@@ -55,7 +57,8 @@ def watch(thread: int, watcher: Watcher, *, runs_compiled: bool = False) -> None
         if thread in _watchers:
             raise TraceError("this thread is already being recorded; recordings cannot be nested")
         if not _watchers:
-            _SingleLevelFunction.apply = classmethod(_observed_apply)  # type: ignore[attr-defined]
+            if _looks_up:
+                _SingleLevelFunction.apply = classmethod(_observed_apply)  # type: ignore[attr-defined]
             if "torch._dynamo" in sys.modules:  # its import takes seconds; until then nothing is compiled
                 stance = "eager_on_recompile" if runs_compiled else "force_eager"
                 _while_watched.enter_context(torch.compiler.set_stance(stance))
@@ -67,7 +70,8 @@ def unwatch(thread: int) -> None:
     with _lock:
         del _watchers[thread]
         if not _watchers:
-            del _SingleLevelFunction.apply  # type: ignore[attr-defined]
+            if _looks_up:
+                del _SingleLevelFunction.apply  # type: ignore[attr-defined]
             _while_watched.close()
 
 
@@ -88,6 +92,12 @@ def unobserved() -> Iterator[None]:
 
 
 def _observed_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-    run = super(_SingleLevelFunction, cls).apply  # type: ignore[misc]
+    run = super(_SingleLevelFunction if _looks_up else Function, cls).apply  # type: ignore[misc]
     watcher = _watchers.get(threading.get_ident())
     return run(*args, **kwargs) if watcher is None else watcher(cls, run, args, kwargs)
+
+
+_observed_apply.__name__ = "apply"  # by which torch's compiler knows it
+_looks_up = isinstance(vars(Function)["apply"], classmethod)
+if not _looks_up:
+    Function.apply = classmethod(_observed_apply)  # type: ignore[method-assign, assignment]

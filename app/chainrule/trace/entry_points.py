@@ -5,10 +5,37 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, _engine_run_backward
+from torch.overrides import handle_torch_function, has_torch_function
+
+
+def _overridable(backward: Callable[..., None]) -> Callable[..., None]:
+    """`torch.autograd.backward` of torch before 2.9, which modes do not see, as that of later versions."""
+
+    @wraps(backward)
+    def overridable(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        roots = _as_tensors(tensors) or ()
+        if has_torch_function(roots):
+            return handle_torch_function(overridable, roots, tensors, *args, **kwargs)
+        return backward(tensors, *args, **kwargs)
+
+    return overridable
+
+
+def _as_tensors(value: Any) -> tuple[torch.Tensor, ...] | None:
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if isinstance(value, (list, tuple)) and value and all(isinstance(part, torch.Tensor) for part in value):
+        return tuple(value)
+    return None
+
+
+if "has_torch_function" not in torch.autograd.backward.__code__.co_names:
+    torch.autograd.backward = _overridable(torch.autograd.backward)
 
 ENTRY_POINTS = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 
@@ -89,11 +116,3 @@ class BackwardCall:
             allow_unreachable=True,
             accumulate_grad=True,
         )
-
-
-def _as_tensors(value: Any) -> tuple[torch.Tensor, ...] | None:
-    if isinstance(value, torch.Tensor):
-        return (value,)
-    if isinstance(value, (list, tuple)) and value and all(isinstance(part, torch.Tensor) for part in value):
-        return tuple(value)
-    return None

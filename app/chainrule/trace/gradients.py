@@ -24,6 +24,7 @@ from chainrule.stopping import Stop
 from chainrule.trace import collectives, native
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, grad_fn_of, out_of_sight, version_of
 from chainrule.trace.nested import saved_tensors
+from chainrule.trace.saved_hooks import top_hooks
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class GradientFlow(native.FlowCore):
                     known = self._adopt(node, op, module, nodes)
                 known.tensors[tensor.output_nr] = row
         # Saved tensors with hooks are not read, because that can run the forward again.
-        if nodes and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+        if nodes and top_hooks(False) is None:
             candidates = (*results, *inputs)
             rows = (*result_rows, *input_rows)
             with out_of_sight():  # reading a saved output is a torch call

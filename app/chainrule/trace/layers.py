@@ -31,7 +31,7 @@ _ELEMENTWISE = _BENT | frozenset(
     "add sub rsub mul div rdiv neg add_ sub_ mul_ div_ sqrt rsqrt log log1p to float type_as clone".split()
 )
 _PARAMETRIZATIONS = "parametrizations"
-_TRANSPARENT = frozenset(("CheckpointFunction", "RegisterPostBackwardFunction"))
+_TRANSPARENT = frozenset(("CheckpointFunction", "_NoopSaveInputs", "RegisterPostBackwardFunction"))
 _NOT_PUT_OUT = frozenset(("buffer", "parameter", "saved"))
 
 

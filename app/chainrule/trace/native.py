@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch._C import DisableTorchFunction, _len_torch_dispatch_stack
-from torch._C._autograd import _top_saved_tensors_default_hooks
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.nn.parallel import DistributedDataParallel
 
 from chainrule.stats import native
+from chainrule.trace.saved_hooks import top_hooks
 
 OBSERVER_SWITCH = "CHAINRULE_OBSERVER"
 """Environment variable; `python` turns the compiled observer off, and `CHAINRULE_KERNEL=torch` both compiled parts."""
@@ -41,7 +41,7 @@ def _load() -> Any:
                 blindness=DisableTorchFunction,
                 clock=perf_counter,
                 dispatch_modes=_len_torch_dispatch_stack,
-                saved_hooks=_top_saved_tensors_default_hooks,
+                saved_hooks=top_hooks,
                 wrapped=is_functorch_wrapped_tensor,
                 batched=is_legacy_batchedtensor,
                 replicated=DistributedDataParallel,

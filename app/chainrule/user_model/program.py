@@ -241,6 +241,8 @@ class _Inductor:
             "trace.provenance_tracking_level": 1,
             "_pre_fusion_custom_pass": self._before_fusion,
         }
+        if not hasattr(config, "graph_partition"):  # as torch 2.6 has none
+            del wanted["graph_partition"]
         patched: contextlib.AbstractContextManager[Any] = config.patch(wanted)
         return patched
 
