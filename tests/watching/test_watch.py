@@ -690,9 +690,7 @@ def test_the_examples_of_the_guide_run(path, monkeypatch):
     assert Run(path).step_columns()["step"] == [0, 1, 2]
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Converting a tensor with requires_grad=True to a scalar"
-)  # torch's LBFGS, before 2.9
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar")
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, "lbfgs"])
 def test_a_closure_of_the_optimizer_is_watched(optimizer, path):
     """As in Lightning, where the step of the optimizer runs forward and backward."""

@@ -13,7 +13,7 @@ class _Depth(threading.local):
 
 
 def _count() -> Any:
-    """For torch 2.6, which does not tell: count the hooks of each thread as they come and go, from now on."""
+    """For torch 2.6, which does not tell: count the hooks of each thread from now on."""
     push, pop, depth = _autograd._push_saved_tensors_default_hooks, _autograd._pop_saved_tensors_default_hooks, _Depth()
 
     def counted_push(pack: Any, unpack: Any) -> None:
