@@ -55,7 +55,7 @@ test-gpu: $(VENV)/.installed-dev ## the tests that need a CUDA device
 
 # All that the tests below need, and nothing that needs a certain PyTorch.
 TORCH_VENV = .venv-torch-$(TORCH)
-TORCH_TOOLS := hypothesis httpx jsonschema mini-racer pandas pillow pytest pytest-timeout pytest-xdist pyyaml scikit-learn
+TORCH_TOOLS := hypothesis httpx ipykernel jsonschema mini-racer nbclient nbformat pandas pillow pytest pytest-timeout pytest-xdist pyyaml scikit-learn
 test-torch: ## recorder, statistics, build, watch and explore with another PyTorch, in an environment of its own: TORCH=2.15.0
 	@test -n "$(TORCH)" || { echo "Name a version, as in 'make test-torch TORCH=2.15.0'." >&2; exit 2; }
 	@test -e $(TORCH_VENV)/.installed || { $(PYTHON) -m venv $(TORCH_VENV) && \

@@ -14,7 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 def _overridable(backward: Callable[..., None]) -> Callable[..., None]:
-    """`torch.autograd.backward` of torch before 2.9, which modes do not see, as that of later versions."""
+    """Torch 2.6 and 2.8 do not show `torch.autograd.backward` to modes. This does, as later versions do."""
 
     @wraps(backward)
     def overridable(tensors: Any, *args: Any, **kwargs: Any) -> None:
