@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.stats import BINS, COLUMNS
+from chainrule.stats import BINS, COLUMNS, native
 
 CALLS = 100_000
 
@@ -18,14 +18,11 @@ CALLS = 100_000
 def unasked(compiled):
     """The kernel with a stand-in for `is_neg` that is always false: PyTorch's function releases the GIL."""
 
-    def bind(example):
-        compiled.bind(example, torch.Tensor, torch.nn.Parameter)
-
     example = torch.empty(0)
     example.is_neg = sys.is_finalizing
-    bind(example)
+    native.bind(compiled, example)
     yield compiled
-    bind(torch.empty(0))
+    native.bind(compiled, torch.empty(0))
 
 
 def further_arguments(name):

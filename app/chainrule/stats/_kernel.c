@@ -12,7 +12,7 @@
  * are widened by integers. In float64 it cannot show, but where the whole width is below 2^-480: such a tensor is left
  * to PyTorch, to which denormals that are flushed are zeros throughout.
  *
- * A tensor is read where it is: PyTorch's own C functions give its address, dtype, shape and strides. */
+ * A tensor is read where it is: PyTorch's stable C functions give its address, dtype, shape and strides. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -685,28 +685,30 @@ static void find_variants(void) {
 
 /* --------------------------------------------------------------------------------------------------------- a tensor */
 
-/* The memory of a tensor; strides in elements. */
+/* The memory of a tensor; strides in elements. The arrays are the tensor's own. */
 struct memory {
     const char *x;
-    int dimensions;
-    int64_t shape[MAX_DIMENSIONS], strides[MAX_DIMENSIONS];
+    int64_t dimensions;
+    const int64_t *shape, *strides;
 };
 
 /* Exactly these: what a subclass holds in memory need not be its values. */
 enum { MAX_TYPES = 4 };
 static PyTypeObject *tensor_types[MAX_TYPES];
 
-/* C functions behind methods of a tensor and of its storage: calling them directly takes half the time. */
-static PyCFunction is_neg, storage_offset, untyped_storage, nbytes, data_ptr;
-static PyCFunctionWithKeywords stride;
-static PyTypeObject *storage_type;
+/* PyTorch's stable C functions (torch/csrc/inductor/aoti_torch/c/shim.h). They take the address of an at::Tensor, here
+ * of the one in the Python object, and return 0 if they succeed. */
+static int32_t (*get_data_ptr)(void *, void **), (*get_sizes)(void *, int64_t **), (*get_strides)(void *, int64_t **);
+static int32_t (*get_dim)(void *, int64_t *), (*get_storage_offset)(void *, int64_t *);
+static int32_t (*get_storage_size)(void *, int64_t *); /* in bytes */
+static int32_t (*get_dtype)(void *, int32_t *), (*get_layout)(void *, int32_t *), (*get_device_type)(void *, int32_t *);
 
-/* What tells a tensor without memory of its own: its layout, attributes that are false of any other, and a wrapper of
- * torch.func. Asked first, since PyTorch takes milliseconds to raise that it cannot lend one. */
-enum { PROPERTIES = 2 };
-static PyObject *properties[PROPERTIES], *layout_name, *strided, *has_wrappers, *is_wrapper;
+static Py_ssize_t cdata; /* where the Python object holds the at::Tensor */
+static int32_t dtypes[NO_KIND], strided, host; /* PyTorch's numbers */
 
-static PyObject *dtypes[NO_KIND], *dtype_name, *is_cpu_name, *shape_name, *no_arguments;
+/* For the questions that the functions above do not answer. Wrappers are those of torch.func. */
+static PyCFunction is_neg;
+static PyObject *is_nested_name, *has_wrappers, *is_wrapper;
 
 static bool is_false(PyObject *answer) {
     if (answer == NULL) PyErr_Clear();
@@ -714,98 +716,51 @@ static bool is_false(PyObject *answer) {
     return answer == Py_False;
 }
 
-static bool has_memory(PyObject *tensor) {
-    PyObject *layout = PyObject_GetAttr(tensor, layout_name);
-    if (layout == NULL) PyErr_Clear();
-    Py_XDECREF(layout); /* one of a few, which stay */
-    if (layout != strided) return false;
-    for (int i = 0; i < PROPERTIES; i++)
-        if (!is_false(PyObject_GetAttr(tensor, properties[i]))) return false;
-    return is_false(PyObject_CallNoArgs(has_wrappers)) ||
-           is_false(PyObject_CallFunctionObjArgs(is_wrapper, tensor, NULL));
-}
-
-/* Whether a tensor's values are the opposite of those in memory, as the imaginary part's of a conjugate are. */
-static bool is_negated(PyObject *tensor) {
-    PyObject *answer = is_neg(tensor, NULL);
-    if (answer == NULL) {
-        PyErr_Clear();
-        return true;
-    }
-    Py_DECREF(answer); /* True or False, which stay */
-    return answer != Py_False;
-}
-
-/* The size that a method returns; -1 if it fails. */
-static int64_t ask_size(PyCFunction method, PyObject *object) {
-    PyObject *answer = method(object, NULL);
-    int64_t size = answer == NULL ? -1 : PyLong_AsLongLong(answer);
-    Py_XDECREF(answer);
-    if (PyErr_Occurred()) PyErr_Clear();
-    return size;
-}
-
 /* Whether all elements lie in the tensor's storage, which can have been made smaller or given back since. */
-static bool is_held(PyObject *object, const struct memory *memory, int64_t size) {
+static bool is_held(void *tensor, const struct memory *memory, int64_t size) {
     int64_t before = 0, after = 0; /* the outermost elements, counted from the first */
-    for (int i = 0; i < memory->dimensions; i++) {
+    for (int64_t i = 0; i < memory->dimensions; i++) {
         if (memory->shape[i] == 0) return true;
         *(memory->strides[i] < 0 ? &before : &after) += (memory->shape[i] - 1) * memory->strides[i];
     }
-    PyObject *storage = untyped_storage(object, NULL);
-    if (storage == NULL) PyErr_Clear();
-    int64_t held = storage != NULL && Py_TYPE(storage) == storage_type ? ask_size(nbytes, storage) : -1;
-    Py_XDECREF(storage);
-    int64_t offset = held > 0 ? ask_size(storage_offset, object) : -1;
-    return offset >= -before && after < held / size - offset;
-}
-
-static enum kind kind_of(PyObject *tensor) {
-    PyObject *dtype = PyObject_GetAttr(tensor, dtype_name);
-    if (dtype == NULL) PyErr_Clear();
-    Py_XDECREF(dtype); /* one of a few, which stay */
-    int kind = 0;
-    while (kind < NO_KIND && (dtype == NULL || dtypes[kind] != dtype)) kind++;
-    return (enum kind)kind;
-}
-
-/* The numbers of a tuple, which is given back: how many there are, or -1. */
-static int numbers_of(PyObject *tuple, int64_t *numbers) {
-    Py_ssize_t count = tuple == NULL || !PyTuple_Check(tuple) ? -1 : PyTuple_Size(tuple);
-    if (count > MAX_DIMENSIONS) count = -1;
-    for (Py_ssize_t i = 0; i < count; i++) numbers[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
-    Py_XDECREF(tuple);
-    if (!PyErr_Occurred()) return (int)count;
-    PyErr_Clear();
-    return -1;
+    int64_t held, offset;
+    return get_storage_size(tensor, &held) == 0 && get_storage_offset(tensor, &offset) == 0 && held > 0 &&
+           offset >= -before && after < held / size - offset;
 }
 
 /* The kind of a tensor with all its memory on the host; NO_KIND for anything else. */
 static enum kind borrow(PyObject *object, struct memory *memory) {
     int i = 0;
     while (i < MAX_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
-    if (i == MAX_TYPES || !has_memory(object) || is_false(PyObject_GetAttr(object, is_cpu_name))) return NO_KIND;
-    enum kind kind = kind_of(object);
-    if (kind == NO_KIND) return NO_KIND;
-    memory->dimensions = numbers_of(PyObject_GetAttr(object, shape_name), memory->shape);
-    if (memory->dimensions < 0 || numbers_of(stride(object, no_arguments, NULL), memory->strides) != memory->dimensions)
+    if (i == MAX_TYPES) return NO_KIND;
+    void *tensor = (char *)object + cdata, *x;
+    int32_t device, layout, dtype;
+    if (get_device_type(tensor, &device) != 0 || device != host || get_layout(tensor, &layout) != 0 ||
+        layout != strided || get_dtype(tensor, &dtype) != 0)
         return NO_KIND;
-    PyObject *start = data_ptr(object, NULL);
-    memory->x = start == NULL ? NULL : PyLong_AsVoidPtr(start);
-    Py_XDECREF(start);
-    if (PyErr_Occurred()) {
-        PyErr_Clear();
+    int kind = 0;
+    while (kind < NO_KIND && (dtypes[kind] != dtype || kind == SMALL_FLOAT32 || kind == SMALL_BFLOAT16)) kind++;
+    int64_t *shape, *strides;
+    /* Of a tensor without memory of its own the functions below fail, and PyTorch writes that to stderr. */
+    if (kind == NO_KIND || !is_false(PyObject_GetAttr(object, is_nested_name)) ||
+        (!is_false(PyObject_CallNoArgs(has_wrappers)) &&
+         !is_false(PyObject_CallFunctionObjArgs(is_wrapper, object, NULL))) ||
+        get_dim(tensor, &memory->dimensions) != 0 || get_sizes(tensor, &shape) != 0 ||
+        get_strides(tensor, &strides) != 0)
         return NO_KIND;
-    }
-    return is_held(object, memory, (int64_t)SIZE[kind]) ? kind : NO_KIND;
+    memory->shape = shape;
+    memory->strides = strides;
+    if (!is_held(tensor, memory, (int64_t)SIZE[kind]) || get_data_ptr(tensor, &x) != 0) return NO_KIND;
+    memory->x = x;
+    return (enum kind)kind;
 }
 
 /* Counts have 32 bits. */
 #define TOO_MANY (INT64_C(1) << 32)
 
 /* See memory as few dimensions as can be, the largest strides outermost. Statistics do not ask in which order. */
-static bool view_memory(enum kind kind, const char *x, const int64_t *shape, const int64_t *strides, int dimensions,
-                        struct view *view) {
+static bool view_memory(enum kind kind, const char *x, const int64_t *shape, const int64_t *strides,
+                        int64_t dimensions, struct view *view) {
     const int64_t size = (int64_t)SIZE[kind];
     view->kind = kind;
     view->x = x;
@@ -813,7 +768,7 @@ static bool view_memory(enum kind kind, const char *x, const int64_t *shape, con
     view->dimensions = 0;
     view->dense = true;
     view->read = chosen->read;
-    int contiguous = dimensions;
+    int64_t contiguous = dimensions;
     while (contiguous > 0 && (shape[contiguous - 1] == 1 || strides[contiguous - 1] == view->n))
         view->n *= shape[--contiguous];
     if (contiguous == 0) return view->n < TOO_MANY;
@@ -851,9 +806,9 @@ static bool view_memory(enum kind kind, const char *x, const int64_t *shape, con
 static bool readable(PyObject *object, enum kind *kind, struct memory *memory) {
     *kind = borrow(object, memory);
     if (*kind == NO_KIND || memory->x == NULL || (uintptr_t)memory->x % SIZE[*kind] != 0) return false;
-    for (int i = 0; i < memory->dimensions; i++)
+    for (int64_t i = 0; i < memory->dimensions; i++)
         if (memory->shape[i] == 0) return false;
-    return !is_negated(object);
+    return is_false(is_neg(object, NULL)); /* else the values are the opposite of those in memory */
 }
 
 static bool view_of(PyObject *object, struct view *view) {
@@ -1034,60 +989,69 @@ static PyObject *py_is_readable(PyObject *self, PyObject *tensor) {
     return PyBool_FromLong(borrow(tensor, &borrowed) != NO_KIND);
 }
 
-/* The function that a method with these flags calls; NULL with an error if it has others. */
-static PyCFunction function_of(PyObject *object, const char *name, int flags) {
-    PyObject *method = PyObject_GetAttrString(object, name);
-    if (method == NULL) return NULL;
-    PyCFunction function = NULL;
-    if (PyCFunction_Check(method) && PyCFunction_GetFlags(method) == flags)
-        function = PyCFunction_GetFunction(method);
-    else
-        PyErr_Format(PyExc_ImportError, "the method %s is of another kind", name);
-    Py_DECREF(method);
-    return function;
+/* The numbers of a tuple of `count`; false with an error if it has others. */
+static bool numbers_of(PyObject *tuple, Py_ssize_t count, int64_t *numbers) {
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != count) {
+        PyErr_Format(PyExc_TypeError, "bind() takes a tuple of %zd numbers here", count);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) numbers[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+    return !PyErr_Occurred();
+}
+
+/* Find the tensor's address, which `_cdata` gives, among the first words of the Python object. */
+static bool find_place(PyObject *tensor) {
+    PyObject *address = PyObject_GetAttrString(tensor, "_cdata");
+    void *wanted = address == NULL ? NULL : PyLong_AsVoidPtr(address), *word;
+    Py_XDECREF(address);
+    if (PyErr_Occurred()) return false;
+    for (cdata = sizeof(PyObject); cdata < (Py_ssize_t)(sizeof(PyObject) + 2 * sizeof word); cdata += sizeof word) {
+        memcpy(&word, (char *)tensor + cdata, sizeof word);
+        if (word == wanted) return true;
+    }
+    PyErr_SetString(PyExc_ImportError, "the object of a tensor has another structure");
+    return false;
 }
 
 static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
-    static const char *names[] = {"float32", "float64", "float16", "bfloat16", NULL, NULL, "int8", "int16", "int32",
-                                  "int64", "uint8", "uint16", "uint32", "uint64", "bool"}; /* in the order of kinds */
     (void)self;
-    if (given < 2 || given > 1 + MAX_TYPES) {
-        PyErr_Format(PyExc_TypeError, "bind() takes a tensor and 1 to %d types", MAX_TYPES);
+    if (given < 4 || given > 3 + MAX_TYPES) {
+        PyErr_Format(PyExc_TypeError, "bind() takes a tensor, two tuples and 1 to %d types", MAX_TYPES);
         return NULL;
     }
-    PyCFunction with_arguments = function_of(arguments[0], "stride", METH_VARARGS | METH_KEYWORDS);
-    stride = (PyCFunctionWithKeywords)(void (*)(void))with_arguments;
-    if (!stride || !(is_neg = function_of(arguments[0], "is_neg", METH_NOARGS)) ||
-        !(data_ptr = function_of(arguments[0], "data_ptr", METH_NOARGS)) ||
-        !(storage_offset = function_of(arguments[0], "storage_offset", METH_NOARGS)) ||
-        !(untyped_storage = function_of(arguments[0], "untyped_storage", METH_NOARGS)))
+    void *const functions[] = {&get_data_ptr, &get_sizes,        &get_strides, &get_dim,        &get_storage_offset,
+                               &get_storage_size, &get_dtype, &get_layout,  &get_device_type};
+    enum { FUNCTIONS = sizeof functions / sizeof *functions, NUMBERS = NO_KIND - 2 };
+    int64_t addresses[FUNCTIONS], numbers[NUMBERS];
+    if (!find_place(arguments[0]) || !numbers_of(arguments[1], FUNCTIONS, addresses) ||
+        !numbers_of(arguments[2], NUMBERS, numbers))
         return NULL;
-    PyObject *storage = untyped_storage(arguments[0], NULL);
-    if (storage == NULL) return NULL;
-    storage_type = Py_TYPE(storage); /* torch's, which stays */
-    nbytes = function_of(storage, "nbytes", METH_NOARGS);
-    Py_DECREF(storage);
-    if (nbytes == NULL) return NULL;
+    for (int i = 0; i < FUNCTIONS; i++) {
+        void *address = (void *)(intptr_t)addresses[i];
+        memcpy(functions[i], &address, sizeof address);
+    }
+    for (int kind = 0, i = 0; kind < NO_KIND; kind++)
+        if (kind != SMALL_FLOAT32 && kind != SMALL_BFLOAT16) dtypes[kind] = (int32_t)numbers[i++];
+    if (get_layout((char *)arguments[0] + cdata, &strided) != 0 ||
+        get_device_type((char *)arguments[0] + cdata, &host) != 0) {
+        PyErr_SetString(PyExc_ImportError, "the example's layout and device cannot be read");
+        return NULL;
+    }
+    PyObject *method = PyObject_GetAttrString(arguments[0], "is_neg");
+    if (method != NULL && PyCFunction_Check(method) && PyCFunction_GetFlags(method) == METH_NOARGS)
+        is_neg = PyCFunction_GetFunction(method);
+    else if (method != NULL)
+        PyErr_SetString(PyExc_ImportError, "the method is_neg is of another kind");
+    Py_XDECREF(method);
     PyObject *c = PyImport_ImportModule("torch._C"), *functorch = PyImport_ImportModule("torch._C._functorch");
-    if (c == NULL || functorch == NULL ||
+    if (is_neg == NULL || c == NULL || functorch == NULL ||
         !(has_wrappers = PyObject_GetAttrString(c, "_are_functorch_transforms_active")) ||
         !(is_wrapper = PyObject_GetAttrString(functorch, "is_functorch_wrapped_tensor")) ||
-        !(properties[0] = PyUnicode_InternFromString("is_meta")) ||
-        !(properties[1] = PyUnicode_InternFromString("is_nested")) ||
-        !(layout_name = PyUnicode_InternFromString("layout")) ||
-        !(dtype_name = PyUnicode_InternFromString("dtype")) ||
-        !(is_cpu_name = PyUnicode_InternFromString("is_cpu")) ||
-        !(shape_name = PyUnicode_InternFromString("shape")) || !(no_arguments = PyTuple_New(0)) ||
-        !(strided = PyObject_GetAttr(arguments[0], layout_name)))
+        !(is_nested_name = PyUnicode_InternFromString("is_nested")))
         return NULL;
-    PyObject *torch = PyImport_ImportModule("torch");
-    for (int kind = 0; torch != NULL && kind < NO_KIND; kind++)
-        if (names[kind] != NULL && !(dtypes[kind] = PyObject_GetAttrString(torch, names[kind]))) Py_CLEAR(torch);
-    if (torch == NULL) return NULL;
-    Py_DECREF(torch);
-    for (Py_ssize_t i = 1; i < given; i++) {
+    for (Py_ssize_t i = 3; i < given; i++) {
         Py_INCREF(arguments[i]); /* never given back: a type that is known by its address must not go away */
-        tensor_types[i - 1] = (PyTypeObject *)arguments[i];
+        tensor_types[i - 3] = (PyTypeObject *)arguments[i];
     }
     Py_RETURN_NONE;
 }

@@ -6,6 +6,7 @@ compute the same without it, several times slower.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import logging
 import os
@@ -24,6 +25,18 @@ SWITCH = "CHAINRULE_KERNEL"
 """Environment variable; `torch` turns the compiled kernel off."""
 
 
+FUNCTIONS = (
+    *("data_ptr", "sizes", "strides", "dim", "storage_offset", "storage_size"),
+    *("dtype", "layout", "device_type"),
+)
+"""PyTorch's stable C functions by which the kernel reads a tensor, without `aoti_torch_get_`."""
+
+DTYPES = (
+    *("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64", "bool"),
+)
+
+
 class Kernel(Protocol):
     """The compiled module. It reads tensors of any strides in place, without a copy, with their sign.
 
@@ -33,12 +46,15 @@ class Kernel(Protocol):
     SOURCE: str
     """SHA-256 of the compiled C file, in hexadecimal."""
 
-    def bind(self, tensor: torch.Tensor, /, *types: type) -> None:
+    def bind(self, tensor: torch.Tensor, functions: tuple[int, ...], dtypes: tuple[int, ...], /, *types: type) -> None:
         """Read tensors of exactly these types; `tensor` is an example.
 
+        Args:
+            functions: addresses of the C functions FUNCTIONS.
+            dtypes: the numbers that these functions return for DTYPES.
+
         Raises:
-            ImportError: its methods are of another kind.
-            AttributeError: PyTorch lacks one of them, or a dtype.
+            ImportError, AttributeError: the tensor's object or methods are of another kind.
         """
 
     def is_readable(self, tensor: torch.Tensor, /) -> bool:
@@ -99,6 +115,19 @@ def load(name: str, source: Path, what: str, instead: str) -> Any:
     return found
 
 
+def bind(kernel: Kernel, example: torch.Tensor) -> None:
+    """Let the kernel read tensors and parameters like `example` by PyTorch's C functions.
+
+    Raises:
+        ImportError, AttributeError: this PyTorch has other ones.
+    """
+    library = ctypes.CDLL(torch._C.__file__)
+    functions = [getattr(library, f"aoti_torch_get_{name}") for name in FUNCTIONS]
+    addresses = tuple(ctypes.cast(each, ctypes.c_void_p).value or 0 for each in functions)
+    dtypes = tuple(getattr(library, f"aoti_torch_dtype_{name}")() for name in DTYPES)
+    kernel.bind(example, addresses, dtypes, torch.Tensor, torch.nn.Parameter)
+
+
 def _load() -> Kernel | None:
     source = Path(__file__).with_name("_kernel.c")
     found = cast(
@@ -106,7 +135,7 @@ def _load() -> Kernel | None:
     )
     try:
         if found is not None:
-            found.bind(torch.empty(0), torch.Tensor, torch.nn.Parameter)
+            bind(found, torch.empty(0))
     except (AttributeError, ImportError) as error:
         logger.warning(
             "the statistics kernel cannot read PyTorch's tensors; PyTorch computes the statistics: %s", error
