@@ -248,7 +248,7 @@ def test_the_installed_server_serves_its_page_from_another_folder(installed, tmp
     with run_installed(installed, tmp_path, "-m", "chainrule", "serve", "--port", "0") as process:
         try:
             lines = iter(process.stdout.readline, "")
-            url = next(match[0] for line in lines if (match := re.search(r"http://\S+", line)))
+            url = next(match[1] for line in lines if (match := re.search(r" is at (http://\S+)", line)))
             with httpx.Client(base_url=url) as client:
                 page = client.get("/")
                 assert page.status_code == 200

@@ -37,7 +37,7 @@ from typer.core import TyperGroup
 
 from chainrule import __version__
 from chainrule.errors import ChainruleError
-from chainrule.web.serve import bind, importing, in_thread
+from chainrule.web.serve import Start, importing, in_thread
 from chainrule.web.serve import serve as run_server
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ def explore(
 
     with _refusing(USAGE):
         file, _ = split_reference(factory)
-    with _refusing(), contextlib.closing(bind(settings.host, settings.port)) as listener:
+    task = f"Chainrule imports PyTorch, runs {file.name} and makes one pass of its model"
+    with _refusing(), Start(settings, browser=browser, task=task) as start:
         modules = "chainrule.web.main", "chainrule.user_model.watch"
         model = _user_model(factory, file, seed, device, settings, *modules, level=level.value, compiles=compile_)
         broken = in_thread(model.check).error
@@ -177,7 +178,7 @@ def explore(
         from chainrule.user_model.watch import watching
 
         with watching(model) if watch else contextlib.nullcontext():
-            _serve(settings, listener=listener, model=model, browser=browser)
+            _serve(settings, start=start, model=model)
 
 
 def _user_model(

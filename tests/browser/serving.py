@@ -22,8 +22,8 @@ def server(*arguments: str) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as process:
         try:
             for line in process.stdout or ():
-                if match := re.search(r"http://\S+", line):
-                    yield match[0].rstrip("/"), process.pid
+                if match := re.search(r" is at (http://\S+)", line):
+                    yield match[1].rstrip("/"), process.pid
                     return
             raise SystemExit("the server did not start")
         finally:

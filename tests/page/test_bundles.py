@@ -105,16 +105,35 @@ def test_an_error_keeps_the_previous_bundles(static):
     assert served("chapter/other.js") == SOURCES["chapter/other.js"]
 
 
+@pytest.mark.parametrize("name", ["page.js", "css/page.css"])
+@pytest.mark.usefixtures("static")
+def test_a_client_that_takes_gzip_gets_a_bundle_compressed(name):
+    app = Starlette()
+    app.mount("/static", OwnFiles())
+    address = f"/static/~{current_digest()}/{name}"
+    with TestClient(app) as client:
+        plain = client.get(address, headers={"accept-encoding": "identity"})
+        packed = client.get(address, headers={"accept-encoding": "gzip, br"})
+        assert "content-encoding" not in plain.headers
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.headers["content-length"] == str((bundles.FOLDER / f"{name}.gz").stat().st_size)
+        assert packed.content == plain.content == (bundles.FOLDER / name).read_bytes()
+        assert packed.headers["etag"] != plain.headers["etag"]
+        for answer in (plain, packed):
+            assert answer.headers["vary"] == "accept-encoding"
+            asked = {
+                "if-none-match": answer.headers["etag"],
+                "accept-encoding": answer.headers.get("content-encoding", ""),
+            }
+            assert client.get(address, headers=asked).status_code == 304
+
+
 def test_bundles_of_deleted_files_are_deleted(static):
     (static / "chapter" / "other.js").unlink()
     write_bundles(static, bundles.FOLDER)
-    assert {path.relative_to(bundles.FOLDER).as_posix() for path in bundles.FOLDER.rglob("*") if path.is_file()} == {
-        "page.js",
-        "core/deep-worker.js",
-        "css/page.css",
-        "css/parts/box.css",
-        "DIGEST",
-    }
+    left = {"page.js", "core/deep-worker.js", "css/page.css", "css/parts/box.css"}
+    made = {path.relative_to(bundles.FOLDER).as_posix() for path in bundles.FOLDER.rglob("*") if path.is_file()}
+    assert made == left | {f"{name}.gz" for name in left} | {"DIGEST"}
 
 
 def test_files_are_served_unbundled_if_the_bundles_are_deleted(static):

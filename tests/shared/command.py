@@ -55,7 +55,7 @@ def chainrule(*arguments, text=True, fresh=False, folder=None, **environment):
 
 @contextmanager
 def serving(*arguments, command="serve", fresh=False, folder=None, stderr=subprocess.PIPE, **environment):
-    """A server on a free port; gives its process and the link that it printed."""
+    """A server on a free port; gives its process and the link that it printed when it was ready."""
     process = subprocess.Popen(
         command_line([command, "--port", "0", *arguments], fresh),
         stdout=subprocess.PIPE,
@@ -69,9 +69,9 @@ def serving(*arguments, command="serve", fresh=False, folder=None, stderr=subpro
         said = []
         while link is None and (line := process.stdout.readline()):
             said.append(line)
-            link = re.search(r"http://\S+", line)
+            link = re.search(r" is at (http://\S+)", line)
         assert link, "".join(said) + (process.stderr.read() if process.stderr else "")
-        yield process, link[0]
+        yield process, link[1]
     finally:
         if process.poll() is None:
             process.terminate()

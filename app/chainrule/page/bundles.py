@@ -2,15 +2,16 @@
 
     python -m chainrule.page.bundles [FOLDER]
 
-writes them; so do an installation and `make`. A module that no other imports starts a page or a worker, and becomes a
-bundle of the same name; so does a style sheet that imports others. If a checkout was edited since, the files are served
-unbundled.
+writes them, each also compressed as NAME.gz; so do an installation and `make`. A module that no other imports starts a
+page or a worker, and becomes a bundle of the same name; so does a style sheet that imports others. If a checkout was
+edited since, the files are served unbundled.
 
 Imports only the standard library and modules of this package that do so too: it runs while the package is built.
 """
 
 from __future__ import annotations
 
+import gzip
 import sys
 import tempfile
 from functools import lru_cache
@@ -48,6 +49,7 @@ def write_bundles(static: Path, folder: Path) -> None:
             target = Path(made, "new", path.relative_to(static))
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
+            target.with_name(f"{target.name}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
         Path(made, "new", STAMP).write_text(stamp)
         if folder.exists():
             folder.rename(Path(made, "old"))

@@ -49,9 +49,7 @@ class Kernel(Protocol):
     def bind(self, tensor: torch.Tensor, functions: tuple[int, ...], dtypes: tuple[int, ...], /, *types: type) -> None:
         """Read tensors of exactly these types; `tensor` is an example.
 
-        Args:
-            functions: addresses of the C functions FUNCTIONS.
-            dtypes: the numbers that these functions return for DTYPES.
+        `functions` are the addresses of FUNCTIONS, and `dtypes` the numbers that they return for DTYPES.
 
         Raises:
             ImportError, AttributeError: the tensor's object or methods are of another kind.

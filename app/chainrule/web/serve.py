@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from chainrule import __version__
 from chainrule.errors import ChainruleError
@@ -62,9 +62,70 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+class Start:
+    """A server from its bound socket until it is ready.
+
+    On a loopback address it answers and opens the browser at once, see `starting`. On others it does not listen before:
+    a proxy whose connection is refused tries another replica.
+
+    Args:
+        settings: of the server.
+        address: the path and the fragment of its page.
+        browser: whether to open the page in a browser.
+        task: the work that the start waits for, as a sentence without its full stop.
+
+    Raises:
+        AddressError: the server cannot listen.
+    """
+
+    def __init__(
+        self, settings: Settings, address: str = "", *, browser: bool = False, task: str = "Chainrule imports PyTorch"
+    ) -> None:
+        self._settings, self._browser, self._server = settings, browser, None
+        self.listener = bind(settings.host, settings.port)
+        self._link = _link(settings, self.listener, address)
+        if settings.is_loopback:
+            from chainrule.web.starting import StartingServer
+
+            self.listen()
+            self._server = StartingServer(self.listener, task)
+            print(f"Chainrule {__version__} starts at {self._link}", flush=True)
+            self._browse()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_answers()
+        self.listener.close()
+
+    def listen(self) -> None:
+        """Listen. Raises AddressError."""
+        try:
+            self.listener.listen(128)
+        except OSError as error:  # another server was faster
+            raise AddressError(self._settings.host, self.listener.getsockname()[1], error) from None
+
+    def end_answers(self) -> None:
+        """From now on connections wait for the server. A second call does nothing."""
+        if self._server is not None:
+            self._server.end()
+            self._server = None
+
+    def tell(self) -> None:
+        """Say that the server is ready."""
+        print(f"Chainrule {__version__} is at {self._link}", flush=True)
+        if not self._settings.is_loopback:
+            self._browse()
+
+    def _browse(self) -> None:
+        if self._browser:
+            browse(self._link)
+
+
 def serve(
     settings: Settings,
-    listener: socket.socket | None = None,
+    start: Start | None = None,
     *,
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     check: dict[str, Any] | None = None,
@@ -75,14 +136,15 @@ def serve(
 ) -> None:
     """Serve until a signal.
 
-    `listener` is its socket, if it is bound already; `browser` opens the page in a browser once the server listens, and
-    `view` is the fragment of its address. For the others see `create_app`.
+    `start` is given if the server has one already; else `browser` opens the page in a browser, and `view` is the
+    fragment of its address. For the others see `create_app`.
 
     Raises:
         AddressError: it cannot listen.
     """
     # Before anything slow is imported, so that a port in use is an error at once.
-    taken = listener or bind(settings.host, settings.port)
+    path = "gradcheck" if check is not None else "runs" if runs is not None else ""
+    start = start or Start(settings, path + (view and f"#{view}"), browser=browser)
     # The first process of a container has no default for SIGTERM, and uvicorn's handler comes with uvicorn.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
@@ -99,16 +161,11 @@ def serve(
     configure_logging(settings)
     raise_descriptor_limit(settings.max_connections + SPARE_DESCRIPTORS)
 
-    path = "gradcheck" if check is not None else "runs" if runs is not None else ""
-
     def started() -> None:
         level = logging.INFO if kernel_name() == "native" else logging.WARNING
         logging.getLogger("chainrule").log(level, "the %s kernel computes the statistics", kernel_name())
         # Last, so that it is the last line of a long log.
-        address = _link(settings, taken, path) + (view and f"#{view}")
-        print(f"Chainrule {__version__} is at {address}", flush=True)
-        if browser:
-            browse(address)
+        start.tell()
 
     def ending() -> None:
         threading.Thread(target=end_after, args=(settings.shutdown_seconds + LAST_SECONDS,), daemon=True).start()
@@ -120,13 +177,12 @@ def serve(
     # A pass makes thousands of objects, and nearly all go with their last reference. With thirty sockets, collecting
     # every few passes took a tenth of the time.
     gc.set_threshold(20_000, 20, 20)
-    try:
-        taken.listen(128)
-    except OSError as error:  # another server was faster
-        host, port = taken.getsockname()[:2]
-        raise AddressError(host, port, error) from None
+    if settings.is_loopback:
+        start.end_answers()
+    else:
+        start.listen()
     signal.signal(signal.SIGTERM, before)
-    Server(config, started, ending).run(sockets=[taken])
+    Server(config, started, ending).run(sockets=[start.listener])
 
 
 @contextlib.contextmanager
@@ -202,10 +258,12 @@ def end_after(seconds: float) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def _link(settings: Settings, listener: socket.socket, path: str) -> str:
-    """The address to open, with the token if there is one."""
+def _link(settings: Settings, listener: socket.socket, address: str) -> str:
+    """The address to open, with the token if there is one; `address` is its path and fragment."""
     host, port = listener.getsockname()[:2]
     # A server on every address is on loopback too.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}"
-    return address if settings.token is None else f"{address}?token={settings.token.get_secret_value()}"
+    path, mark, fragment = address.partition("#")
+    link = f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}"
+    token = "" if settings.token is None else f"?token={settings.token.get_secret_value()}"
+    return f"{link}{token}{mark}{fragment}"

@@ -7,8 +7,10 @@ Under the digest a script that begins a page or a worker, or a style sheet, come
 from __future__ import annotations
 
 import os
+from mimetypes import guess_type
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -46,7 +48,13 @@ class OwnFiles(StaticFiles):
         is_kept = match is not None and is_current(match[1])
         bundle = bundle_of(Path(name).as_posix(), match[1]) if match is not None and is_kept else None
         if bundle is not None and scope["method"] in ("GET", "HEAD"):
-            answer = self.file_response(bundle, bundle.stat(), scope)
+            is_packed = "gzip" in Headers(scope=scope).get("accept-encoding", "")
+            file = bundle.with_name(f"{bundle.name}.gz") if is_packed else bundle
+            answer = self.file_response(file, file.stat(), scope)
+            answer.headers["vary"] = "accept-encoding"
+            if is_packed and answer.status_code != 304:
+                answer.headers["content-encoding"] = "gzip"
+                answer.headers["content-type"] = f"{guess_type(bundle)[0]}; charset=utf-8"
         else:
             answer = await super().get_response(name, scope)
         answer.headers["cache-control"] = IMMUTABLE if is_kept else REVALIDATE
