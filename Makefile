@@ -26,7 +26,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-torch smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts bench-sweep bench-ranks screenshots docs build clean
+.PHONY: help run test test-all test-torch smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts bench-sweep bench-ranks screenshots docs build wheels clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,13 @@ docs: $(VENV)/.installed-dev ## build the documents into app/chainrule/page/guid
 
 build: $(VENV)/.installed-dev ## build the source distribution and the wheel into dist/
 	@$(BIN)/python -m build --no-isolation
+
+# For any Linux with glibc 2.17 or later, and for CPython 3.11 and later. tests/test_packaging.py checks the former.
+wheels: $(VENV)/.installed-dev ## wheels for Linux on x86-64 and aarch64, which need no compiler, into dist/
+	@command -v aarch64-linux-gnu-gcc > /dev/null || \
+	{ echo "Install gcc-aarch64-linux-gnu and libc6-dev-arm64-cross, as Debian calls them." >&2; exit 2; }
+	@for machine in x86_64 aarch64; do \
+	CC=$$machine-linux-gnu-gcc AUDITWHEEL_PLAT=manylinux_2_17_$$machine $(BIN)/python -m build --no-isolation --wheel || exit 1; done
 
 clean: ## remove everything that the other targets made
 	rm -rf $(VENV) .venv-torch-* node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -99,8 +99,9 @@ def compile_extension(source: Path, target: Path) -> str | None:
 
 
 def platform_tag() -> str:
-    """`linux_x86_64`: for machines like this one, without manylinux's promise about all others."""
-    return next(tag.platform for tag in sys_tags() if not tag.platform.startswith(("manylinux", "musllinux")))
+    """AUDITWHEEL_PLAT, see `make wheels`; else `linux_x86_64`: for machines like this one, without a promise."""
+    own = next(tag.platform for tag in sys_tags() if not tag.platform.startswith(("manylinux", "musllinux")))
+    return os.environ.get("AUDITWHEEL_PLAT") or own
 
 
 def bundle_scripts(root: Path, folder: Path) -> str | None:

@@ -89,19 +89,23 @@ def test_recordings_leave_no_object_behind():
     for _ in range(50):
         passes(model, x)
     model.zero_grad()
-    objects, blocks = census()
-    for _ in range(200):
-        passes(model, x)
-    model.zero_grad()
-    objects_after, blocks_after = census()
+    grown = []
+    while len(grown) < 3 and (not grown or grown[-1] >= 700):  # Python 3.13 fills caches at first
+        objects, blocks = census()
+        for _ in range(200):
+            passes(model, x)
+        model.zero_grad()
+        objects_after, blocks_after = census()
+        grown.append(blocks_after - blocks)
     assert not {name: count for name, count in (objects_after - objects).items() if count >= 200}
-    assert blocks_after - blocks < 700, "one block for two recordings"
+    assert grown[-1] < 700, "one block for two recordings"
 
 
 def test_what_a_recording_met_keeps_its_count_of_references():
     weight, name = torch.ones(3, 3, requires_grad=True), "an attribute of an op"
-    # torch 2.6 itself loses references to None, also without the compiled observer.
-    held = (weight, nn.functional.relu, torch.float32, name, *([] if torch.__version__.startswith("2.6.") else [None]))
+    # torch 2.6 itself loses references to None, also without the compiled observer. In Python 3.12 and later None is immortal.
+    none_is_counted = sys.version_info < (3, 12) and not torch.__version__.startswith("2.6.")
+    held = (weight, nn.functional.relu, torch.float32, name, *([None] if none_is_counted else []))
 
     def recorded():
         with record():

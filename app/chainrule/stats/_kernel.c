@@ -27,6 +27,13 @@
 #define SOURCE "" /* the SHA-256 of this file, as the build hook gives it */
 #endif
 
+/* Else a wheel that is made with glibc 2.35 or later would need it. */
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver hypot, hypot@GLIBC_2.2.5");
+#elif defined(__GLIBC__) && defined(__aarch64__)
+__asm__(".symver hypot, hypot@GLIBC_2.17");
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 enum { BINS = 64, COLUMNS = 12 };
