@@ -59,7 +59,7 @@ TORCH_TOOLS := hypothesis httpx ipykernel jsonschema mini-racer nbclient nbforma
 test-torch: ## recorder, statistics, build, watch and explore with another PyTorch, in an environment of its own: TORCH=2.15.0
 	@test -n "$(TORCH)" || { echo "Name a version, as in 'make test-torch TORCH=2.15.0'." >&2; exit 2; }
 	@test -e $(TORCH_VENV)/.installed || { $(PYTHON) -m venv $(TORCH_VENV) && \
-	grep -v '^torch' constraints.txt > $(TORCH_VENV)/constraints.txt && \
+	grep -v '^torch\|^sympy' constraints.txt > $(TORCH_VENV)/constraints.txt && \
 	$(TORCH_VENV)/bin/python -m pip install --quiet -c $(TORCH_VENV)/constraints.txt $(INDEX) torch==$(TORCH) $(TORCH_TOOLS) -e . && \
 	touch $(TORCH_VENV)/.installed; }
 	@$(TORCH_VENV)/bin/python -m pytest tests/trace tests/stats tests/build tests/watching tests/user_model \

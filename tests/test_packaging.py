@@ -8,6 +8,7 @@ import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
+from platform import libc_ver
 
 import httpx
 import pytest
@@ -183,6 +184,17 @@ def test_the_wheel_holds_what_is_compiled_if_there_is_a_compiler(wheel, traced, 
     else:
         assert (python, abi, platform) == ("py3", "none", "any")
     assert traced[:2] == (["native", "True"] if compiles else ["torch", "False"])
+
+
+def test_what_is_compiled_needs_no_glibc_after_2_17(wheel, compiles):
+    """`make wheels` promises it by the tag of its wheels."""
+    if not compiles or libc_ver()[0] != "glibc":
+        return
+    with zipfile.ZipFile(wheel) as opened:
+        compiled = b"".join(opened.read(f"{extension}.abi3.so") for extension in EXTENSIONS)
+    needed = {tuple(map(int, version.split(b"."))) for version in re.findall(rb"GLIBC_([0-9.]+)", compiled)}
+    assert needed
+    assert max(needed) <= (2, 17)
 
 
 def test_without_a_compiler_the_wheel_is_pure_and_pytorch_takes_the_statistics(tmp_path, traced):

@@ -103,7 +103,7 @@ def test_recordings_leave_no_object_behind():
 
 def test_what_a_recording_met_keeps_its_count_of_references():
     weight, name = torch.ones(3, 3, requires_grad=True), "an attribute of an op"
-    # torch 2.6 itself loses references to None, also without the compiled observer. In Python 3.12 and later None is immortal.
+    # None is immortal from Python 3.12. torch 2.6 itself loses references to it, also without the compiled observer.
     none_is_counted = sys.version_info < (3, 12) and not torch.__version__.startswith("2.6.")
     held = (weight, nn.functional.relu, torch.float32, name, *([None] if none_is_counted else []))
 
