@@ -17,10 +17,11 @@ PYTHON = {
     "errors": "",
     "foundations": "",
     "notebook": "",
+    "saving": "",
     "settings": "",
     "stats": "",
     "theory": "",
-    "history": "errors",
+    "history": "errors saving",
     "memory": "errors",
     "stopping": "errors",
     "spec": "errors settings",
@@ -35,15 +36,15 @@ PYTHON = {
     "page": "errors settings spec diagnose user_model",
     "gradcheck": "errors foundations stopping trace dump user_model",
     "chapter": "errors foundations stopping spec dump gradcheck",
-    "export": "errors settings stats memory stopping spec trace diagnose dump run page",
-    "recording": "trace diagnose run export",
+    "export": "errors saving settings stats memory stopping spec trace diagnose dump run page",
+    "recording": "errors saving trace diagnose run export",
     "watching": "errors notebook history stats trace dump run recording",
     "training": "errors foundations history stats spec trace build dump run watching",
     "sweeps": "errors memory stopping history spec theory build user_model",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
         chapter export recording lessons notebook training history sweeps""",
-    "__main__": """errors settings foundations history spec dump training sweeps user_model precision gradcheck export
-        web""",
+    "__main__": """errors saving settings foundations history spec dump training sweeps user_model precision gradcheck
+        export web""",
 }
 
 # The folders of `static/`, likewise. `core` is the modules directly in core/.

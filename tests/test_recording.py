@@ -265,7 +265,7 @@ def test_the_suffix_chooses_the_format(recording, tmp_path):
 @pytest.mark.parametrize("name", ["step.pt", "json"])
 def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(name, recording, tmp_path):
     with pytest.raises(RequestError, match=r"\.json, \.dot, \.svg, \.html, \.csv, \.model-explorer\.json") as caught:
-        recording.save(tmp_path / name)
+        recording.save(tmp_path / name, strict=True)
     assert name in caught.value.message
     assert list(tmp_path.iterdir()) == []
 

@@ -37,6 +37,7 @@ from typer.core import TyperGroup
 
 from chainrule import __version__
 from chainrule.errors import ChainruleError
+from chainrule.saving import write_file
 from chainrule.web.serve import Start, importing, in_thread
 from chainrule.web.serve import serve as run_server
 
@@ -655,7 +656,7 @@ def _write(written: bytes, output: Path | None) -> None:
         sys.stdout.buffer.write(written)
         sys.stdout.buffer.flush()
     else:
-        output.write_bytes(written)
+        write_file(output, written)
 
 
 @contextlib.contextmanager

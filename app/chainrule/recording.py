@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -25,7 +26,9 @@ from chainrule import trace as tracing
 from chainrule.diagnose.evidence import Evidence, names_of, optimizers_of
 from chainrule.diagnose.faults import with_faults
 from chainrule.diagnose.function_calls import FunctionCalls
+from chainrule.errors import ChainruleError
 from chainrule.run import environment
+from chainrule.saving import write_file
 from chainrule.trace import Trace
 from chainrule.trace.collectives import rank_environment
 
@@ -79,7 +82,7 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
             self._complete = with_faults(dataclasses.replace(recorded, environment=self._environment), self._evidence)
         return self._complete
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, strict: bool = False) -> Path | None:
         """Save the trace, in the format that the file's suffix says; see `save`.
 
         Each of several ranks writes its own file: `step.json` becomes `step.rank0.json`, `step.rank1.json` and so on.
@@ -89,7 +92,7 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
         if self._ranks.get("world_size", 1) > 1 and own not in path.suffixes:
             stem, dot, suffix = path.name.partition(".")
             path = path.with_name(f"{stem}{own}{dot}{suffix}")
-        return save(trace, path)
+        return _save(trace, path, strict)
 
 
 def trace_model(
@@ -109,31 +112,54 @@ def trace_model(
     return tracing.trace_model(model, *inputs, kwargs=kwargs, loss=loss, backward=backward, recording=recording)
 
 
-def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
+def save(trace: Trace, path: str | os.PathLike[str], *, strict: bool = False) -> Path | None:
     """Write a trace to a file: .json .dot .svg .html .csv or .model-explorer.json, as the file's suffix says.
 
-    Missing folders are made.
+    Missing folders are made. The file is written whole or not at all: after a failure the earlier file is still there.
+    A failure is a warning, the first of each kind, so that it does not end a training.
+
+    Args:
+        trace: the trace.
+        path: the file.
+        strict: raise instead of warning.
 
     Returns:
-        The file.
+        The file; None if it was not written.
 
     Raises:
-        RequestError: another suffix.
-        MissingExtraError: .svg, and the extra `render` is not installed.
-        RenderError, MemoryLimitError: .svg or .html, which cannot be drawn.
-        OSError: the file cannot be written.
+        RequestError: with `strict`, another suffix.
+        MissingExtraError: with `strict`, .svg, and the extra `render` is not installed.
+        RenderError, MemoryLimitError: with `strict`, .svg or .html, which cannot be drawn.
+        OSError: with `strict`, the file cannot be written.
     """
+    return _save(trace, path, strict)
+
+
+def _save(trace: Trace, path: str | os.PathLike[str], strict: bool) -> Path | None:
+    """`save`, called by a function that the user calls."""
     # Imports the page, which .html and .svg need: only to save, not to record.
     from chainrule.export.formats import format_of
 
     path = Path(path)
-    form = format_of(path)
-    values = {"name": f"{path.stem}.json"} if form.name == "html" else {}
-    assert form.write is not None, "each suffix of save has a format that writes a trace"
-    written = form.write(trace, {**form.read({}), **values})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(written)
+    try:
+        form = format_of(path)
+        values = {"name": f"{path.stem}.json"} if form.name == "html" else {}
+        assert form.write is not None, "each suffix of save has a format that writes a trace"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, form.write(trace, {**form.read({}), **values}))
+    except (OSError, ChainruleError, MemoryError) as error:
+        if strict:
+            raise
+        reason = f"{type(error).__name__}: {error.strerror if isinstance(error, OSError) else error}"
+        if reason not in _told:
+            _told.add(reason)
+            warnings.warn(f"{path} was not saved: {reason}. There is no warning of more such files", stacklevel=3)
+        return None
     return path
+
+
+_told: set[str] = set()
+"""The reasons for failed saves that were told."""
 
 
 def _device(model: object) -> str:

@@ -349,7 +349,7 @@ def test_gradient_hooks_of_parameters_are_copied():
 
 def test_a_scripted_model_is_copied_with_leaves_that_require_grad():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")  # it is deprecated
         model = torch.jit.script(nn.Linear(3, 2))
     model.bias.requires_grad_(False)
     copy = copied_subject(Subject(model, (X,))).model

@@ -380,7 +380,8 @@ def test_a_failing_forward_is_traced_up_to_its_error(own):
         trace = tracer.trace(what_if)
         place, _, message = trace.error.message.partition(": ")
         assert place.endswith(f"breaks.py:{line}")
-        assert message.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+        assert message.startswith("RuntimeError: ")
+        assert "mat1 and mat2 shapes cannot be multiplied" in message
         op = next(each for each in trace.ops if each.id == trace.error.op)
         assert (op.name, op.source.line) == ("linear", line)
         assert [each.name for each in trace.ops][:2] == ["linear", "relu"]

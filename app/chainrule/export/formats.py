@@ -18,6 +18,7 @@ from chainrule.export.pytorch import pytorch_script
 from chainrule.export.svg import VIEW_OPTIONS, as_wishes, to_svg
 from chainrule.export.table import to_csv
 from chainrule.run import trace_spec
+from chainrule.saving import write_file
 from chainrule.spec import ModelSpec
 from chainrule.spec.values import Key, read_keys
 from chainrule.trace.graph import Trace
@@ -168,5 +169,5 @@ def write_model_explorer(spec: ModelSpec, folder: Path) -> list[Path]:
     contents |= {f"{name}.node-data.json": to_node_data(trace, name) for name in NODE_STATISTICS}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        (folder / name).write_bytes(orjson.dumps(content))
+        write_file(folder / name, orjson.dumps(content))
     return [folder / name for name in contents]

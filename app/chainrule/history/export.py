@@ -6,11 +6,13 @@ import csv
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.errors import MissingExtraError, RequestError
 from chainrule.history.reader import Run
+from chainrule.saving import replacing
 
 TABLES: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
     "steps": Run.step_columns,
@@ -43,7 +45,7 @@ def export(run: Run, path: Path, form: str | None = None, table: str = "rows") -
 
 def write_csv(columns: Mapping[str, Any], path: Path) -> None:
     """Write a table, its columns by name, as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as made, made.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
@@ -56,7 +58,8 @@ def write_parquet(columns: Mapping[str, Any], path: Path | BinaryIO) -> None:
         import pyarrow.parquet
     except ImportError:
         raise _missing("parquet") from None
-    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
+    with replacing(path) if isinstance(path, Path) else nullcontext(path) as made:
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), made)
 
 
 def _write_tensorboard(run: Run, path: Path, _table: str) -> None:
@@ -71,7 +74,8 @@ def _write_tensorboard(run: Run, path: Path, _table: str) -> None:
     steps, rows = run.step_columns(), run.row_columns()
     seconds = itertools.accumulate(each or 0.0 for each in steps["seconds"])
     at = dict(zip(steps["step"], (run.started + each for each in seconds), strict=True))
-    with (path / f"events.out.tfevents.{run.started:.0f}.{run.name}").open("wb") as file:
+    events = path / f"events.out.tfevents.{run.started:.0f}.{run.name}"
+    with replacing(events) as made, made.open("wb") as file:
         writer = RecordWriter(file)
 
         def write(step: int, **value: Any) -> None:

@@ -169,8 +169,9 @@ class View:
         atexit.unregister(self.close)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the trace to a file in its suffix's format; see `chainrule.save`."""
-        return save(self.trace, path)
+        """Write the trace to a file in its suffix's format. Raises the errors of `chainrule.save` with `strict`."""
+        save(self.trace, path, strict=True)
+        return Path(path)
 
     def __enter__(self) -> Self:
         return self
