@@ -708,19 +708,26 @@ static PyTypeObject *tensor_types[MAX_TYPES];
 static int32_t (*get_data_ptr)(void *, void **), (*get_sizes)(void *, int64_t **), (*get_strides)(void *, int64_t **);
 static int32_t (*get_dim)(void *, int64_t *), (*get_storage_offset)(void *, int64_t *);
 static int32_t (*get_storage_size)(void *, int64_t *); /* in bytes */
-static int32_t (*get_dtype)(void *, int32_t *), (*get_layout)(void *, int32_t *), (*get_device_type)(void *, int32_t *);
+static int32_t (*get_dtype)(void *, int32_t *), (*get_device_type)(void *, int32_t *);
 
 static Py_ssize_t cdata; /* where the Python object holds the at::Tensor */
-static int32_t dtypes[NO_KIND], strided, host; /* PyTorch's numbers */
+static int32_t dtypes[NO_KIND], host; /* PyTorch's numbers */
 
 /* For the questions that the functions above do not answer. Wrappers are those of torch.func. */
 static PyCFunction is_neg;
-static PyObject *is_nested_name, *has_wrappers, *is_wrapper;
+static PyObject *layout_name, *strided, *is_nested_name, *has_wrappers, *is_wrapper;
 
 static bool is_false(PyObject *answer) {
     if (answer == NULL) PyErr_Clear();
     Py_XDECREF(answer); /* True or False, which stay */
     return answer == Py_False;
+}
+
+static bool is_strided(PyObject *tensor) {
+    PyObject *layout = PyObject_GetAttr(tensor, layout_name);
+    if (layout == NULL) PyErr_Clear();
+    Py_XDECREF(layout); /* one of a few, which stay */
+    return layout == strided;
 }
 
 /* Whether all elements lie in the tensor's storage, which can have been made smaller or given back since. */
@@ -741,15 +748,13 @@ static enum kind borrow(PyObject *object, struct memory *memory) {
     while (i < MAX_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
     if (i == MAX_TYPES) return NO_KIND;
     void *tensor = (char *)object + cdata, *x;
-    int32_t device, layout, dtype;
-    if (get_device_type(tensor, &device) != 0 || device != host || get_layout(tensor, &layout) != 0 ||
-        layout != strided || get_dtype(tensor, &dtype) != 0)
-        return NO_KIND;
+    int32_t device, dtype;
+    if (get_device_type(tensor, &device) != 0 || device != host || get_dtype(tensor, &dtype) != 0) return NO_KIND;
     int kind = 0;
     while (kind < NO_KIND && (dtypes[kind] != dtype || kind == SMALL_FLOAT32 || kind == SMALL_BFLOAT16)) kind++;
     int64_t *shape, *strides;
     /* Of a tensor without memory of its own the functions below fail, and PyTorch writes that to stderr. */
-    if (kind == NO_KIND || !is_false(PyObject_GetAttr(object, is_nested_name)) ||
+    if (kind == NO_KIND || !is_strided(object) || !is_false(PyObject_GetAttr(object, is_nested_name)) ||
         (!is_false(PyObject_CallNoArgs(has_wrappers)) &&
          !is_false(PyObject_CallFunctionObjArgs(is_wrapper, object, NULL))) ||
         get_dim(tensor, &memory->dimensions) != 0 || get_sizes(tensor, &shape) != 0 ||
@@ -1026,8 +1031,8 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
         PyErr_Format(PyExc_TypeError, "bind() takes a tensor, two tuples and 1 to %d types", MAX_TYPES);
         return NULL;
     }
-    void *const functions[] = {&get_data_ptr, &get_sizes,        &get_strides, &get_dim,        &get_storage_offset,
-                               &get_storage_size, &get_dtype, &get_layout,  &get_device_type};
+    void *const functions[] = {&get_data_ptr,       &get_sizes,        &get_strides, &get_dim,
+                               &get_storage_offset, &get_storage_size, &get_dtype,   &get_device_type};
     enum { FUNCTIONS = sizeof functions / sizeof *functions, NUMBERS = NO_KIND - 2 };
     int64_t addresses[FUNCTIONS], numbers[NUMBERS];
     if (!find_place(arguments[0]) || !numbers_of(arguments[1], FUNCTIONS, addresses) ||
@@ -1039,9 +1044,8 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     }
     for (int kind = 0, i = 0; kind < NO_KIND; kind++)
         if (kind != SMALL_FLOAT32 && kind != SMALL_BFLOAT16) dtypes[kind] = (int32_t)numbers[i++];
-    if (get_layout((char *)arguments[0] + cdata, &strided) != 0 ||
-        get_device_type((char *)arguments[0] + cdata, &host) != 0) {
-        PyErr_SetString(PyExc_ImportError, "the example's layout and device cannot be read");
+    if (get_device_type((char *)arguments[0] + cdata, &host) != 0) {
+        PyErr_SetString(PyExc_ImportError, "the example's device cannot be read");
         return NULL;
     }
     PyObject *method = PyObject_GetAttrString(arguments[0], "is_neg");
@@ -1054,7 +1058,9 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     if (is_neg == NULL || c == NULL || functorch == NULL ||
         !(has_wrappers = PyObject_GetAttrString(c, "_are_functorch_transforms_active")) ||
         !(is_wrapper = PyObject_GetAttrString(functorch, "is_functorch_wrapped_tensor")) ||
-        !(is_nested_name = PyUnicode_InternFromString("is_nested")))
+        !(is_nested_name = PyUnicode_InternFromString("is_nested")) ||
+        !(layout_name = PyUnicode_InternFromString("layout")) ||
+        !(strided = PyObject_GetAttr(arguments[0], layout_name)))
         return NULL;
     for (Py_ssize_t i = 3; i < given; i++) {
         Py_INCREF(arguments[i]); /* never given back: a type that is known by its address must not go away */

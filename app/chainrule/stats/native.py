@@ -25,10 +25,7 @@ SWITCH = "CHAINRULE_KERNEL"
 """Environment variable; `torch` turns the compiled kernel off."""
 
 
-FUNCTIONS = (
-    *("data_ptr", "sizes", "strides", "dim", "storage_offset", "storage_size"),
-    *("dtype", "layout", "device_type"),
-)
+FUNCTIONS = "data_ptr", "sizes", "strides", "dim", "storage_offset", "storage_size", "dtype", "device_type"
 """PyTorch's stable C functions by which the kernel reads a tensor, without `aoti_torch_get_`."""
 
 DTYPES = (
