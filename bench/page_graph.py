@@ -137,7 +137,7 @@ def browser_figures(large: Path, medium: Path, group: str) -> dict[str, Any]:
     with sync_playwright() as playwright:
         browser = launch(playwright)
         context = browser.new_context(viewport=SIZE)
-        with server("open", str(medium), "--no-browser") as (url, _):
+        with server("open", str(medium), "--no-browser", "--insecure") as (url, _):
             # A little closer than all of it, so that there is somewhere to go.
             page = open_dump(context, url, "level=all&fold=off&zoom=1.2&at=0.5")
             on_screen = page.evaluate(ON_SCREEN)
@@ -148,7 +148,7 @@ def browser_figures(large: Path, medium: Path, group: str) -> dict[str, Any]:
         # A process of its own: what an earlier page has left behind does not count.
         browser = launch(playwright)
         context = browser.new_context(viewport=SIZE)
-        with server("open", str(large), "--no-browser") as (url, _):
+        with server("open", str(large), "--no-browser", "--insecure") as (url, _):
             page = open_dump(context, url, "level=all&fold=off")
             boxes = page.evaluate("bench.view.drawing.boxes")
             waits = page.evaluate(TOGGLE, [group, TOGGLES])

@@ -39,7 +39,8 @@ def refused(*arguments, status=2, **environment):
 
 
 def page_data(link):
-    return json.loads(re.search(r'id="page-data">(.*?)</script>', httpx.get(link).text, re.DOTALL)[1])
+    page = httpx.get(link, follow_redirects=True).text
+    return json.loads(re.search(r'id="page-data">(.*?)</script>', page, re.DOTALL)[1])
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +224,12 @@ def test_open_serves_the_dump_and_opens_a_browser_if_there_is_one(dump, tmp_path
         assert visited.read_text().strip() == link
         data = page_data(link)
         assert data["dump"] == {"name": "net.json", "url": "/api/v1/dump.json"}
-        assert httpx.get(f"{link.rstrip('/')}{data['dump']['url']}").content == dump.read_bytes()
+        served, token = link.partition("?token=")[::2]
+        address = f"{served.rstrip('/')}{data['dump']['url']}"
+        assert httpx.get(address).status_code == 401, "another user of the machine"
+        assert httpx.get(address, headers={"authorization": f"Bearer {token}"}).content == dump.read_bytes()
     with serving(str(dump), command="open", BROWSER="/nowhere", PATH="", DISPLAY="") as (process, link):
-        assert httpx.get(link).status_code == 200
+        assert httpx.get(link, follow_redirects=True).status_code == 200
         process.terminate()
         assert process.communicate(timeout=30) == ("", "")
 

@@ -97,7 +97,7 @@ ReportName = StrEnum("ReportName", ["text", "json", "github"])
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free port.", show_default="8000")]
 Insecure = Annotated[
-    bool | None, typer.Option("--insecure", help="Accept other machines without a token.", show_default=False)
+    bool | None, typer.Option("--insecure", help="Accept requests without a token.", show_default=False)
 ]
 FreePort = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free port.")]
 Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")]
@@ -280,7 +280,7 @@ def open_dumps(
     Files whose names differ only in numbers are sorted by these numbers. The files of all ranks of a step, such as
     step.rank0.json and step.rank1.json, are joined: replicas are compared, and the rank is found where NaN began.
     """
-    settings = _server_settings(host, port, insecure)
+    settings = _server_settings(host, port, insecure, is_private=True)
     from chainrule.dump.opened import in_order
 
     _serve(settings, dump=_opened(in_order(dumps)), browser=browser)
@@ -319,7 +319,7 @@ def compare(
     With --as, the command runs one pass of a factory's model as it is (A) and in another precision (B), or in several.
     It reports the first op whose error is larger than rounding predicts, and shows the error of each tensor.
     """
-    settings = _server_settings(host, port, insecure)
+    settings = _server_settings(host, port, insecure, is_private=True)
     if precision:
         if b or a.endswith(".json"):
             _fail("--as compares one model with itself: give FILE.py:FACTORY and no dumps", USAGE)
@@ -389,10 +389,15 @@ def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
     return opened
 
 
-def _server_settings(host: str | None, port: int | None, insecure: bool | None) -> Settings:
-    """Settings of a server; creates a token if the server listens beyond loopback and no token is set."""
+def _server_settings(
+    host: str | None, port: int | None, insecure: bool | None, *, is_private: bool = False
+) -> Settings:
+    """Settings of a server; creates a token if none is set and the server listens beyond loopback, or is private.
+
+    Another user of this machine can reach loopback, and would read what a private server shows.
+    """
     settings = _settings(host=host, port=port, insecure=insecure)
-    if not settings.is_loopback and settings.token is None and not settings.insecure:
+    if (is_private or not settings.is_loopback) and settings.token is None and not settings.insecure:
         settings = _settings(host=host, port=port, insecure=insecure, token=secrets.token_urlsafe(24))
     return settings
 
@@ -721,7 +726,7 @@ def gradcheck(
     typer.echo(report_text(report))
     if show:
         try:
-            _serve(_settings(host="127.0.0.1", port=port), check=report, browser=browser)
+            _serve(_private_settings(port), check=report, browser=browser)
         except typer.Exit as stopped:
             # Ctrl-C closes the page; the exit status is the verdict.
             if stopped.exit_code != 128 + signal.SIGINT:

@@ -33,7 +33,7 @@ class Settings(BaseSettings):
         default=None,
         description="Password of the server: 8 to 256 letters, digits and . _ ~ - (created if needed and not set).",
     )
-    insecure: bool = Field(default=False, description="Accept other machines without a token.")
+    insecure: bool = Field(default=False, description="Accept requests without a token.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="More host names of this server, separated by commas; * allows any."
     )

@@ -223,7 +223,7 @@ def test_from_step_to_step_faults_are_counted_once(explorer, tmp_path):
     page = explorer.page
     # The later dumps have no theory, and the page must not wait for it.
     page.route("**/dump.json*what=theory*", lambda route: None if "index=" in route.request.url else route.continue_())
-    with command("open", *map(str, files), "--no-browser", "--port", "0") as url:
+    with command("open", *map(str, files), "--no-browser", "--insecure", "--port", "0") as url:
         page.goto(url)
         expect(page.locator("diagnosis-list")).to_have_attribute("data-judged", "")
         state = page.locator("diagnosis-list .state")

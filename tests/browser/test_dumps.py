@@ -29,7 +29,7 @@ def steps_of(folder):
 @pytest.fixture(scope="module")
 def steps_url(dumps):
     """A server with all steps, handed over in the order of letters as a shell does."""
-    with command("open", *sorted(steps_of(dumps)), "--no-browser", "--port", "0") as url:
+    with command("open", *sorted(steps_of(dumps)), "--no-browser", "--insecure", "--port", "0") as url:
         yield url
 
 
@@ -158,7 +158,7 @@ def relative_difference(a, b, name):
 
 @pytest.mark.long
 def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dumps):
-    with command("compare", *files(dumps, "step0", "deeper"), "--no-browser", "--port", "0") as url:
+    with command("compare", *files(dumps, "step0", "deeper"), "--no-browser", "--insecure", "--port", "0") as url:
         assert url.endswith("/#a=dump:0&colour=difference&dump=1")
         page = explorer.page
         page.goto(url)
@@ -184,7 +184,7 @@ def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dum
 @pytest.mark.long
 def test_steps_without_the_selected_tensor_are_told(explorer, dumps):
     paths = files(dumps, "step0", "deeper", "step200")
-    with command("open", *paths, "--no-browser", "--port", "0") as url:
+    with command("open", *paths, "--no-browser", "--insecure", "--port", "0") as url:
         page = visit(explorer, url, "select=body.6.weight&dump=1")
         expect(page.locator("tensor-over-steps .note")).to_have_text("2 steps have no such tensor")
         expect(page.locator("dump-scrubber .break")).to_have_count(2)
@@ -218,7 +218,9 @@ def test_a_step_that_only_begins_like_a_dump_is_marked_and_passed_over(explorer,
     (tmp_path / "step1.json").write_bytes(whole)
     (tmp_path / "step2.json").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "step3.json").write_bytes(whole)
-    with command("open", *files(tmp_path, "step1", "step2", "step3"), "--no-browser", "--port", "0") as url:
+    with command(
+        "open", *files(tmp_path, "step1", "step2", "step3"), "--no-browser", "--insecure", "--port", "0"
+    ) as url:
         page = visit(explorer, url)
         scrubber = page.locator("dump-scrubber")
         expect(scrubber.locator(".refused")).to_have_count(1)
@@ -259,7 +261,9 @@ def test_the_files_of_several_ranks_are_joined(explorer, dumps, tmp_path):
         dump = read(dumps, f"step{200 * rank}")
         dump["environment"] |= {"rank": rank, "world_size": 3}
         (tmp_path / f"step7.rank{rank}.json").write_text(json.dumps(dump))
-    with command("open", *files(tmp_path, "step7.rank0", "step7.rank1"), "--no-browser", "--port", "0") as url:
+    with command(
+        "open", *files(tmp_path, "step7.rank0", "step7.rank1"), "--no-browser", "--insecure", "--port", "0"
+    ) as url:
         page = visit(explorer, url, "select=body.0.weight&dump=1")
         expect(page.locator("dump-scrubber strong")).to_have_text("step7.rank1.json")
         expect(page.locator("diagnosis-list")).to_contain_text("there is no file of rank 2")

@@ -57,7 +57,7 @@ def addresses(traces, tmp_path_factory):
     files = {name: folder / f"{name}.json" for name in traces}
     for name, file in files.items():
         file.write_bytes(dump_trace(traces[name]))
-    with command("open", *map(str, files.values()), "--no-browser", "--port", "0") as url:
+    with command("open", *map(str, files.values()), "--no-browser", "--insecure", "--port", "0") as url:
         yield {name: f"{url}/#dump={index}" for index, name in enumerate(files)}
 
 

@@ -13,7 +13,7 @@ FILE = Path(__file__).resolve().parents[1] / "shared" / "user_models" / "attenti
 
 
 def test_the_page_shows_errors_beside_the_rounding(explorer):
-    with command("compare", "--as", "bfloat16", f"{FILE}:unscaled", "--no-browser", "--port", "0") as url:
+    with command("compare", "--as", "bfloat16", f"{FILE}:unscaled", "--no-browser", "--insecure", "--port", "0") as url:
         page = explorer.page
         page.goto(f"{url}&select=1.softmax")
         expect(page.locator("inspector-panel h2")).to_have_text("1.softmax")
@@ -29,7 +29,7 @@ def test_the_page_shows_errors_beside_the_rounding(explorer):
 def test_one_page_has_all_precisions(explorer):
     names = ("bfloat16", "autocast-bfloat16", "float64")
     choices = [each for name in names for each in ("--as", name)]
-    with command("compare", *choices, f"{FILE}:unscaled", "--no-browser", "--port", "0") as url:
+    with command("compare", *choices, f"{FILE}:unscaled", "--no-browser", "--insecure", "--port", "0") as url:
         page = explorer.page
         page.goto(f"{url}&select=1.softmax")
         chosen = page.locator("dump-scrubber strong")

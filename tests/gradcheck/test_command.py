@@ -450,13 +450,15 @@ def test_a_bad_seed_is_refused(seed):
 def test_open_serves_the_page_on_loopback_and_keeps_the_exit_status(file):
     arguments = ("functions.py:Twice", *OPTIONS, "--open", "--no-browser")
     with serving(*arguments, command="gradcheck", folder=file.parent) as (process, address):
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/gradcheck", address)
-        page = httpx.get(address)
+        page_address, token = address.split("?token=")
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/gradcheck", page_address)
+        assert httpx.get(page_address).status_code == 401
+        page = httpx.get(address, follow_redirects=True)
         assert page.status_code == 200
         assert "Gradient check of Twice" in page.text
         assert "<strong>not correct</strong>" in page.text
         assert str(file.parent) not in page.text
-        report = httpx.get(f"{address}.json").json()
+        report = httpx.get(f"{page_address}.json", headers={"authorization": f"Bearer {token}"}).json()
         assert not report["checks"]["float64"]["passed"]
         assert report["file"] == "functions.py"
         process.send_signal(signal.SIGINT)

@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import math
+import re
 import socket
 import sys
 from pathlib import Path
@@ -430,7 +431,7 @@ def test_the_setting_of_products_is_restored():
 
 def test_the_command_reports_and_serves():
     with command("compare", "--as", "bfloat16", f"{ATTENTION}:scaled", "--no-browser", "--port", "0") as link:
-        assert link.endswith("/#a=dump:0&colour=precision&dump=1")
+        assert re.search(r"/\?token=[^#]+#a=dump:0&colour=precision&dump=1$", link)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         several = ("--as", "bfloat16", "--as", "float64", "--as", "bfloat16", f"{ATTENTION}:unscaled")
         done = chainrule("compare", *several, "--port", str(taken.getsockname()[1]))
