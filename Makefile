@@ -127,10 +127,11 @@ build: $(VENV)/.installed-dev ## build the source distribution and the wheel int
 
 # For any Linux with glibc 2.17 or later, and for CPython 3.11 and later. tests/test_packaging.py checks the former.
 wheels: $(VENV)/.installed-dev ## wheels for Linux on x86-64 and aarch64, which need no compiler, into dist/
-	@command -v aarch64-linux-gnu-gcc > /dev/null || \
-	{ echo "Install gcc-aarch64-linux-gnu and libc6-dev-arm64-cross, as Debian calls them." >&2; exit 2; }
 	@for machine in x86_64 aarch64; do \
-	CC=$$machine-linux-gnu-gcc AUDITWHEEL_PLAT=manylinux_2_17_$$machine $(BIN)/python -m build --no-isolation --wheel || exit 1; done
+	command -v $$machine-linux-gnu-gcc > /dev/null || \
+	{ echo "There is no $$machine-linux-gnu-gcc. Debian's packages are gcc-aarch64-linux-gnu and libc6-dev-arm64-cross." >&2; exit 2; }; \
+	CC=$$machine-linux-gnu-gcc AUDITWHEEL_PLAT=manylinux_2_17_$$machine $(BIN)/python -m build --no-isolation --wheel && \
+	ls dist/*-manylinux_2_17_$$machine.whl || exit 1; done
 
 clean: ## remove everything that the other targets made
 	rm -rf $(VENV) .venv-torch-* node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis

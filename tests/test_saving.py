@@ -105,11 +105,12 @@ def test_one_failure_of_a_kind_is_one_warning_and_strict_raises(trace, tmp_path)
         pass
     with pytest.raises(FileExistsError):
         recorded.save(file / "a.json", strict=True)
+    recording._told.clear()
     with pytest.warns(UserWarning, match=r"b\.pt: unknown suffix") as caught:
-        recorded.save(tmp_path / "b.pt")
+        assert [recorded.save(tmp_path / name) for name in ("b.pt", "c.pt", "d.pt")] == [None, None, None]
     assert [each.filename for each in caught] == [__file__]
     with warnings.catch_warnings(action="error"):
-        assert recorded.save(file / "c.json") is None
+        assert recorded.save(tmp_path / "c.pth") is None
     assert names(tmp_path) == ["file"]
 
 
@@ -162,6 +163,22 @@ def test_pipes_and_devices_are_written_as_they_are(tmp_path):
     reader.join()
     assert read == [b"123"]
     assert pipe.is_fifo()
+
+
+def test_standard_output_is_written_as_it_is():
+    code = (
+        "import pathlib; from chainrule.saving import write_file; write_file(pathlib.Path('/dev/stdout'), b'written')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"written"
+
+
+def test_a_file_that_may_not_be_written_stays(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"1")
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    with pytest.raises(PermissionError):
+        write_file(path, b"2")
+    assert (path.read_bytes(), names(tmp_path)) == (b"1", ["a.json"])
 
 
 def test_an_error_leaves_no_file(tmp_path):

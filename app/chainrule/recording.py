@@ -147,19 +147,20 @@ def _save(trace: Trace, path: str | os.PathLike[str], strict: bool) -> Path | No
         assert form.write is not None, "each suffix of save has a format that writes a trace"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, form.write(trace, {**form.read({}), **values}))
-    except (OSError, ChainruleError, MemoryError) as error:
+    except (OSError, ChainruleError, MemoryError, ValueError) as error:
         if strict:
             raise
-        reason = f"{type(error).__name__}: {error.strerror if isinstance(error, OSError) else error}"
-        if reason not in _told:
-            _told.add(reason)
+        kind = type(error), getattr(error, "errno", None)
+        if kind not in _told:
+            _told.add(kind)
+            reason = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
             warnings.warn(f"{path} was not saved: {reason}. There is no warning of more such files", stacklevel=3)
         return None
     return path
 
 
-_told: set[str] = set()
-"""The reasons for failed saves that were told."""
+_told: set[tuple[type[BaseException], int | None]] = set()
+"""The kinds of failed saves that were told: the error, and its number."""
 
 
 def _device(model: object) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,31 +14,30 @@ from pathlib import Path
 def replacing(path: Path) -> Iterator[Path]:
     """A new file to write, which takes the place of `path` at the end of the block; after an error it is deleted.
 
-    A link stays a link, and a pipe or a device is written as it is.
+    A link stays a link. Pipes, devices and files below /dev, such as /dev/stdout, are written as they are.
 
     Raises:
         OSError: the file cannot be written.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        yield target
+    if path.absolute().parts[1:2] in (("dev",), ("proc",)) or (path.exists() and not path.is_file()):
+        yield path
         return
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+    target = Path(os.path.realpath(path))
+    mode = target.stat().st_mode & 0o777 if target.exists() else None
+    if mode is not None and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
+    made = target.with_name(f".chainrule-{secrets.token_hex(8)}")
+    made.touch(exist_ok=False)
     try:
-        yield Path(name)
-        os.fsync(handle)
-        if target.exists():
-            os.chmod(name, target.stat().st_mode & 0o777)
-        else:
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-        os.replace(name, target)
+        yield made
+        with made.open("rb+") as file:
+            os.fsync(file.fileno())
+        if mode is not None:
+            made.chmod(mode)
+        made.replace(target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
         raise
-    finally:
-        os.close(handle)
 
 
 def write_file(path: Path, written: bytes) -> None:

@@ -3,6 +3,8 @@
 import hashlib
 import logging
 import math
+import subprocess
+import sys
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -496,3 +498,11 @@ def test_without_one_or_with_the_switch_torch_is_used(monkeypatch):
     monkeypatch.delenv(native.SWITCH, raising=False)
     monkeypatch.setattr(native, "import_module", absent)
     assert native._load() is None
+
+
+def test_a_default_device_of_the_user_is_not_taken_for_the_host(compiled):  # noqa: ARG001 (it must be compiled)
+    code = (
+        "import torch; torch.set_default_device('meta'); from chainrule.stats import native; "
+        "print([native.kernel.is_readable(torch.empty(3, device=each)) for each in ('cpu', 'meta')])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[True, False]\n"

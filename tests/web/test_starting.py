@@ -48,7 +48,7 @@ def test_the_page_says_what_it_waits_for_and_may_run_only_its_own_script(url):
         assert f"{kind}-src 'sha256-{digest}'" in answer.headers["content-security-policy"]
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"])
 def test_other_requests_get_503_in_the_shape_of_all_errors(url, method):
     answer = httpx.request(method, f"{url}api/v1/trace.json")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -65,8 +65,17 @@ def test_nonsense_and_silence_keep_nobody_waiting(url, listener):
     address = listener.getsockname()
     with socket.create_connection(address), socket.create_connection(address) as client:
         client.sendall(b"\x00\xff\r\n\r\n")
-        assert client.recv(1000)
+        assert client.recv(10_000).startswith(b"HTTP/1.0 503 ")
         assert httpx.get(url).status_code == 503
+
+
+def test_a_file_name_of_no_encoding_is_shown_as_far_as_it_goes(listener):
+    server = StartingServer(listener, "Chainrule runs m\udcff.py")
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{listener.getsockname()[1]}/", headers=PAGE)
+        assert "Chainrule runs m?.py" in answer.text
+    finally:
+        server.end()
 
 
 def test_after_the_end_a_connection_waits_for_the_server(listener, starting, url):

@@ -58,7 +58,8 @@ def write_bundles(static: Path, folder: Path) -> None:
 
 def _sources_digest(static: Path) -> str:
     """The digest of the sources, and of the code that bundles them."""
-    return assets.digest(static, *(Path(str(maker.__file__)) for maker in (modules, style_sheets)))
+    makers = __file__, str(modules.__file__), str(style_sheets.__file__)
+    return assets.digest(static, *map(Path, makers))
 
 
 def bundle_of(name: str, state: str) -> Path | None:
@@ -74,7 +75,7 @@ def _bundles(_: str) -> dict[str, Path]:
         is_current = False
     if not is_current:
         return {}
-    return {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*.*")}
+    return {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*.*") if path.suffix != ".gz"}
 
 
 if __name__ == "__main__":

@@ -1054,8 +1054,9 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     else if (method != NULL)
         PyErr_SetString(PyExc_ImportError, "the method is_neg is of another kind");
     Py_XDECREF(method);
+    if (PyErr_Occurred()) return NULL;
     PyObject *c = PyImport_ImportModule("torch._C"), *functorch = PyImport_ImportModule("torch._C._functorch");
-    if (is_neg == NULL || c == NULL || functorch == NULL ||
+    if (c == NULL || functorch == NULL ||
         !(has_wrappers = PyObject_GetAttrString(c, "_are_functorch_transforms_active")) ||
         !(is_wrapper = PyObject_GetAttrString(functorch, "is_functorch_wrapped_tensor")) ||
         !(is_nested_name = PyUnicode_InternFromString("is_nested")) ||
@@ -1103,7 +1104,7 @@ static PyObject *py_use(PyObject *self, PyObject *name) {
 
 static PyMethodDef functions[] = {
     {"bind", FAST(py_bind), METH_FASTCALL,
-     "bind(tensor, *types): read tensors of exactly these types."},
+     "bind(tensor, functions, dtypes, *types): read tensors of exactly these types."},
     {"is_readable", py_is_readable, METH_O,
      "is_readable(tensor): whether all its values are in host memory, in a dtype that is known here."},
     {"summarize", FAST(py_summarize), METH_FASTCALL,

@@ -130,8 +130,8 @@ def _load() -> Kernel | None:
     )
     try:
         if found is not None:
-            bind(found, torch.empty(0))
-    except (AttributeError, ImportError) as error:
+            bind(found, torch.empty(0, device="cpu"))
+    except (AttributeError, ImportError, OSError) as error:
         logger.warning(
             "the statistics kernel cannot read PyTorch's tensors; PyTorch computes the statistics: %s", error
         )

@@ -31,11 +31,11 @@ class StartingServer(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listener
         page = Template((assets.templates() / "starting.html").read_text("utf-8")).substitute(task=escape(task))
-        self.page = page.encode()
+        self.page = page.encode(errors="replace")
         self.error = json.dumps(BusyError(f"the server starts: {task}").body()).encode()
         self.policy = "default-src 'none'; connect-src 'self'; frame-ancestors 'self'" + "".join(
-            f"; {kind}-src 'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-            for kind, text in re.findall(r"<(script|style)>(.*?)</\1>", page, re.DOTALL)
+            f"; {kind.decode()}-src 'sha256-{b64encode(sha256(text).digest()).decode()}'"
+            for kind, text in re.findall(rb"<(script|style)>(.*?)</\1>", self.page, re.DOTALL)
         )
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="chainrule-start", daemon=True)
         self._thread.start()
@@ -54,7 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS
 
     def do_GET(self) -> None:
-        is_page = "text/html" in self.headers.get("accept", "")
+        """Answer any request, even one that cannot be read."""
+        is_page = "text/html" in getattr(self, "headers", {}).get("accept", "")
         body = self.server.page if is_page else self.server.error
         self.send_response_only(503)
         for name, value in {
@@ -71,6 +72,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def send_error(self, *_: Any, **__: Any) -> None:
+        """Answer a request with a method that `http.server` does not know, or one that it cannot read."""
+        self.close_connection, self.request_version = True, "HTTP/1.0"
+        self.do_GET()
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_GET  # noqa: N815 (names of http.server)
 
