@@ -48,7 +48,7 @@ def test_the_page_says_that_the_server_has_stopped(page: Page) -> None:
         server = StartingServer(listener, "Chainrule imports PyTorch")
         page.goto(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         expect(page.get_by_role("status")).to_have_text(
-            "Chainrule imports PyTorch. The explorer opens as soon as this is done."
+            "Chainrule imports PyTorch. The page opens as soon as this is done."
         )
         server.end()
     expect(page.get_by_role("status")).to_have_text("Chainrule has stopped. The terminal shows the reason.")

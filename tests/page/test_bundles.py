@@ -128,6 +128,14 @@ def test_a_client_that_takes_gzip_gets_a_bundle_compressed(name):
             assert client.get(address, headers=asked).status_code == 304
 
 
+@pytest.mark.usefixtures("static")
+def test_the_compressed_file_has_no_address_of_its_own():
+    app = Starlette()
+    app.mount("/static", OwnFiles())
+    with TestClient(app) as client:
+        assert client.get(f"/static/~{current_digest()}/page.js.gz").status_code == 404
+
+
 def test_bundles_of_deleted_files_are_deleted(static):
     (static / "chapter" / "other.js").unlink()
     write_bundles(static, bundles.FOLDER)

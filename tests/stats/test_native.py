@@ -506,3 +506,19 @@ def test_a_default_device_of_the_user_is_not_taken_for_the_host(compiled):  # no
         "print([native.kernel.is_readable(torch.empty(3, device=each)) for each in ('cpu', 'meta')])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[True, False]\n"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.eye(3).to_mkldnn(),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        lambda: torch.empty(3, device="meta"),
+    ],
+    ids=["sparse", "mkldnn", "nested", "meta"],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_tensor_without_memory_of_its_own_is_refused_in_silence(make, compiled, capfd):
+    assert not compiled.is_readable(make())
+    assert capfd.readouterr() == ("", "")

@@ -40,7 +40,7 @@ def test_the_page_says_what_it_waits_for_and_may_run_only_its_own_script(url):
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
     assert answer.headers["cache-control"] == "no-store"
-    assert "Chainrule imports &lt;PyTorch&gt;. The explorer opens as soon as this is done." in answer.text
+    assert "Chainrule imports &lt;PyTorch&gt;. The page opens as soon as this is done." in answer.text
     assert "abc" not in answer.text
     for kind in ("script", "style"):
         text = re.search(rf"<{kind}>(.*?)</{kind}>", answer.text, re.DOTALL)[1]

@@ -753,7 +753,7 @@ static enum kind borrow(PyObject *object, struct memory *memory) {
     int kind = 0;
     while (kind < NO_KIND && (dtypes[kind] != dtype || kind == SMALL_FLOAT32 || kind == SMALL_BFLOAT16)) kind++;
     int64_t *shape, *strides;
-    /* Of a tensor without memory of its own the functions below fail, and PyTorch writes that to stderr. */
+    /* Of a tensor without memory of its own the functions below fail, which takes PyTorch a millisecond. */
     if (kind == NO_KIND || !is_strided(object) || !is_false(PyObject_GetAttr(object, is_nested_name)) ||
         (!is_false(PyObject_CallNoArgs(has_wrappers)) &&
          !is_false(PyObject_CallFunctionObjArgs(is_wrapper, object, NULL))) ||
