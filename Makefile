@@ -26,7 +26,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-torch smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-verdicts bench-sweep bench-ranks screenshots docs build wheels clean
+.PHONY: help run test test-all test-torch smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-scale bench-verdicts bench-sweep bench-ranks screenshots docs build wheels clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,10 @@ bench-ranks: $(VENV)/.installed-dev ## recording one of several ranks, and joini
 bench-explore: $(VENV)/.installed-dev $(BUNDLES) ## one's own model, from the command to the picture; prints a table, writes bench/results/bench-explore.json
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/explore.py
+
+bench-scale: $(VENV)/.installed-dev $(BUNDLES) ## large recordings: time and memory per op, size of the dump, the page; writes bench/results/bench-scale.json
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/scale.py
 
 bench-verdicts: $(VENV)/.installed-dev ## false alarms on models that train, causes found in models that do not; writes bench/results/bench-verdicts.json
 	@$(BIN)/python bench/verdicts.py

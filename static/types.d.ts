@@ -315,9 +315,9 @@ type PinnedRun = { query: string; profile: ProfileDump; dump?: PinnedDump };
 interface PinnedDump {
   index: number;
   name: string;
-  dump: Dump;
+  dump: DumpFacts;
   picture: Picture;
-  shown: { index: number; name: string; dump: Dump } | null; // what it was matched with
+  shown: { index: number; name: string; dump: DumpFacts } | null; // what it was matched with
   match: GraphMatch | null;
 }
 
@@ -637,8 +637,18 @@ type ColourScheme = Record<
 
 type DumpProblem = import("./core/dump/dump.js").DumpProblem;
 
-/** a dump that was read; structure: see structureOf */
-type OpenedDump = { index: number; name: string; dump: Dump; picture: Picture; structure: string };
+/** a dump without the numbers, which its picture has */
+type DumpFacts = Omit<Dump, "statistics" | "values">;
+
+/** a dump that was read; structure: see structureOf, "" where no other dump is open */
+type OpenedDump = {
+  index: number;
+  name: string;
+  source: DumpSource;
+  dump: DumpFacts;
+  picture: Picture;
+  structure: string;
+};
 
 type DumpSource = { name: string; url?: string; file?: File; text?: string }; // one of url, file and text
 

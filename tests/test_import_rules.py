@@ -37,7 +37,7 @@ PYTHON = {
     "gradcheck": "errors foundations stopping trace dump user_model",
     "chapter": "errors foundations stopping spec dump gradcheck",
     "export": "errors saving settings stats memory stopping spec trace diagnose dump run page",
-    "recording": "errors saving trace diagnose run export",
+    "recording": "errors saving trace diagnose dump run export",
     "watching": "errors notebook history stats trace dump run recording",
     "training": "errors foundations history stats spec trace build dump run watching",
     "sweeps": "errors memory stopping history spec theory build user_model",

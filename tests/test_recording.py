@@ -1,6 +1,7 @@
 """`chainrule.record`, `trace_model` and `save`: a step of a training, and the file it becomes."""
 
 import csv
+import gzip
 import sys
 import warnings
 
@@ -260,11 +261,18 @@ def test_the_suffix_chooses_the_format(recording, tmp_path):
     again = chainrule.save(chainrule.load(written["json"]), str(tmp_path / "again.json"))
     assert again.read_bytes() == written["json"].read_bytes()
     assert format_of(tmp_path / "model-explorer.json").name == "json"
+    packed = recording.save(tmp_path / "step.json.gz")
+    assert gzip.decompress(packed.read_bytes()) == written["json"].read_bytes()
+    assert 4 * packed.stat().st_size < written["json"].stat().st_size
+    bytes_of_first = packed.read_bytes()
+    assert recording.save(packed).read_bytes() == bytes_of_first
 
 
 @pytest.mark.parametrize("name", ["step.pt", "json"])
 def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(name, recording, tmp_path):
-    with pytest.raises(RequestError, match=r"\.json, \.dot, \.svg, \.html, \.csv, \.model-explorer\.json") as caught:
+    with pytest.raises(
+        RequestError, match=r"\.json, \.dot, \.svg, \.html, \.csv, \.model-explorer\.json, \.json\.gz"
+    ) as caught:
         recording.save(tmp_path / name, strict=True)
     assert name in caught.value.message
     assert list(tmp_path.iterdir()) == []

@@ -117,11 +117,11 @@ def test_one_failure_of_a_kind_is_one_warning_and_strict_raises(trace, tmp_path)
 def test_several_writers_never_tear_a_read(tmp_path):
     path, ended = tmp_path / "step.json", threading.Event()
     contents = [orjson.dumps([number] * 200_000) for number in range(3)]
-    write_file(path, contents[0])
+    write_file(path, [contents[0]])
 
     def write(content):
         while not ended.is_set():
-            write_file(path, content)
+            write_file(path, [content])
 
     writers = [threading.Thread(target=write, args=(content,)) for content in contents]
     for each in writers:
@@ -141,11 +141,11 @@ def test_permissions_and_links_stay(tmp_path):
     path = folder / "a.json"
     before = os.umask(0o027)
     try:
-        write_file(path, b"1")
+        write_file(path, [b"1"])
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         path.chmod(0o604)
         link.symlink_to(path)
-        write_file(link, b"2")
+        write_file(link, [b"2"])
     finally:
         os.umask(before)
     assert (path.read_bytes(), link.is_symlink()) == (b"2", True)
@@ -154,12 +154,12 @@ def test_permissions_and_links_stay(tmp_path):
 
 
 def test_pipes_and_devices_are_written_as_they_are(tmp_path):
-    write_file(Path(os.devnull), b"1")
+    write_file(Path(os.devnull), [b"1"])
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
     reader.start()
-    write_file(pipe, b"123")
+    write_file(pipe, [b"123"])
     reader.join()
     assert read == [b"123"]
     assert pipe.is_fifo()
@@ -167,7 +167,7 @@ def test_pipes_and_devices_are_written_as_they_are(tmp_path):
 
 def test_standard_output_is_written_as_it_is():
     code = (
-        "import pathlib; from chainrule.saving import write_file; write_file(pathlib.Path('/dev/stdout'), b'written')"
+        "import pathlib; from chainrule.saving import write_file; write_file(pathlib.Path('/dev/stdout'), [b'written'])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"written"
 
@@ -177,7 +177,7 @@ def test_a_file_that_may_not_be_written_stays(tmp_path, monkeypatch):
     path.write_bytes(b"1")
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
     with pytest.raises(PermissionError):
-        write_file(path, b"2")
+        write_file(path, [b"2"])
     assert (path.read_bytes(), names(tmp_path)) == (b"1", ["a.json"])
 
 
@@ -192,5 +192,5 @@ def test_an_error_leaves_no_file(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert names(tmp_path) == []
-    write_file(path, b"whole")
+    write_file(path, [b"whole"])
     assert names(tmp_path) == [path.name]

@@ -118,6 +118,8 @@ With = Annotated[
     typer.Option("--with", metavar="KEY=VALUE", help="An option of the format, such as level=all for svg."),
 ]
 
+DUMP_SUFFIXES = (".json", ".json.gz")
+
 COMPARED = "a=dump:0&colour=difference&dump=1"
 """The page's view of two dumps: it shows the second, pins the first, and colours the boxes by the difference."""
 
@@ -234,8 +236,8 @@ def check(
 
         if not are_ranks(paths):
             _fail("check takes one factory, one dump, or the dumps of all ranks of one step: step.rank0.json …", USAGE)
-        recorded = load(_opened(in_order(paths))[0].load()[0])
-    elif reference[0].endswith(".json"):
+        recorded = load(_opened(in_order(paths))[0].load())
+    elif reference[0].endswith(DUMP_SUFFIXES):
         recorded = _loaded(paths[0])
     else:
         from chainrule.user_model.code import split_reference
@@ -321,7 +323,7 @@ def compare(
     """
     settings = _server_settings(host, port, insecure, is_private=True)
     if precision:
-        if b or a.endswith(".json"):
+        if b or a.endswith(DUMP_SUFFIXES):
             _fail("--as compares one model with itself: give FILE.py:FACTORY and no dumps", USAGE)
         dumps = _in_precisions(a, list(dict.fromkeys(precision)), seed, device, settings)
         _serve(settings, dump=dumps, browser=browser, view=PRECISIONS_COMPARED)
@@ -365,12 +367,12 @@ def _in_precisions(
 
 def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
     """Dumps from files. Prints why a file cannot be opened, and opens the others."""
-    from chainrule.dump.opened import DumpFile, OpenDump, names_of
+    from chainrule.dump.opened import DumpFile, OpenDump, is_small, names_of
 
     opened: list[OpenDump | DumpFile] = []
     for path, name in zip(paths, names_of(paths), strict=True):
         try:
-            opened.append(OpenDump.read(path) if len(paths) == 1 else DumpFile.glance(path, name))
+            opened.append(OpenDump.read(path) if len(paths) == 1 and is_small(path) else DumpFile.glance(path, name))
         except (OSError, ChainruleError) as error:
             said = error.message if isinstance(error, ChainruleError) else error.strerror
             typer.echo(f"chainrule: {path}: {said}", err=True)
@@ -661,7 +663,7 @@ def _write(written: bytes, output: Path | None) -> None:
         sys.stdout.buffer.write(written)
         sys.stdout.buffer.flush()
     else:
-        write_file(output, written)
+        write_file(output, [written])
 
 
 @contextlib.contextmanager

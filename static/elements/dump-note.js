@@ -1,18 +1,28 @@
 /** <dump-note>: the spec, environment and size of the dump on the screen, instead of the controls.
- * Call `show(name, dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`. */
+ * Call `tell(name, bytes)` while it is read, then `show(name, dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`. */
 
 import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
 class DumpNote extends HTMLElement {
   #loss = html("dd");
+  #file = html("p", { class: "file" });
+  #read = html("p", { role: "status" });
 
   /** @param {Picture} picture its loss may be hidden until a guess */
   set picture({ loss, hidden }) {
     writeText(this.#loss, hidden?.loss === true ? "?" : significant(loss));
   }
 
-  /** @param {string} name @param {Dump} dump @param {boolean} canClose to the live explorer
+  /** Shows how much of a dump has been read. @param {string} name @param {number} bytes */
+  tell(name, bytes) {
+    writeText(this.#file, name);
+    writeText(this.#read, `${Math.round(bytes / 1e6)} MB read`);
+    if (this.#read.isConnected) return;
+    this.replaceChildren(html("h2", {}, "Graph dump"), this.#file, this.#read);
+  }
+
+  /** @param {string} name @param {DumpFacts} dump @param {boolean} canClose to the live explorer
    * @param {string} place "2 of 5", or "" for a single dump */
   show(name, { spec, environment, error, ops, tensors }, canClose, place) {
     const close = buttonOf({ class: "button" }, () => emit(this, "dump-close", {}), "Back to the live explorer");

@@ -4,8 +4,8 @@
 
 import { during } from "../core/activity.js";
 import { emit, html } from "../core/dom.js";
-import { checkSize, DumpProblem, readDump } from "../core/dump/dump.js";
-import { beginsLikeDump, inOrder } from "../core/dump/sources.js";
+import { checkSize, DumpProblem } from "../core/dump/dump.js";
+import { beginsLikeDump, inOrder, readSource } from "../core/dump/sources.js";
 
 /** @typedef {{name: string, message: string, where?: string}} Refusal where: path inside the dump */
 
@@ -13,8 +13,8 @@ import { beginsLikeDump, inOrder } from "../core/dump/sources.js";
 const MAX_TOLD = 6;
 
 class DumpOpener extends HTMLElement {
-  #input = html("input", { type: "file", accept: ".json,application/json", multiple: true, hidden: true,
-    "aria-label": "Graph dumps" });
+  #input = html("input", { type: "file", accept: ".json,.json.gz,.gz,application/json,application/gzip", multiple: true,
+    hidden: true, "aria-label": "Graph dumps" });
   #veil = html("p", { class: "veil", hidden: true },
     "Drop a graph dump to open it, or several dumps to step through them");
   #title = html("h2", {}, "This is not a graph dump");
@@ -85,7 +85,7 @@ async function refusalOf(file, isAlone) {
   const { name } = file;
   try {
     checkSize(file.size);
-    if (!isAlone && !(await beginsLikeDump(file))) readDump(await file.text());
+    if (!isAlone && !(await beginsLikeDump(file))) await readSource({ name, file });
     return null;
   } catch (problem) {
     if (problem instanceof DumpProblem) return { name, message: problem.message, where: problem.where };

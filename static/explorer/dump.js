@@ -12,6 +12,8 @@ import { hue } from "../core/colours.js";
 
 /** While steps are read, the histograms of all steps are redrawn at most this often, ms. */
 const DRAW_EVERY = 250;
+/** A dump of more bytes takes so long that the page says how much it has read. */
+const MANY_BYTES = 4e6;
 
 /** @typedef {object} Page @property {PageData} page @property {Signal<ShownDump | null>} opened
  * @property {Record<string, any>} elements opener, note, scrubber, series @property {Signal<View>} view
@@ -52,13 +54,10 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     document.body.dataset["dumps"] = value !== null && value.count > 1 ? "several" : "one";
     // Dumps of the server have an address; dropped files have none.
     document.body.dataset["opened"] = isServed ? "server" : "here";
-    elements["note"].hidden = !isDump;
+    note();
     if (value === null) return;
     drawSeries();
     document.title = `${value.name} · Chainrule`;
-    // A page opened with a dump has no live run to go back to.
-    elements["note"].show(value.name, value.dump, page.dump === null,
-      value.count > 1 ? `${value.index + 1} of ${value.count}` : "");
   });
   if (page.dump !== null) {
     const { name, url, content } = page.dump;
@@ -66,6 +65,15 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     const all = page.dumps !== undefined && page.dumps.length > 1
       ? page.dumps.map(({ name, url = "" }) => ({ name, url })) : [one];
     void during(open(all, view.value.dump, false));
+  }
+
+  function note() {
+    const shown = opened.value;
+    elements["note"].hidden = shown === null;
+    if (shown === null) return;
+    const { name, dump, index, count } = shown;
+    // A page opened with a dump has no live run to go back to.
+    elements["note"].show(name, dump, page.dump === null, count > 1 ? `${index + 1} of ${count}` : "");
   }
 
   /** @param {number} dump as in the address @returns {number} */
@@ -76,7 +84,11 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   /** Opens dumps and shows the first that can be read. @param {readonly DumpSource[]} sources
    * @param {number} first to try @param {boolean} isOther dropped or chosen later */
   async function open(sources, first, isOther) {
-    const next = new DumpShelf(sources);
+    const next = new DumpShelf(sources, (name, bytes) => {
+      if (shelf === next || bytes < MANY_BYTES) return;
+      elements["note"].hidden = false;
+      elements["note"].tell(name, bytes);
+    });
     const order = sources.map((_, at) => (Math.min(first, sources.length - 1) + at) % sources.length);
     const problems = [];
     for (const index of order) {
@@ -89,6 +101,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
         problems.push({ index, name: sources[index]?.name ?? "", ...saidOf(problem) });
       }
     }
+    note();
     elements["opener"].refuse(problems);
   }
 

@@ -3,6 +3,7 @@
 import { saveFile } from "../core/lab/csv.js";
 import { isDarkScheme } from "../core/colours.js";
 import { apiPath, getJson, getText } from "../core/api.js";
+import { bytesOf, readSource } from "../core/dump/sources.js";
 import { graphSvg } from "../core/takeaway/graph-svg.js";
 import { standaloneHtml } from "../core/takeaway/standalone.js";
 
@@ -41,7 +42,7 @@ const FAILED_MS = 4000;
  * @property {Paintwork | null} paintwork @property {string} query of the picture's spec
  * @property {string} caption of the picture @property {string} fragment of the view @property {Theory | null} theory
  * @property {string} model name of the user's own model or ""
- * @property {{name: string, dump: Dump} | null} opened the open dump */
+ * @property {OpenedDump | null} opened the open dump */
 
 /** @param {PageData} page @param {() => OnScreen} now */
 export function connectTakeaway(page, now) {
@@ -51,14 +52,14 @@ export function connectTakeaway(page, now) {
     const { fragment, query, opened, theory } = now();
     /** @type {[string, Dump]} */
     const [shell, dump] = await Promise.all([getText("/standalone.html"),
-      opened?.dump ?? getJson(apiPath("trace.json", query))]);
+      opened === null ? getJson(apiPath("trace.json", query)) : readSource(opened.source)]);
     const text = standaloneHtml(shell, { ...withoutModel(page), view: fragment, dumps: [],
       dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
     saveFile(`${nameOf(now())}.html`, text, "text/html");
   });
   offer("#save-dump", async () => {
     const { opened } = now();
-    if (opened !== null) saveFile(opened.name, JSON.stringify(opened.dump), "application/json");
+    if (opened !== null) saveFile(opened.name, await bytesOf(opened.source), "application/json");
   });
 }
 
@@ -78,7 +79,7 @@ function withoutModel(page) {
 
 /** @param {OnScreen} on @returns {string} of a file, without its suffix */
 function nameOf({ opened, picture, model }) {
-  if (opened !== null) return opened.name.replace(/\.[a-z]+$/i, "");
+  if (opened !== null) return opened.name.replace(/\.[a-z]+(\.gz)?$/i, "");
   if (model !== "") return `chainrule-${model.replaceAll(/[^\w.-]+/g, "-")}`;
   const { program = "mlp", widths = "graph" } = picture?.spec ?? {};
   return `chainrule-${program === "mlp" ? "" : `${program}-`}${String(widths).replaceAll(",", "-")}`;

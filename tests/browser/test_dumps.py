@@ -5,11 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from command import command
 from figures import significant, statistic
 from playwright.sync_api import expect
+from torch import nn
 from training_dumps import STEPS, read, write_dumps
 from waiting import expect_when_idle
+
+from chainrule import record
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +192,33 @@ def test_steps_without_the_selected_tensor_are_told(explorer, dumps):
         page = visit(explorer, url, "select=body.6.weight&dump=1")
         expect(page.locator("tensor-over-steps .note")).to_have_text("2 steps have no such tensor")
         expect(page.locator("dump-scrubber .break")).to_have_count(2)
+
+
+def test_a_large_compressed_dump_says_how_much_is_read_and_is_shown(explorer, tmp_path):
+    with record(nn.Linear(1, 1)) as recording:
+        x = torch.ones(1, requires_grad=True)
+        for _ in range(6000):
+            x = x * 1.0001
+        x.backward()
+    path = recording.save(tmp_path / "chain.json.gz")
+    page = explorer.open().page
+    # Each change of the note is kept: the last one may follow at once.
+    page.evaluate(
+        """() => {
+            window.told = [];
+            const note = document.querySelector("dump-note");
+            new MutationObserver(() => window.told.push(note.textContent)).observe(note,
+                { childList: true, characterData: true, subtree: true });
+        }"""
+    )
+    page.set_input_files("dump-opener input[type=file]", [str(path)])
+    expect(page.locator("dump-note dl").first).to_be_visible()
+    told = page.evaluate("window.told")
+    assert any(re.search(r"chain\.json\.gz\d+ MB read$", text) for text in told)
+    expect(page.locator("dump-note dl").first).to_contain_text(f"ops{len(recording.trace.ops):,}")
+    with page.expect_download() as download:
+        page.evaluate("document.querySelector('#save-dump').click()")
+    assert Path(download.value.path()).read_bytes() == path.read_bytes()
 
 
 def test_a_file_that_is_no_dump_is_named_and_the_others_are_opened_in_their_order(explorer, dumps, tmp_path):

@@ -1,11 +1,12 @@
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
-from chainrule.dump import opened
-from chainrule.dump.opened import DumpFile, OpenDump, in_order, names_of
-from chainrule.dump.wire import dump_trace
+from chainrule.dump import compression, opened
+from chainrule.dump.opened import DumpFile, OpenDump, in_order, is_small, names_of
+from chainrule.dump.wire import dump_trace, load
 from chainrule.errors import DumpError
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -29,14 +30,14 @@ def test_a_dump_keeps_its_bytes_and_their_digest(tmp_path, dump):
 def test_a_file_too_large_is_never_read(tmp_path, dump, monkeypatch, open_file):
     path = tmp_path / "large.json"
     path.write_bytes(dump)
-    monkeypatch.setattr(opened, "MAX_BYTES", len(dump))
-    assert open_file(path).load()[0] == dump
+    monkeypatch.setattr(compression, "MAX_BYTES", len(dump))
+    assert open_file(path).load() == dump
     file = DumpFile.glance(path)
     path.write_bytes(dump + bytes(2**20))
-    monkeypatch.setattr(opened, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(compression, "MAX_BYTES", 2**20)
     monkeypatch.setattr(opened.Path, "read_bytes", lambda _: pytest.fail("it was read"))
     for refused in (lambda: open_file(path), file.load):
-        with pytest.raises(DumpError, match="the file has 1 MiB; at most 1 MiB can be opened") as error:
+        with pytest.raises(DumpError, match="the dump has more than 1 MiB; larger dumps cannot be opened") as error:
             refused()
         assert error.value.limit == 2**20
     path.unlink()
@@ -69,12 +70,49 @@ def test_a_file_with_another_beginning_is_read_to_its_end(tmp_path, dump):
     path = tmp_path / "step1.json"
     body = json.loads(dump)
     path.write_text(json.dumps({"loss": body.pop("loss"), **body}))
-    content, digest = DumpFile.glance(path).load()
-    assert (content, len(digest)) == (path.read_bytes(), 32)
+    assert DumpFile.glance(path).load() == path.read_bytes()
     for text in ("", "nonsense", json.dumps({**body, "schema": "chainrule.trace/2"})):
         path.write_text(text)
         with pytest.raises(DumpError, match=r"not a graph dump of schema chainrule\.trace/1"):
             DumpFile.glance(path)
+
+
+def test_a_compressed_dump_is_a_dump(tmp_path, dump, monkeypatch):
+    path = tmp_path / "step1.json.gz"
+    path.write_bytes(gzip.compress(dump))
+    assert dump_trace(load(path)) == dump
+    assert OpenDump.read(path).load() == path.read_bytes()
+    monkeypatch.setattr(opened, "parse_dump", lambda _: pytest.fail("it was read to the end"))
+    assert DumpFile.glance(path) == DumpFile("step1.json.gz", path)
+
+
+@pytest.mark.parametrize("spoil", [lambda packed: packed[:100], lambda packed: packed[:50] + bytes(50) + packed[100:]])
+def test_damaged_compressed_data_are_an_error(dump, spoil):
+    with pytest.raises(DumpError, match="the compressed data are damaged"):
+        load(spoil(gzip.compress(dump)))
+
+
+def test_compressed_data_without_a_dump_are_no_dump(tmp_path):
+    path = tmp_path / "step1.json.gz"
+    for content in (gzip.compress(b"nonsense"), compression.MAGIC, compression.MAGIC + b"nonsense"):
+        path.write_bytes(content)
+        for open_file in (OpenDump.read, DumpFile.glance):
+            with pytest.raises(DumpError):
+                open_file(path)
+
+
+def test_a_small_file_that_grows_to_a_large_dump_is_refused(monkeypatch):
+    monkeypatch.setattr(compression, "MAX_BYTES", 2**20)
+    with pytest.raises(DumpError, match="more than 1 MiB"):
+        load(gzip.compress(bytes(2**26)))
+
+
+def test_a_file_of_eight_mebibytes_is_small(tmp_path):
+    path = tmp_path / "step1.json"
+    for size, is_it in ((2**23, True), (2**23 + 1, False)):
+        with path.open("wb") as file:
+            file.truncate(size)
+        assert is_small(path) is is_it
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import nn
 from trace_rules import assert_same_table
 
 from chainrule.dump.json_values import json_value
-from chainrule.dump.wire import dump_json, dump_topology, dump_trace, frame, json_number, load, trace_schema
+from chainrule.dump.wire import LINE_ITEMS, dump_json, dump_topology, dump_trace, frame, json_number, load, trace_schema
 from chainrule.errors import DumpError
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -121,6 +121,26 @@ def test_the_numbers_in_the_dump_are_the_tables(trace, body):
         assert columns["histogram"]["counts"][row] == list(summary.counts)
         assert sum(summary.counts) == summary.n
     assert all(isinstance(value, int) for value in columns["n"])
+
+
+def test_each_line_of_a_dump_is_a_part_of_its_own():
+    with record(nn.Linear(1, 1)) as recording:
+        x = torch.ones(1, requires_grad=True)
+        for _ in range(1200):
+            x = x + 1
+        x.backward()
+    content = dump_trace(recording.trace)
+    body = json.loads(content)
+    assert len(body["ops"]) > 2 * LINE_ITEMS
+    for line in content.decode().split("\n"):
+        part = line.removesuffix(",")
+        if part in ("{", "[", "}", "]") or part.endswith((":{", ":[")):
+            assert line == part or part in ("}", "]")
+        elif part.startswith('"') and part.partition(":")[1] and part.split(":")[0].count('"') == 2:
+            assert len(json.loads(f"{{{part}}}")) == 1
+        else:
+            assert len(json.loads(f"[{part}]")) <= LINE_ITEMS
+    assert dump_trace(load(content)) == dump_trace(load(json.dumps(body))) == content
 
 
 def test_the_topology_is_the_dump_without_its_numbers(trace, body):

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { checkSize, MAX_BYTES, readDump } from "../../static/core/dump/dump.js";
-import { DumpShelf, stepLabels, unitOf } from "../../static/core/dump/sources.js";
+import { LineReader, linesOf } from "../../static/core/dump/lines.js";
+import { beginsLikeDump, bytesOf, DumpShelf, readSource, stepLabels, unitOf } from "../../static/core/dump/sources.js";
 import { StepReader } from "../../static/core/dump/step-figures.js";
 import { matchedRun, runOfDump } from "../../static/core/lab/dump-run.js";
 import { carried, matchGraphs } from "../../static/core/lab/match.js";
@@ -71,7 +72,8 @@ test("a text that is not JSON, and a file too large, are refused", () => {
   assert.equal(MAX_BYTES, made.dumps.maxBytes);
   checkSize(0);
   checkSize(MAX_BYTES);
-  assert.throws(() => checkSize(200 * 2 ** 20), { message: "the file has 200 MiB; at most 128 MiB can be opened" });
+  assert.throws(() => checkSize(MAX_BYTES + 1),
+    { message: "the dump has more than 1024 MiB; larger dumps cannot be opened" });
 });
 
 test("good dumps are read whatever their names", () => {
@@ -83,6 +85,83 @@ test("good dumps are read whatever their names", () => {
   assert.deepEqual(Object.keys(topology.sources).sort(), [...evilNames].sort());
   assert.deepEqual(dump.sources["__proto__"], [{ line: 1, text: "__proto__" }]);
   assert.deepEqual([dump.sources["toString"], topology.op_us.length, "line" in {}], [undefined, ops, false]);
+});
+
+/** @param {string} text @returns {unknown} its value, read line by line */
+function readLines(text) {
+  const reader = new LineReader();
+  for (const line of text.split("\n")) reader.read(line);
+  return reader.end();
+}
+
+const LINES = ["{", '"a":1,', '"b":[', "1,2,", "3", "],", '"c":{', '"__proto__":[', "],", '"":{', "}", "},", '"d":"]"', "}"];
+
+test("lines are read as JSON is", () => {
+  const text = LINES.join("\n");
+  const value = readLines(text);
+  assert.deepEqual(value, JSON.parse(text));
+  assert.deepEqual(Object.keys(value["c"]), ["__proto__", ""]);
+  // Whatever is left out, doubled, exchanged or cut: it is read as JSON is, or not at all.
+  let [read, refused] = [0, 0];
+  for (let at = 0; at < LINES.length; at += 1) {
+    for (let other = 0; other < LINES.length; other += 1) {
+      const [here, there] = [LINES[at], LINES[other]];
+      for (const lines of [LINES.with(at, there), LINES.toSpliced(at, 1), LINES.toSpliced(at, 0, there),
+        LINES.with(at, there).with(other, here), LINES.with(at, here.slice(0, other)), LINES.with(at, `${here},`)])
+      {
+        const changed = lines.join("\n");
+        let value;
+        try {
+          value = readLines(changed);
+        } catch (error) {
+          assert.equal(error.name, "SyntaxError");
+          refused += 1;
+          continue;
+        }
+        assert.deepEqual(value, JSON.parse(changed), changed);
+        read += 1;
+      }
+    }
+  }
+  assert.ok(read > 100 && refused > 300, `${read} read, ${refused} refused`);
+});
+
+test("lines arrive in pieces of any size", async () => {
+  const text = LINES.join("\n");
+  for (let size = 1; size < text.length + 1; size += 1) {
+    const pieces = Array.from({ length: Math.ceil(text.length / size) }, (_, at) =>
+      text.slice(at * size, (at + 1) * size)
+    );
+    const lines = [];
+    for await (const line of linesOf(pieces)) lines.push(line);
+    assert.deepEqual(lines, LINES);
+  }
+});
+
+test("a file is read by lines, in one piece, or decompressed", async () => {
+  const { step0 } = made.training;
+  const own = made.dumps.lines;
+  assert.ok(own.startsWith('{\n"schema":'));
+  const told = [];
+  for (const text of [own, `\ufeff${own}`, JSON.stringify(step0), JSON.stringify(step0, null, 2)]) {
+    const plain = new File([text], "x.json");
+    const packed = new File([await new Response(plain.stream().pipeThrough(new CompressionStream("gzip"))).blob()], "x.gz");
+    for (const file of [plain, packed]) {
+      const dump = await readSource({ name: "x", file }, (bytes) => told.push(bytes));
+      const { statistics, values, ...facts } = JSON.parse(text.replace("\ufeff", ""));
+      assert.deepEqual([dump.ops, dump.statistics, dump.values], [facts.ops, statistics, values]);
+      assert.ok(await beginsLikeDump(file));
+      assert.equal(await bytesOf({ name: "x", file }), file);
+    }
+    assert.equal(told.at(-1), plain.size);
+  }
+  const whole = await new Response(new Blob([own]).stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer();
+  for (const [content, message] of [
+    [whole.slice(0, 200), "the compressed data are damaged"],
+    [own.slice(0, -20), /^this is not JSON: /],
+    [own.replace('"ops":[', '"ops":{'), /^this is not JSON: /],
+    ["{}", /^schema: this page reads graph dumps of schema/],
+  ]) await assert.rejects(readSource({ name: "x", file: new File([content], "x") }), { name: "DumpProblem", message });
 });
 
 test("of two hundred dumps the last sixteen are kept", async () => {

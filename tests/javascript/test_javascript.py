@@ -26,7 +26,7 @@ from chainrule import ModelSpec, trace_model
 from chainrule.build import build_model
 from chainrule.diagnose.faults import with_faults
 from chainrule.diagnose.verdicts import HEALTH_OF
-from chainrule.dump.opened import MAX_BYTES
+from chainrule.dump.compression import MAX_BYTES
 from chainrule.dump.wire import dump_json, dump_topology, dump_trace
 from chainrule.errors import SpecError
 from chainrule.run import trace_spec
@@ -247,7 +247,8 @@ def training(folder):
 
 def dumps():
     """Texts of dumps, good and bad, and the place at which each bad one is refused."""
-    body = json.loads(dump_trace(trace_spec(ModelSpec.from_query("widths=5,4,3&batch=6"))))
+    lines = dump_trace(trace_spec(ModelSpec.from_query("widths=5,4,3&batch=6"))).decode()
+    body = json.loads(lines)
     spoiled = {}
     for name in BAD:
         dump = copy.deepcopy(body)
@@ -268,5 +269,6 @@ def dumps():
         "ops": len(body["ops"]),
         "evil": evil,
         "evilNames": list(EVIL_NAMES),
+        "lines": lines,
         "maxBytes": MAX_BYTES,
     }

@@ -176,7 +176,7 @@ def joined(folder: Path, kind: str, *, without: int | None = None) -> list[Trace
     files = [DumpFile.glance(path) for rank, path in enumerate(paths) if rank != without]
     found, problems = join(files)
     assert not problems
-    return [load(file.load()[0]) for file in found]
+    return [load(file.load()) for file in found]
 
 
 def test_ddp_broadcasts_buffers_and_reduces_what_the_forward_pass_decided(dumps: Dumps) -> None:
@@ -250,7 +250,7 @@ def test_files_that_do_not_fit_are_named_and_the_others_shown(folder: Path, tmp_
         "ddp.rank8.json",
         "ddp.rank10.json",
     ]
-    messages = [fault.message for fault in load(found[0].load()[0]).faults]
+    messages = [fault.message for fault in load(found[0].load()).faults]
     assert messages == [
         f"rank 9: the number of ranks is 64, but {len(found) - 1} in the other files",
         "rank 9: the graph is another one than on the other ranks; tensors are compared by name",

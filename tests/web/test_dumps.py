@@ -1,5 +1,6 @@
 """A server's open dumps: their addresses, tags, theory and late reading."""
 
+import gzip
 import json
 import re
 
@@ -9,10 +10,11 @@ from torch import nn
 
 from chainrule.diagnose.profile import theory
 from chainrule.dump.opened import DumpFile, OpenDump
-from chainrule.dump.wire import dump_json, dump_trace, theory_dump
+from chainrule.dump.wire import dump_json, dump_trace, load, theory_dump
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.trace import trace_model
+from chainrule.web.answers import PIECE
 from chainrule.web.main import create_app
 
 
@@ -91,6 +93,32 @@ def test_a_file_is_read_on_request(open_client, settings, tmp_path):
     answer = client.get("/api/v1/dump.json?index=1")
     assert answer.status_code == 422
     assert answer.json()["error"] == {"code": "invalid_dump", "message": "step1.json: No such file or directory"}
+
+
+def test_a_compressed_file_is_sent_as_the_client_takes_it(open_client, settings, tmp_path):
+    path = tmp_path / "step1.json.gz"
+    plain = content(1)
+    path.write_bytes(gzip.compress(plain))
+    client = open_client(create_app(settings, [DumpFile.glance(path)]))
+    for accepted, encoding, length in (("gzip, br", "gzip", str(path.stat().st_size)), ("identity", None, None)):
+        answer = client.get("/api/v1/dump.json", headers={"accept-encoding": accepted})
+        assert answer.content == plain
+        assert answer.headers.get("content-encoding") == encoding
+        assert answer.headers.get("content-length") == length
+    told = client.get("/api/v1/dump.json?what=theory").json()
+    assert told == json.loads(dump_json(theory_dump(theory(load(plain)))))
+
+
+def test_a_large_dump_is_sent_in_pieces(open_client, settings, tmp_path):
+    path = tmp_path / "step1.json"
+    path.write_bytes(content(1) + b" " * 3 * PIECE)
+    client = open_client(create_app(settings, [DumpFile.glance(path)]))
+    answer = client.get("/api/v1/dump.json")
+    assert (answer.content, answer.headers["content-length"]) == (path.read_bytes(), str(path.stat().st_size))
+    tag = {"if-none-match": answer.headers["etag"]}
+    assert client.get("/api/v1/dump.json", headers=tag).status_code == 304
+    path.write_bytes(content(2))
+    assert client.get("/api/v1/dump.json", headers=tag).content == path.read_bytes()
 
 
 def test_theory_of_a_dump_equals_theory_of_its_trace(open_client, settings):

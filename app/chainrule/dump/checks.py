@@ -49,14 +49,14 @@ def check_dump(dump: TraceDump) -> None:
     modules, ops, tensors = (_index(kind, getattr(dump, kind)) for kind in ("modules", "ops", "tensors"))
     known = {"module": modules, "op": ops, "tensor": tensors}
     for kind, references in REFERENCES.items():
-        for row, part in enumerate(getattr(dump, kind)):
-            for name, noun in references.items():
-                _check_ids(noun, known[noun], f"{kind}[{row}].{name}", getattr(part, name))
-    if dump.error is not None:
-        _check_ids("op", ops, "error.op", dump.error.op)
+        parts = getattr(dump, kind)
+        for name, noun in references.items():
+            _check_references(kind, parts, name, noun, known[noun])
+    if dump.error is not None and dump.error.op is not None:
+        _check_id("op", ops, "error.op", dump.error.op)
     _check_statistics(dump.statistics, tensors)
     for name, values in dump.values.items():
-        _check_ids("tensor", tensors, f"values.{name}", name)
+        _check_id("tensor", tensors, f"values.{name}", name)
         shape = dump.tensors[tensors[name]].shape
         if len(values) != math.prod(shape) or len(values) > SMALL:
             _fail(
@@ -86,12 +86,13 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
     readers = [set(tensor.consumers) for tensor in dump.tensors]
     for row, op in enumerate(dump.ops):
         for place, name in enumerate(op.outputs):
-            where = f"ops[{row}].outputs[{place}]"
             if name in maker:
+                where = f"ops[{row}].outputs[{place}]"
                 _fail(where, f"the tensor {shown_json(name)} is already an output of ops[{maker[name]}]")
             maker[name] = row
             producer = dump.tensors[tensors[name]].producer
             if producer != op.id:
+                where = f"ops[{row}].outputs[{place}]"
                 names = "no producer" if producer is None else f"{shown_json(producer)} as its producer"
                 _fail(where, f"the tensor {shown_json(name)} names {names}")
         for place, name in enumerate(op.inputs):
@@ -127,20 +128,28 @@ def _index(kind: str, parts: Sequence[Any]) -> dict[str, int]:
     return index
 
 
-def _check_ids(noun: str, known: Mapping[str, int], where: str, value: str | Sequence[str] | None) -> None:
-    """Check that an id, or each of a list of ids, exists."""
-    if isinstance(value, str):
-        if value not in known:
-            _fail(where, f"the {noun} {shown_json(value)} does not exist")
-    elif value is not None:
-        for place, identifier in enumerate(value):
-            if identifier not in known:
-                _check_ids(noun, known, f"{where}[{place}]", identifier)
+def _check_references(kind: str, parts: Sequence[Any], name: str, noun: str, known: Mapping[str, int]) -> None:
+    """Check that the ids in a field of all parts exist: one id, a list of ids, or none."""
+    for row, part in enumerate(parts):
+        value = getattr(part, name)
+        if value is None or (value in known if isinstance(value, str) else known.keys() >= set(value)):
+            continue
+        for place, identifier in enumerate([value] if isinstance(value, str) else value):
+            where = f"{kind}[{row}].{name}" if isinstance(value, str) else f"{kind}[{row}].{name}[{place}]"
+            _check_id(noun, known, where, identifier)
+
+
+def _check_id(noun: str, known: Mapping[str, int], where: str, value: str) -> None:
+    if value not in known:
+        _fail(where, f"the {noun} {shown_json(value)} does not exist")
 
 
 def _check_circles(kind: str, parts: Sequence[Any], says: str, needs: Iterable[Iterable[int | None]]) -> None:
     """Check that no part depends on itself; `needs` has for each part the rows of those before it."""
     rows = {row: found for row, ids in enumerate(needs) if (found := [each for each in ids if each is not None])}
+    # In the order of execution, nothing depends on what comes later.
+    if all(max(found) < row for row, found in rows.items()):
+        return
     try:
         TopologicalSorter(rows).prepare()
     except CycleError as error:
@@ -157,7 +166,8 @@ def _check_circles(kind: str, parts: Sequence[Any], says: str, needs: Iterable[I
 def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) -> None:
     seen: set[str] = set()
     for row, identifier in enumerate(statistics.tensor):
-        _check_ids("tensor", tensors, f"statistics.tensor[{row}]", identifier)
+        if identifier not in tensors:
+            _check_id("tensor", tensors, f"statistics.tensor[{row}]", identifier)
         if identifier in seen:
             _fail(f"statistics.tensor[{row}]", f"the tensor {shown_json(identifier)} has two rows")
         seen.add(identifier)
@@ -174,7 +184,8 @@ def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) ->
 
 
 def _check_precision(precision: PrecisionErrorsDump, tensors: Mapping[str, int]) -> None:
-    _check_ids("tensor", tensors, "precision.tensor", precision.tensor)
+    for place, name in enumerate(precision.tensor):
+        _check_id("tensor", tensors, f"precision.tensor[{place}]", name)
     for name in ("error", "expected"):
         length = len(getattr(precision, name))
         if length != len(precision.tensor):
@@ -182,7 +193,7 @@ def _check_precision(precision: PrecisionErrorsDump, tensors: Mapping[str, int])
                 f"precision.{name}", f"{length} entries; expected one for each of the {len(precision.tensor)} tensors"
             )
     for name, (differing, of) in precision.differing.items():
-        _check_ids("tensor", tensors, f"precision.differing.{name}", name)
+        _check_id("tensor", tensors, f"precision.differing.{name}", name)
         if differing > of:
             _fail(f"precision.differing.{name}", f"{differing} of {of} elements differ; expected at most {of}")
 

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
+from chainrule.dump.compression import MAGIC, begin_of, check_size, is_packed
 from chainrule.dump.wire import parse_dump
 from chainrule.errors import DumpError
 
-MAX_BYTES = 128 * 2**20
-"""Larger dumps are not opened; `static/core/dump/dump.js` has the same limit."""
-
 BEGINS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"schema"\s*:\s*"chainrule\.trace/1"\s*,')
 """The beginning of a dump written by Chainrule; other programs may order the keys differently."""
+
+SMALL_BYTES = 8 * 2**20
+"""A larger file opens by its beginning alone; the page checks what it draws."""
 
 GLANCE = 256
 """Number of bytes that are read to see how a file begins."""
 
 NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A dump as it is sent: an open file, its number of bytes, a tag that another content does not have."""
+
+    file: BinaryIO
+    size: int
+    tag: str
+    is_packed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,6 @@ class OpenDump:
         Raises:
             DumpError: it is too large, or not a dump; says what is wrong and where.
         """
-        _check_size(len(content))
         parse_dump(content)
         return cls(name, content, _digest(content))
 
@@ -51,12 +63,16 @@ class OpenDump:
             DumpError: see `check`.
             OSError: the file cannot be read.
         """
-        _check_size(path.stat().st_size)
+        check_size(path.stat().st_size)
         return cls.check(path.name, path.read_bytes())
 
-    def load(self) -> tuple[bytes, str]:
-        """The bytes and their digest."""
-        return self.content, self.digest
+    def open(self) -> Stored:
+        """The bytes, to be sent."""
+        return Stored(BytesIO(self.content), len(self.content), self.digest, is_packed(self.content))
+
+    def load(self) -> bytes:
+        """The bytes."""
+        return self.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +93,41 @@ class DumpFile:
             DumpError: it is too large, or not a dump; says what is wrong and where.
             OSError: the file cannot be read.
         """
-        _check_size(path.stat().st_size)
+        check_size(path.stat().st_size)
         with path.open("rb") as file:
-            begins = BEGINS.match(file.read(GLANCE)) is not None
+            begins = BEGINS.match(begin_of(file, GLANCE)) is not None
         if not begins:
             parse_dump(path.read_bytes())
         return cls(name or path.name, path)
 
-    def load(self) -> tuple[bytes, str]:
-        """The file's bytes as they are now, and their digest.
+    def open(self) -> Stored:
+        """The file as it is now, to be sent.
 
         Raises:
             DumpError: it has become too large, or cannot be read any more.
         """
         try:
-            _check_size(self.path.stat().st_size)
-            content = self.path.read_bytes()
+            file = self.path.open("rb")
         except OSError as error:
             raise DumpError(f"{self.name}: {error.strerror}") from None
-        return content, _digest(content)
+        try:
+            about = os.fstat(file.fileno())
+            check_size(about.st_size)
+            tag = f"{about.st_ino} {about.st_mtime_ns} {about.st_size}"
+            return Stored(file, about.st_size, tag, is_packed(file.peek(len(MAGIC))))
+        except BaseException:
+            file.close()
+            raise
+
+    def load(self) -> bytes:
+        """The file's bytes as they are now. Raises DumpError, see `open`."""
+        with self.open().file as file:
+            return file.read()
+
+
+def is_small(path: Path) -> bool:
+    """Whether a dump is so small that checking all of it takes no second. Raises OSError."""
+    return path.stat().st_size <= SMALL_BYTES
 
 
 def in_order(paths: Sequence[Path]) -> list[Path]:
@@ -116,13 +148,6 @@ def names_of(paths: Sequence[Path]) -> list[str]:
             break
         names = [Path(*path.parts[-depth:]).as_posix() for path in paths]
     return names
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_BYTES:
-        raise DumpError(
-            f"the file has {size / 2**20:.0f} MiB; at most {MAX_BYTES / 2**20:.0f} MiB can be opened", limit=MAX_BYTES
-        )
 
 
 def _digest(content: bytes) -> str:

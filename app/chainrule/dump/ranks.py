@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import orjson
 
 from chainrule.diagnose.faults import with_rule
 from chainrule.dump.checks import read_json
-from chainrule.dump.opened import DumpFile
+from chainrule.dump.compression import unpacked
+from chainrule.dump.opened import DumpFile, Stored
 from chainrule.errors import DumpError
 from chainrule.stats import COLUMNS
 from chainrule.trace.collectives import ranges
@@ -52,15 +54,19 @@ class RankFile(DumpFile):
     faults: tuple[Fault, ...]
     compared: str  # the ranks that were compared
 
-    def load(self) -> tuple[bytes, str]:
-        """The dump with the faults, and its digest. Raises DumpError, see `DumpFile.load`."""
-        content, _ = DumpFile.load(self)
-        dump = read_json(content)
+    def open(self) -> Stored:
+        """The dump with the faults, to be sent. Raises DumpError, see `DumpFile.open`."""
+        content = self.load()
+        return Stored(BytesIO(content), len(content), blake2b(content, digest_size=16).hexdigest(), is_packed=False)
+
+    def load(self) -> bytes:
+        """The dump with the faults. Raises DumpError, see `DumpFile.open`."""
+        with DumpFile.open(self).file as file:
+            dump = read_json(unpacked(file.read()))
         replaced = {fault.kind for fault in self.faults}
         own = [fault for fault in dump.get("faults", []) if fault["kind"] not in replaced]
         environment = {**dump["environment"], "ranks_compared": self.compared}
-        content = orjson.dumps({**dump, "environment": environment, "faults": [*self.faults, *own]})
-        return content, blake2b(content, digest_size=16).hexdigest()
+        return orjson.dumps({**dump, "environment": environment, "faults": [*self.faults, *own]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,7 @@ def join(files: Sequence[DumpFile]) -> tuple[list[RankFile], list[str]]:
 
 
 def _read(file: DumpFile) -> _Rank:
-    dump = read_json(file.load()[0])
+    dump = read_json(unpacked(file.load()))
     environment, statistics = dump["environment"], dump["statistics"]
     named = NAME.fullmatch(file.path.name)
     rank, world = environment.get("rank", int(named["rank"]) if named else 0), environment.get("world_size", 0)

@@ -8,9 +8,11 @@ strings "NaN", "Infinity" and "-Infinity"; a missing statistic is null.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +24,7 @@ from chainrule.diagnose.profile import LayerProfile, Profile, Theory
 from chainrule.diagnose.profile import LayerTheory as LayerVerdict
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
 from chainrule.dump.checks import check_dump, read_json, shown_json
+from chainrule.dump.compression import unpacked
 from chainrule.dump.json_values import Number, json_number, json_value
 from chainrule.errors import DumpError
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, SMALL, StatisticsTable, Summary
@@ -34,6 +37,9 @@ from chainrule.trace.records import Records
 SCHEMA = "chainrule.trace/1"
 PROFILE_SCHEMA = "chainrule.profile/1"
 THEORY_SCHEMA = "chainrule.theory/1"
+
+LINE_ITEMS = 1000
+"""Maximum number of list items in a line of a dump."""
 
 FRAME_MAGIC = b"CRF1"
 FRAME_HEADER = struct.Struct("<4sIIIIIddII")
@@ -252,20 +258,46 @@ def trace_schema() -> dict[str, Any]:
 
 def dump_trace(trace: Trace) -> bytes:
     """The graph dump: JSON of schema `chainrule.trace/1`. Equal traces give equal bytes, but for `timing`."""
-    body = {
-        "schema": SCHEMA,
-        "spec": trace.spec,
-        "environment": trace.environment,
-        "loss": json_number(trace.loss),
-        **_structure(trace),
-        "faults": trace.faults,
-        "statistics": _statistics(trace.statistics),
-        "values": json_value({tensor: values.tolist() for tensor, values in trace.statistics.values.items()}),
-        "error": trace.error,
-        "timing": trace.timing,
-        **({} if trace.precision is None else {"precision": trace.precision}),
-    }
-    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+    return b"".join(dump_pieces(trace))
+
+
+def dump_pieces(trace: Trace) -> Iterator[bytes]:
+    """The graph dump in pieces, so that a large one is written without a second copy in memory.
+
+    Each line is a part of its own: a member of an object, or at most LINE_ITEMS items of a list. So a reader can read a
+    dump line by line.
+    """
+    return _lines(
+        {
+            "schema": SCHEMA,
+            "spec": trace.spec,
+            "environment": trace.environment,
+            "loss": json_number(trace.loss),
+            **_structure(trace),
+            "faults": trace.faults,
+            "statistics": _statistics(trace.statistics),
+            "values": json_value({tensor: values.tolist() for tensor, values in trace.statistics.values.items()}),
+            "error": trace.error,
+            "timing": trace.timing,
+            **({} if trace.precision is None else {"precision": trace.precision}),
+        }
+    )
+
+
+def _lines(value: Any) -> Iterator[bytes]:
+    """JSON with a line for each member of a dict, and for each LINE_ITEMS items of a longer list."""
+    if isinstance(value, Mapping) and value:
+        for number, (name, member) in enumerate(value.items()):
+            yield (b",\n" if number else b"{\n") + orjson.dumps(name) + b":"
+            yield from _lines(member)
+        yield b"\n}"
+    elif isinstance(value, (list, tuple, np.ndarray)) and len(value) > LINE_ITEMS:
+        for start in range(0, len(value), LINE_ITEMS):
+            items = orjson.dumps(value[start : start + LINE_ITEMS], option=orjson.OPT_SERIALIZE_NUMPY)
+            yield (b",\n" if start else b"[\n") + items[1:-1]
+        yield b"\n]"
+    else:
+        yield orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def dump_topology(trace: Trace) -> dict[str, Any]:
@@ -427,8 +459,21 @@ def dump_json(body: Mapping[str, Any]) -> bytes:
 # -------------------------------------------------------------------- dump → trace
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection: it would look at millions of new objects again and again, and find nothing to free."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collection()
 def load(dump: bytes | str | Path) -> Trace:
-    """Read a graph dump: its bytes, its text, or the file at a `Path`.
+    """Read a graph dump: its bytes, its text, or the file at a `Path`; the bytes may be compressed by gzip.
 
     Raises:
         DumpError: not JSON, not of schema `chainrule.trace/1`, or with ids that lead nowhere or in a circle; says what
@@ -439,14 +484,15 @@ def load(dump: bytes | str | Path) -> Trace:
     return _trace(parse_dump(content))
 
 
+@_without_collection()
 def parse_dump(content: bytes | str) -> TraceDump:
     """Read a graph dump and check all of it, as `load` does.
 
     Raises:
         DumpError: see `load`.
     """
-    # A byte order mark is what editors leave in front.
-    content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
+    # Editors leave a byte order mark in front.
+    content = content.removeprefix("\ufeff") if isinstance(content, str) else unpacked(content)
     try:
         parsed = TraceDump.model_validate(read_json(content))
     except DumpError as error:
@@ -473,11 +519,26 @@ def _path(loc: tuple[int | str, ...]) -> str:
 def _made(value: Any) -> Any:
     """A part of a dump as the dataclass of the same fields, an `OpDump` as an `Op`, and lists as tuples."""
     if isinstance(value, list):
-        return tuple(map(_made, value)) if value and isinstance(value[0], _Part) else tuple(value)
-    if isinstance(value, _Part):
-        made = getattr(graph, type(value).__name__.removesuffix("Dump"))
-        return made(**{name: _made(field) for name, field in value.__dict__.items()})
-    return value
+        if not value or not isinstance(value[0], _Part):
+            return tuple(value)
+        kind = _kind_of(value[0])
+        if not hasattr(kind, "__slots__"):
+            return Records(kind, [_made_fields(part) for part in value])
+        return tuple(map(_made, value))
+    return _kind_of(value)(**_made_fields(value)) if isinstance(value, _Part) else value
+
+
+def _kind_of(part: _Part) -> Any:
+    return getattr(graph, type(part).__name__.removesuffix("Dump"))
+
+
+def _made_fields(part: _Part) -> dict[str, Any]:
+    """The fields for the dataclass of a part. They are the part's own: it is not used any more."""
+    fields = part.__dict__
+    for name, field in fields.items():
+        if isinstance(field, (list, _Part)):
+            fields[name] = _made(field)
+    return fields
 
 
 def _trace(dump: TraceDump) -> Trace:

@@ -150,6 +150,7 @@ TRACE_FORMATS: Mapping[str, Format] = {
 def format_of(path: PurePath) -> Format:
     """The format of a file, by its suffix. Raises RequestError."""
     suffixes = {form.file.removeprefix("trace"): form for form in TRACE_FORMATS.values()}
+    suffixes[".json.gz"] = TRACE_FORMATS["json"]
     fitting = [suffix for suffix in suffixes if path.name.endswith(suffix)]
     if not fitting:
         raise RequestError(
@@ -169,5 +170,5 @@ def write_model_explorer(spec: ModelSpec, folder: Path) -> list[Path]:
     contents |= {f"{name}.node-data.json": to_node_data(trace, name) for name in NODE_STATISTICS}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        write_file(folder / name, orjson.dumps(content))
+        write_file(folder / name, [orjson.dumps(content)])
     return [folder / name for name in contents]

@@ -789,6 +789,60 @@ static NodeRow *target_row(Flow *flow, PyObject *target, long op, int module, Py
     return (NodeRow *)row;
 }
 
+/* PyTorch frees a graph without recursion, except for nodes that have an object in Python, as a hook gives them one. Each
+ * of these frees the next inside its own end: a chain of 50,000 ops overflowed a stack of 8 MiB (PyTorch 2.13). So one
+ * node in GUARD_PERIOD has a guard in its metadata, which keeps the nodes after it alive until the end of the node is
+ * over. The period is prime: what repeats in a net does not pass by every guard. */
+enum { GUARD_PERIOD = 997 };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *after; /* the node's next_functions */
+} Guard;
+
+static PyTypeObject *guard_type;
+static PyObject *unguarded; /* a list: what guards have kept */
+static bool is_releasing;
+
+/* Called by the interpreter, between two instructions of the main thread. To free one node can end other guards. */
+static int release_unguarded(void *Py_UNUSED(nothing)) {
+    if (is_releasing) return 0;
+    is_releasing = true;
+    for (Py_ssize_t left; (left = PyList_Size(unguarded)) > 0;) PyList_SetSlice(unguarded, left - 1, left, NULL);
+    is_releasing = false;
+    return 0;
+}
+
+static void guard_free(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject *kind, *error, *traceback;
+    PyErr_Fetch(&kind, &error, &traceback);
+    PyList_Append(unguarded, ((Guard *)object)->after);
+    PyErr_Restore(kind, error, traceback);
+    Py_DECREF(((Guard *)object)->after);
+    PyObject_Free(object);
+    Py_DECREF(type);
+    /* No Python code may run here: the interpreter would call at once. Where no call can be added, the next guard's
+     * call releases these nodes too. */
+    if (!is_releasing) Py_AddPendingCall(release_unguarded, NULL);
+}
+
+static PyType_Slot guard_slots[] = {{Py_tp_dealloc, guard_free}, {0, NULL}};
+static PyType_Spec guard_spec = {
+    "chainrule.trace._observer.Guard", sizeof(Guard), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    guard_slots,
+};
+
+static int add_guard(PyObject *node, PyObject *after) {
+    PyObject *metadata = PyObject_GetAttr(node, s_metadata);
+    Guard *guard = metadata == NULL ? NULL : PyObject_New(Guard, guard_type);
+    if (guard != NULL) guard->after = Py_NewRef(after);
+    int failed = guard == NULL ? -1 : PyDict_SetItem(metadata, (PyObject *)guard_type, (PyObject *)guard);
+    Py_XDECREF((PyObject *)guard);
+    Py_XDECREF(metadata);
+    return failed;
+}
+
 /* Hook one node and find where its gradients go. */
 static int follow(Flow *flow, PyObject *node, NodeRow *row, long op, int module, int watched_from, PyObject *pending) {
     if (append_owned(flow->_handles, PyObject_CallMethodObjArgs(node, s_register_hook, row, NULL)) != 0) return -1;
@@ -800,6 +854,7 @@ static int follow(Flow *flow, PyObject *node, NodeRow *row, long op, int module,
     }
     PyObject *next = PyObject_GetAttr(node, s_next_functions);
     Py_ssize_t count = next == NULL ? -1 : PyTuple_Size(next);
+    if (count >= 0 && PyList_Size(flow->_handles) % GUARD_PERIOD == 0 && add_guard(node, next) != 0) count = -1;
     PyObject *targets = count < 0 ? NULL : PyTuple_New(count), *numbers = count < 0 ? NULL : PyTuple_New(count);
     bool failed = targets == NULL || numbers == NULL;
     for (Py_ssize_t i = 0; i < count && !failed; i++) {
@@ -2006,6 +2061,8 @@ PyMODINIT_FUNC PyInit__observer(void) {
                          add_type(made, "TensorRow", &tensor_row_spec, &tensor_row_type) != 0 ||
                          add_type(made, "NodeRow", &node_spec, &node_type) != 0 ||
                          add_type(made, "Kind", &kind_spec, &kind_type) != 0 ||
+                         add_type(made, "Guard", &guard_spec, &guard_type) != 0 ||
+                         (unguarded = PyList_New(0)) == NULL ||
                          add_type(made, "Journal", &journal_spec, NULL) != 0 ||
                          add_type(made, "Flow", &flow_spec, NULL) != 0 ||
                          add_type(made, "Observer", &observer_spec, NULL) != 0))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from chainrule import __version__
+from chainrule.dump.opened import Stored
 from chainrule.errors import BusyError, ChainruleError, NotFoundError, RequestError
 from chainrule.page.templating import render
 from chainrule.spec.model_spec import read_query
@@ -22,6 +24,9 @@ JSON = "application/json"
 
 REVALIDATE = "private, no-cache"
 """Cache-Control of answers that may be kept but must be revalidated by their entity tag."""
+
+PIECE = 2**20
+"""Number of bytes of a dump that are sent at a time."""
 
 UNREAD = (408, 413)
 """Statuses after which the rest of a body may still arrive, unread."""
@@ -108,6 +113,25 @@ def kept_answer(request: Request, body: bytes | str, media_type: str = JSON) -> 
     """An answer that stays the same while the server runs; 304 if the client has it."""
     tag = entity_tag(body if isinstance(body, str) else body.decode())
     return not_modified(tag) if is_fresh(request.headers, tag) else tagged(body, tag, media_type)
+
+
+def sent(request: Request, stored: Stored, tag: str) -> Response:
+    """An open dump, piece by piece; a compressed one as it is, if the client takes it so."""
+    headers = {"etag": tag, "cache-control": REVALIDATE, "vary": "accept-encoding"}
+    file: BinaryIO | gzip.GzipFile = stored.file
+    if stored.is_packed and "gzip" not in request.headers.get("accept-encoding", ""):
+        file = gzip.GzipFile(fileobj=stored.file)
+    else:
+        headers["content-length"] = str(stored.size)
+        if stored.is_packed:
+            headers["content-encoding"] = "gzip"
+
+    def pieces() -> Iterator[bytes]:
+        with stored.file, file:
+            while piece := file.read(PIECE):
+                yield piece
+
+    return StreamingResponse(pieces(), 200, headers, JSON)
 
 
 def query_of(request: Request) -> dict[str, str]:

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from chainrule.diagnose.profile import profile, theory
+from chainrule.dump.opened import DumpFile, OpenDump
 from chainrule.dump.wire import dump_json, dump_layer_theory, dump_profile, load, theory_dump, trace_schema
 from chainrule.errors import NotFoundError, RequestError, SpecError, StoppedError
 from chainrule.export.formats import FORMATS, Format, Values
@@ -29,11 +30,14 @@ from chainrule.spec import ModelSpec
 from chainrule.spec.values import read_keys
 from chainrule.theory.mean_field import layer_theory, moments
 from chainrule.training.wire import dump_data, dump_run
-from chainrule.web.answers import JSON, entity_tag, is_fresh, kept_answer, not_modified, query_of, tagged
+from chainrule.web.answers import JSON, entity_tag, is_fresh, kept_answer, not_modified, query_of, sent
 from chainrule.web.live_messages import SpecT
 from chainrule.web.openapi import COMPUTE_ERRORS, SPEC_ERRORS, add_route, parameter, spec_parameters, spec_schema
 from chainrule.web.parameters import DATA_KEYS, DUMP_INDEX, DUMP_PART, ITS_THEORY, THEORY_KEYS, window_keys
 from chainrule.web.service import Service
+
+THEORY_SECONDS = 60.0
+"""Maximum time to read a dump and to compute its theory: a dump of 100,000 ops takes a quarter of it."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 Range = tuple[int, int]
@@ -292,12 +296,17 @@ class Api:
                 field="index",
                 limit=len(dumps) - 1,
             )
-        content, digest = await run_in_threadpool(dumps[index].load)
+        dump = dumps[index]
+        stored = await run_in_threadpool(dump.open)
+        tag = entity_tag(stored.tag, what)
         if what == ITS_THEORY:
-            tag = entity_tag(digest, what)
-            return await self.service.answer(request, tag, "cpu", lambda: dump_json(theory_dump(theory(load(content)))))
-        tag = entity_tag(digest)
-        return not_modified(tag) if is_fresh(request.headers, tag) else tagged(content, tag)
+            stored.file.close()
+            told = partial(_theory_of, dump)
+            return await self.service.answer(request, tag, "cpu", told, seconds=THEORY_SECONDS)
+        if is_fresh(request.headers, tag):
+            stored.file.close()
+            return not_modified(tag)
+        return sent(request, stored, tag)
 
 
 def _kept(body: Callable[[], dict[str, Any]]) -> Handler:
@@ -308,6 +317,10 @@ def _kept(body: Callable[[], dict[str, Any]]) -> Handler:
         return kept_answer(request, made())
 
     return handler
+
+
+def _theory_of(dump: OpenDump | DumpFile) -> bytes:
+    return dump_json(theory_dump(theory(load(dump.load()))))
 
 
 def _profile_bytes(spec: ModelSpec) -> bytes:

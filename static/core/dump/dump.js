@@ -2,8 +2,10 @@
  * of the fields that it reads, ids, and the lengths of columns. `chainrule open` checks a dump in full, and names
  * places. */
 
+import { idIndex } from "../ids.js";
+
 const SCHEMA = "chainrule.trace/1";
-export const MAX_BYTES = 128 * 2 ** 20;
+export const MAX_BYTES = 2 ** 30;
 
 const BINS = 64;
 /** Numbers that JSON cannot hold. @type {readonly unknown[]} */
@@ -35,15 +37,14 @@ export class DumpProblem extends Error {
   }
 }
 
-/** Checks a file's size before it is read. @param {number} bytes @throws {DumpProblem} it is too large */
+/** Checks the size of a dump. @param {number} bytes @throws {DumpProblem} it is too large */
 export function checkSize(bytes) {
-  if (bytes <= MAX_BYTES) return;
-  const size = (/** @type {number} */ value) => `${(value / 2 ** 20).toFixed(value >= 10 * 2 ** 20 ? 0 : 1)} MiB`;
-  throw new DumpProblem(`the file has ${size(bytes)}; at most ${size(MAX_BYTES)} can be opened`);
+  if (bytes > MAX_BYTES)
+    throw new DumpProblem(`the dump has more than ${MAX_BYTES / 2 ** 20} MiB; larger dumps cannot be opened`);
 }
 
-/** Reads a graph dump of schema `chainrule.trace/1`. @param {string} text @returns {Dump} with `sources` and `faults`
- * in any case @throws {DumpProblem} it is not JSON, of another schema, or its parts do not fit together */
+/** Reads a graph dump of schema `chainrule.trace/1`. @param {string} text @returns {Dump} see `checkedDump`
+ * @throws {DumpProblem} it is not JSON, or no dump */
 export function readDump(text) {
   let value;
   try {
@@ -52,6 +53,12 @@ export function readDump(text) {
   } catch (error) {
     throw new DumpProblem(`this is not JSON: ${error instanceof Error ? error.message : ""}`);
   }
+  return checkedDump(value);
+}
+
+/** @param {unknown} value of JSON @returns {Dump} with `sources` and `faults` in any case @throws {DumpProblem} it is of
+ * another schema, or its parts do not fit together */
+export function checkedDump(value) {
   if (!isRecord(value)) throw new DumpProblem(`this is not a graph dump: ${shown(value)} instead of an object`);
   if (value["schema"] !== SCHEMA) {
     const found = value["schema"] === undefined ? "none" : shown(value["schema"]);
@@ -84,17 +91,27 @@ function shown(value) {
 /** @param {unknown} value @param {string} where @returns {unknown[]} @throws {DumpProblem} it is not a list */
 function listAt(value, where) {
   if (Array.isArray(value)) return value;
-  throw new DumpProblem(`${shown(value)} is not a list`, where);
+  throw noList(value, where);
+}
+
+/** @param {unknown} value @param {string} where @returns {DumpProblem} */
+function noList(value, where) {
+  return new DumpProblem(`${shown(value)} is not a list`, where);
+}
+
+/** @param {unknown} id @param {string} list that it should be in @param {string} where @returns {DumpProblem} */
+function unknownId(id, list, where) {
+  return new DumpProblem(`${shown(id)} is not an id of the ${list}`, where);
 }
 
 /** @param {Record<string, unknown>} dump @throws {DumpProblem} a part has another kind than the schema says, or an id
  * stands twice or names nothing */
 function checkParts(dump) {
-  /** @type {Record<string, Map<unknown, number>>} */
+  /** @type {Record<string, ReadonlyMap<unknown, number>>} */
   const ids = {};
   for (const [list, texts] of Object.entries(TEXTS)) {
-    const index = ids[list] = new Map();
-    listAt(dump[list], list).forEach((part, place) => {
+    const parts = listAt(dump[list], list);
+    parts.forEach((part, place) => {
       if (!isRecord(part)) throw new DumpProblem(`${shown(part)} is not an object`, `${list}[${place}]`);
       for (const name of texts) {
         if (typeof part[name] !== "string")
@@ -102,36 +119,44 @@ function checkParts(dump) {
       }
       if (list === "ops" && part["phase"] !== "forward" && part["phase"] !== "backward")
         throw new DumpProblem(`${shown(part["phase"])} is neither forward nor backward`, `ops[${place}].phase`);
-      if (!texts.includes("id")) return;
-      const earlier = index.get(part["id"]);
-      if (earlier !== undefined)
-        throw new DumpProblem(`the id ${shown(part["id"])} already belongs to ${list}[${earlier}]`,
-          `${list}[${place}].id`);
-      index.set(part["id"], place);
     });
+    if (!texts.includes("id")) continue;
+    const named = /** @type {{id: string}[]} */ (parts);
+    const index = ids[list] = idIndex(named);
+    const hidden = index.size === named.length ? -1 : named.findIndex(({ id }, place) => index.get(id) !== place);
+    if (hidden < 0) continue;
+    const { id } = named[hidden];
+    const again = named.findIndex((part, place) => place > hidden && part.id === id);
+    throw new DumpProblem(`the id ${shown(id)} already belongs to ${list}[${hidden}]`, `${list}[${again}].id`);
   }
-  const check = (/** @type {string} */ list, /** @type {unknown} */ id, /** @type {string} */ where) => {
-    if (!ids[list].has(id)) throw new DumpProblem(`${shown(id)} is not an id of the ${list}`, where);
-  };
   for (const [list, fields] of Object.entries(REFERENCES)) {
-    listAt(dump[list], list).forEach((part, place) => {
-      if (!isRecord(part)) throw new DumpProblem(`${shown(part)} is not an object`, `${list}[${place}]`);
-      for (const [field, known] of Object.entries(fields)) {
-        const where = `${list}[${place}].${field}`;
-        const value = part[field] ?? null;
-        if (known.startsWith("*")) {
-          listAt(value, where).forEach((id, at) => check(known.slice(1), id, `${where}[${at}]`));
-        } else if (value !== null) check(known, value, where);
+    const parts = listAt(dump[list], list);
+    const odd = parts.findIndex((part) => !isRecord(part));
+    if (odd >= 0) throw new DumpProblem(`${shown(parts[odd])} is not an object`, `${list}[${odd}]`);
+    for (const [field, reference] of Object.entries(fields)) {
+      const isList = reference.startsWith("*");
+      const known = isList ? reference.slice(1) : reference;
+      for (let place = 0; place < parts.length; place += 1) {
+        const value = /** @type {any} */ (parts[place])[field] ?? null;
+        if (!isList && value !== null && !ids[known].has(value))
+          throw unknownId(value, known, `${list}[${place}].${field}`);
+        if (!isList) continue;
+        if (!Array.isArray(value)) throw noList(value, `${list}[${place}].${field}`);
+        for (let at = 0; at < value.length; at += 1)
+          if (!ids[known].has(value[at])) throw unknownId(value[at], known, `${list}[${place}].${field}[${at}]`);
       }
-    });
+    }
   }
-  /** @type {any[]} */ (dump["tensors"]).forEach(({ shape }, place) => listAt(shape, `tensors[${place}].shape`));
+  /** @type {any[]} */ (dump["tensors"]).forEach(({ shape }, place) => {
+    if (!Array.isArray(shape)) throw noList(shape, `tensors[${place}].shape`);
+  });
   const failure = dump["error"] ?? null;
-  if (isRecord(failure) && (failure["op"] ?? null) !== null) check("ops", failure["op"], "error.op");
+  const failed = isRecord(failure) ? (failure["op"] ?? null) : null;
+  if (failed !== null && !ids["ops"].has(failed)) throw unknownId(failed, "ops", "error.op");
   if (!isRecord(dump["statistics"]) || !isRecord(dump["statistics"]["histogram"]))
     throw new DumpProblem("the statistics or their histograms are missing", "statistics");
   listAt(dump["statistics"]["tensor"], "statistics.tensor").forEach((id, row) => {
-    check("tensors", id, `statistics.tensor[${row}]`);
+    if (!ids["tensors"].has(id)) throw unknownId(id, "tensors", `statistics.tensor[${row}]`);
   });
 }
 

@@ -1,7 +1,8 @@
 /** The dumps that are open together: each is read when it is asked for, and the last few are kept as they were read. */
 
-import { getText } from "../api.js";
-import { checkSize, readDump, structureOf, topologyKey } from "./dump.js";
+import { getStream, unreachable } from "../api.js";
+import { checkedDump, checkSize, DumpProblem, readDump, structureOf, topologyKey } from "./dump.js";
+import { LineReader, linesOf } from "./lines.js";
 import { pictureOfDump } from "../picture.js";
 
 // A dump's text comes from an address of the server, from a file, or is given.
@@ -11,19 +12,74 @@ const BEGINS = /^\ufeff?\s*\{\s*"schema"\s*:\s*"chainrule\.trace\/1"\s*,/;
 /** Bytes read to see how a file begins. */
 const GLANCE = 256;
 
-/** @param {DumpSource} source @returns {Promise<string>} @throws {ApiError} the server does not hand it out
- * @throws {DumpProblem} the file is too large @throws {DOMException} the file cannot be read */
-export async function textOf({ url, file, text }) {
-  if (text !== undefined) return text;
-  if (file === undefined) return getText(url ?? "");
+/** How a gzip file begins. */
+const GZIP = [0x1f, 0x8b];
+
+/** Reads a dump: line by line as Chainrule writes it, or in one piece as another program may have written it.
+ * @param {DumpSource} source @param {(bytes: number) => void} [tell] how many bytes have been read
+ * @returns {Promise<Dump>} @throws {ApiError} the server does not hand it out @throws {DumpProblem} the file is too large,
+ * or no dump @throws {DOMException} the file cannot be read */
+export async function readSource(source, tell = () => {}) {
+  if (source.text !== undefined) return readDump(source.text);
+  const reader = new LineReader();
+  try {
+    for await (const line of linesOf(piecesOf(source, tell))) reader.read(line);
+    return checkedDump(reader.end());
+  } catch (problem) {
+    if (!(problem instanceof SyntaxError)) throw problem;
+  }
+  const pieces = [];
+  for await (const piece of piecesOf(source, tell)) pieces.push(piece);
+  try {
+    return readDump(pieces.join(""));
+  } catch (problem) {
+    if (!(problem instanceof RangeError)) throw problem;
+    throw new DumpProblem(
+      "the file is damaged, or another program has written it without line breaks; so it is too large",
+    );
+  }
+}
+
+/** @param {DumpSource} source @returns {Promise<Blob>} its bytes, as they were opened @throws {ApiError} */
+export async function bytesOf({ url, file, text }) {
+  if (text !== undefined) return new Blob([text]);
+  return file ?? new Response(await getStream(url ?? "")).blob();
+}
+
+/** @param {DumpSource} source @param {(bytes: number) => void} tell @returns {AsyncGenerator<string>} the text in
+ * pieces */
+async function* piecesOf({ url, file }, tell) {
+  const reader = (file === undefined ? await getStream(url ?? "") : await streamOf(file)).getReader();
+  const decoder = new TextDecoder();
+  for (let bytes = 0;;) {
+    const { done, value } = await reader.read().catch((error) => {
+      if (!(error instanceof TypeError)) throw error;
+      throw file === undefined ? unreachable() : new DumpProblem("the compressed data are damaged");
+    });
+    if (done) break;
+    bytes += value.length;
+    checkSize(bytes);
+    tell(bytes);
+    yield decoder.decode(value, { stream: true });
+  }
+  yield decoder.decode();
+}
+
+/** @param {File} file @returns {Promise<ReadableStream<Uint8Array>>} its bytes, decompressed */
+async function streamOf(file) {
   checkSize(file.size);
-  return file.text();
+  const begin = new Uint8Array(await file.slice(0, GZIP.length).arrayBuffer());
+  const isGzip = GZIP.every((byte, at) => begin[at] === byte);
+  return isGzip ? file.stream().pipeThrough(new DecompressionStream("gzip")) : file.stream();
 }
 
 /** @param {File} file @returns {Promise<boolean>} whether it begins as our dumps do; of another that says nothing
  * yet */
 export async function beginsLikeDump(file) {
-  return BEGINS.test(await file.slice(0, GLANCE).text());
+  const reader = (await streamOf(file)).getReader();
+  const { value } = await reader.read();
+  await reader.cancel();
+  return BEGINS.test(new TextDecoder().decode(value?.subarray(0, GLANCE)));
 }
 
 /** Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000.
@@ -70,15 +126,21 @@ function numbersIn(name) {
 
 const MAX_KEPT = 16;
 
+let alone = 0;
+
 export class DumpShelf {
   /** By index, the one asked for last at the end. @type {Map<number, Promise<OpenedDump>>} */
   #kept = new Map();
   /** Those that have been read. @type {Map<number, OpenedDump>} */
   #read = new Map();
 
-  /** @param {readonly DumpSource[]} sources */
-  constructor(sources) {
+  #tell;
+
+  /** @param {readonly DumpSource[]} sources @param {(name: string, bytes: number) => void} [tell] how much of a dump has
+   * been read */
+  constructor(sources, tell = () => {}) {
     this.sources = sources;
+    this.#tell = tell;
   }
 
   /** @returns {number} how many are in memory */
@@ -105,13 +167,17 @@ export class DumpShelf {
     const source = this.sources[index];
     if (source === undefined) throw new RangeError(`unknown dump ${index}`);
     try {
-      const dump = readDump(await textOf(source));
-      const own = pictureOfDump(dump, 0, "");
-      const key = topologyKey(own.topology);
+      const read = await readSource(source, (bytes) => this.#tell(source.name, bytes));
+      const own = pictureOfDump(read, 0, "");
+      // A graph that is alone needs no name that another one may have.
+      const isAlone = this.sources.length === 1;
+      const key = isAlone ? `alone ${(alone += 1)}` : topologyKey(own.topology);
       // Pictures of one graph share the topology, and so everything cached for it.
       const twin = [...this.#read.values()].find(({ picture }) => picture.key === key)?.picture;
       const picture = twin === undefined ? { ...own, key } : { ...own, key, topology: twin.topology, rows: twin.rows };
-      const taken = { index, name: source.name, dump, picture, structure: structureOf(dump) };
+      const { statistics: _, values: __, ...dump } = read;
+      const structure = isAlone ? "" : structureOf(dump);
+      const taken = { index, name: source.name, source, dump, picture, structure };
       if (this.#kept.has(index)) this.#read.set(index, taken);
       return taken;
     } catch (problem) {

@@ -1,7 +1,7 @@
 /** The statistics of a dump's tensors in a packed form, which stays when the dump is dropped. No DOM. */
 
-import { readDump, structureOf } from "./dump.js";
-import { textOf } from "./sources.js";
+import { structureOf } from "./dump.js";
+import { readSource } from "./sources.js";
 import { pictureOfDump } from "../picture.js";
 
 const MOST = 65535;
@@ -13,7 +13,7 @@ export class StepReader {
 
   /** @param {DumpSource} source @throws {Error} it cannot be read, or is no dump */
   async read(source) {
-    const dump = readDump(await textOf(source));
+    const dump = await readSource(source);
     const structure = structureOf(dump);
     const isNew = !this.#known.has(structure);
     this.#known.add(structure);

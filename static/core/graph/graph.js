@@ -1,6 +1,7 @@
 /** Builds a graph from a topology: numbers its parts, and adds groups, ids for addresses and the arrays for layouts. No
  * DOM, no geometry, no recursion. */
 
+import { idIndex } from "../ids.js";
 import { anchors, results, wiring } from "./wiring.js";
 import { groupTree } from "./group-tree.js";
 import { labelLines } from "../labels.js";
@@ -29,12 +30,11 @@ const MAX_NOTE = 48;
 const NAMED_ITEMS = 3;
 
 /** differences: of each fold what is different in some of its repetitions; activations: of each op the name of the activation that it computes, or ""; tensorId: in addresses, the name where it is unique, else the id; groupId: of the forward half, layers.0/forward;
- * groupModule: position in the topology's modules; items: by id in addresses; opIndex, tensorIndex: by id in the dump.
+ * groupModule: position in the topology's modules; opIndex, tensorIndex: by id in the dump; groupIndex: by id in addresses; nameIndex: by name, -1 for the name of several tensors.
  * @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out */
 export function buildGraph(topology) {
   const { ops, tensors, modules } = topology;
-  const opIndex = new Map(ops.map(({ id }, index) => [id, index]));
-  const tensorIndex = new Map(tensors.map(({ id }, index) => [id, index]));
+  const [opIndex, tensorIndex] = [idIndex(ops), idIndex(tensors)];
   const groups = numberGroups(topology);
   const opGroup = groupOfOps(topology, groups.nodes);
   const wired = wiring(topology, opIndex, tensorIndex);
@@ -78,15 +78,23 @@ export function buildGraph(topology) {
         ))),
   };
   const groupId = groupIds(groups.nodes, topology);
-  const { tensorId, items } = addresses(topology, groupId, arrays);
+  const { tensorId, groupIndex, nameIndex } = addresses(topology, groupId, opIndex, tensorIndex);
   const groupModule = Int32Array.from(groups.nodes, ({ module }) => Math.min(module, modules.length - 1));
   return { topology, arrays, opLabel, activations, differences, tensorLabel, tensorId, groupId, groupLabel, groupModule,
-    opIndex, tensorIndex, items };
+    opIndex, tensorIndex, groupIndex, nameIndex };
 }
 
-/** @param {Graph} graph @param {string} id as in addresses, or that of an op or tensor in the dump */
+/** @param {Graph} graph @param {string} id as in addresses, or that of an op or tensor in the dump
+ * @returns {Item | null} */
 export function find(graph, id) {
-  return graph.items.get(id) ?? null;
+  const { topology, arrays, opIndex, tensorIndex, groupIndex, nameIndex, tensorId } = graph;
+  const group = groupIndex.get(id);
+  if (group !== undefined) return group;
+  const op = opIndex.get(id);
+  if (op !== undefined) return { kind: "op", index: op, half: topology.ops[op].phase };
+  const index = tensorIndex.get(id) ?? nameIndex.get(id) ?? -1;
+  if (index < 0 || (!tensorIndex.has(id) && tensorId[index] !== id)) return null;
+  return { kind: "tensor", index, half: arrays.tensorHalf[index] === 1 ? "backward" : "forward" };
 }
 
 /** @param {Graph} graph @param {Item} item @returns {string} as in addresses, whatever is open; "" for what is not in
@@ -247,12 +255,12 @@ function groupOfOps({ ops }, nodes) {
 
 /** @param {readonly GroupNode[]} nodes @param {Topology} topology @returns {string[]} */
 function groupIds(nodes, { modules, ops }) {
-  const used = new Set();
+  /** @type {Map<string, number>} */
+  const runs = new Map();
   const named = (/** @type {string} */ stem) => {
-    let id = `${stem}/forward`;
-    for (let run = 2; used.has(id); run += 1) id = `${stem}/forward.${run}`;
-    used.add(id);
-    return id;
+    const run = (runs.get(stem) ?? 0) + 1;
+    runs.set(stem, run);
+    return `${stem}/forward${run > 1 ? `.${run}` : ""}`;
   };
   const pathOf = (/** @type {number} */ module) => modules[module].path || "model";
   let fold = "";
@@ -337,29 +345,22 @@ function withoutPath(name, paths) {
   return name;
 }
 
-/** @param {Topology} topology @param {readonly string[]} groupId @param {{tensorHalf: Uint8Array}} arrays */
-function addresses({ ops, tensors }, groupId, { tensorHalf }) {
+/** @param {Topology} topology @param {readonly string[]} groupId @param {ReadonlyMap<string, number>} opIndex
+ * @param {ReadonlyMap<string, number>} tensorIndex */
+function addresses({ tensors }, groupId, opIndex, tensorIndex) {
   /** @type {Map<string, Item>} */
-  const items = new Map();
-  tensors.forEach(({ id }, index) =>
-    items.set(id, { kind: "tensor", index, half: tensorHalf[index] === 1 ? "backward" : "forward" })
-  );
-  ops.forEach(({ id, phase }, index) => items.set(id, { kind: "op", index, half: phase }));
+  const groupIndex = new Map();
   groupId.forEach((id, index) => {
-    items.set(id, { kind: "group", index, half: "forward" });
-    items.set(backwardId(id), { kind: "group", index, half: "backward" });
+    groupIndex.set(id, { kind: "group", index, half: "forward" });
+    groupIndex.set(backwardId(id), { kind: "group", index, half: "backward" });
   });
-  /** @type {Map<string, number>} */
-  const uses = new Map();
-  for (const { name } of tensors) uses.set(name, (uses.get(name) ?? 0) + 1);
+  /** Names of one tensor alone, which nothing else has. @type {Map<string, number>} */
+  const nameIndex = new Map();
+  tensors.forEach(({ name }, index) => nameIndex.set(name, nameIndex.has(name) ? -1 : index));
   const tensorId = tensors.map(({ id, name }, index) => {
-    const item = items.get(id);
-    if (uses.get(name) !== 1 || items.has(name) || item?.kind !== "tensor" || item.index !== index) return id;
-    return name;
+    const isFree = nameIndex.get(name) === index && !opIndex.has(name) && !tensorIndex.has(name)
+      && !groupIndex.has(name);
+    return isFree ? name : id;
   });
-  tensorId.forEach((id, index) => {
-    if (!items.has(id))
-      items.set(id, { kind: "tensor", index, half: tensorHalf[index] === 1 ? "backward" : "forward" });
-  });
-  return { tensorId, items };
+  return { tensorId, groupIndex, nameIndex };
 }

@@ -12,19 +12,20 @@ const FEW = 8;
  * entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`. @param {Topology} topology
  * @param {ReadonlyMap<string, number>} opIndex @param {ReadonlyMap<string, number>} tensorIndex */
 export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
-  const toTensors = (/** @type {readonly string[]} */ ids) => numbers(ids, tensorIndex);
-  const toOps = (/** @type {readonly string[]} */ ids) => numbers(ids, opIndex).sort((a, b) => a - b);
-  const [inputStart, inputs] = lists(ops.map((op) => toTensors(op.inputs)));
-  const [outputStart, outputs] = lists(ops.map((op) => toTensors(op.outputs)));
-  const [consumerStart, consumers] = lists(tensors.map((tensor) => toOps(tensor.consumers)));
+  const [inputStart, inputs] = lists(ops, ({ inputs }) => inputs, tensorIndex);
+  const [outputStart, outputs] = lists(ops, ({ outputs }) => outputs, tensorIndex);
+  const [consumerStart, consumers] = lists(tensors, ({ consumers }) => consumers, opIndex);
+  for (let tensor = 0; tensor < tensors.length; tensor += 1)
+    consumers.subarray(consumerStart[tensor], consumerStart[tensor + 1]).sort();
   const producer = Int32Array.from(tensors, (tensor) => opIndex.get(tensor.producer ?? "") ?? -1);
   const gradientOf = Int32Array.from(tensors, (tensor) => tensorIndex.get(tensor.gradient_of ?? "") ?? -1);
   // The parts of a gradient belong to the same tensor as their sum.
-  for (const op of ops) {
-    const whole = gradientOf[tensorIndex.get(op.outputs[0] ?? "") ?? -1] ?? -1;
-    if (op.name !== "accumulate" || op.phase !== "backward" || whole < 0) continue;
-    for (const part of toTensors(op.inputs)) if (gradientOf[part] === -1) gradientOf[part] = whole;
-  }
+  ops.forEach(({ name, phase, outputs }, op) => {
+    const whole = gradientOf[tensorIndex.get(outputs[0] ?? "") ?? -1] ?? -1;
+    if (name !== "accumulate" || phase !== "backward" || whole < 0) return;
+    for (const part of inputs.subarray(inputStart[op], inputStart[op + 1]))
+      if (gradientOf[part] === -1) gradientOf[part] = whole;
+  });
   const tensorHalf = Uint8Array.from(tensors, ({ role }, tensor) => {
     if (role === "gradient" || gradientOf[tensor] >= 0) return 1;
     const maker = producer[tensor];
@@ -38,26 +39,22 @@ export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
     savedTensor, savedOp };
 }
 
-/** @param {readonly string[]} ids @param {ReadonlyMap<string, number>} index @returns {number[]} each once, unknown
- * ones left out */
-function numbers(ids, index) {
+/** @template T @param {readonly T[]} parts @param {(part: T) => readonly string[]} idsOf
+ * @param {ReadonlyMap<string, number>} index @returns {[Int32Array, Int32Array]} where each part starts, and the numbers of
+ * all: each once in a part, unknown ids left out */
+function lists(parts, idsOf, index) {
+  const starts = new Int32Array(parts.length + 1);
   /** @type {number[]} */
-  const found = [];
-  for (const id of ids.length > FEW ? new Set(ids) : ids) {
-    const number = index.get(id);
-    if (number !== undefined && (ids.length > FEW || !found.includes(number))) found.push(number);
-  }
-  return found;
-}
-
-/** @param {readonly (readonly number[])[]} rows @returns {[Int32Array, Int32Array]} where each starts, and all of
- * them */
-function lists(rows) {
-  const starts = new Int32Array(rows.length + 1);
-  rows.forEach((row, index) => (starts[index + 1] = starts[index] + row.length));
-  const all = new Int32Array(starts[rows.length]);
-  rows.forEach((row, index) => all.set(row, starts[index]));
-  return [starts, all];
+  const all = [];
+  parts.forEach((part, place) => {
+    const ids = idsOf(part);
+    for (const id of ids.length > FEW ? new Set(ids) : ids) {
+      const number = index.get(id);
+      if (number !== undefined && (ids.length > FEW || !all.includes(number, starts[place]))) all.push(number);
+    }
+    starts[place + 1] = all.length;
+  });
+  return [starts, new Int32Array(all)];
 }
 
 /** Backward op → the forward op that it stands beneath. @param {Topology} topology

@@ -142,7 +142,7 @@ function figureOf(picture, tensor) {
 }
 
 /** In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
- * numbers. @param {Dump} a @param {Dump} b */
+ * numbers. @param {DumpFacts} a @param {DumpFacts} b */
 export function dumpDifferences(a, b) {
   const [one, other] = [factsOf(a), factsOf(b)];
   return [...new Set([...Object.keys(one), ...Object.keys(other)])].flatMap((key) => {
@@ -151,7 +151,7 @@ export function dumpDifferences(a, b) {
   });
 }
 
-/** @param {Dump} dump @returns {Record<string, string>} */
+/** @param {DumpFacts} dump @returns {Record<string, string>} */
 function factsOf({ spec, environment, tensors, ops }) {
   const parameters = tensors.filter(({ role }) => role === "parameter");
   const types = [...new Set((parameters.length > 0 ? parameters : tensors).map(({ dtype }) => dtype))].sort();
