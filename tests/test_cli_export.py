@@ -9,6 +9,7 @@ import chainrule
 from chainrule.__main__ import ExportName, commands
 from chainrule.export.formats import TRACE_FORMATS
 from chainrule.spec import ModelSpec
+from chainrule.trace.privacy import SOURCES
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,15 @@ def test_every_format_is_written_as_the_library_writes_it(form, dump, tmp_path):
     assert (tmp_path / named).read_bytes() == wanted
     assert export(dump, "--format", form).stdout_bytes == wanted
     assert form in {each.value for each in ExportName}
+
+
+def test_an_export_holds_as_much_source_code_as_was_asked_for(dump):
+    written = {
+        sources: json.loads(export(dump, "--format", "json", "--sources", sources).stdout) for sources in SOURCES
+    }
+    assert written["context"] == json.loads(dump.read_bytes())
+    assert [each["sources"] == {} for each in written.values()] == [True, True, False]
+    assert [each["ops"][0]["source"] is None for each in written.values()] == [True, False, False]
 
 
 def test_options_of_the_format(dump, tmp_path):

@@ -91,6 +91,7 @@ RunTableName = StrEnum("RunTableName", ["rows", "steps", "events"])
 LevelName = StrEnum("LevelName", ["op", "aten", "aot_eager", "inductor"])
 """The levels of a recording."""
 
+SourcesName = StrEnum("SourcesName", ["none", "line", "context"])
 ReportName = StrEnum("ReportName", ["text", "json", "github"])
 """The formats of `chainrule check`."""
 
@@ -559,6 +560,12 @@ def export(
     ] = None,
     output: Output = None,
     given: With = None,
+    sources: Annotated[
+        SourcesName,
+        typer.Option(
+            help="How much source code the file holds: none, the line of each op, or also the lines around it."
+        ),
+    ] = SourcesName.context,
 ) -> None:
     """Convert a graph dump to another format, and write it to standard output or to a file."""
     options = _options(given)
@@ -569,7 +576,9 @@ def export(
     with _refusing(USAGE):
         chosen = TRACE_FORMATS[form.value] if form is not None else format_of(output or dump)
         values = chosen.read(options)
-    trace = _loaded(dump)
+    from chainrule.trace.privacy import with_sources
+
+    trace = with_sources(_loaded(dump), sources.value)
     if chosen.name == "html":
         values = {**values, "name": dump.name}
     assert chosen.write is not None, "every format here can write a trace"

@@ -32,6 +32,7 @@ from chainrule.stats.summary import FloatArray
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
 from chainrule.trace import graph
 from chainrule.trace.graph import Fault, FaultKind, Level, Role, Trace
+from chainrule.trace.privacy import private_trace
 from chainrule.trace.records import Records
 
 SCHEMA = "chainrule.trace/1"
@@ -265,8 +266,9 @@ def dump_pieces(trace: Trace) -> Iterator[bytes]:
     """The graph dump in pieces, so that a large one is written without a second copy in memory.
 
     Each line is a part of its own: a member of an object, or at most LINE_ITEMS items of a list. So a reader can read a
-    dump line by line.
+    dump line by line. Messages and the environment are written without secrets and without this machine's folders.
     """
+    trace = private_trace(trace)
     return _lines(
         {
             "schema": SCHEMA,

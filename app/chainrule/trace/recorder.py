@@ -21,7 +21,6 @@ from torch import nn
 
 from chainrule.errors import TraceError, message_of
 from chainrule.stopping import current_stop
-from chainrule.trace import sources
 from chainrule.trace.assemble import assemble
 from chainrule.trace.aten import AtenLevel
 from chainrule.trace.compiled import CompiledLevel
@@ -33,7 +32,9 @@ from chainrule.trace.nested import named_tensors
 from chainrule.trace.observer import Observer, Witness
 from chainrule.trace.owners import TARGETS
 from chainrule.trace.plan import Plan
+from chainrule.trace.privacy import SOURCES, with_sources
 from chainrule.trace.scope import loss_scope
+from chainrule.trace.sources import model_folder
 
 LEVELS = ("op", "aten")
 
@@ -59,10 +60,12 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         plan: filled in for a repetition of the recording.
         find_layers: look for the model's layers at the end.
         level: "op", or "aten": the ops of PyTorch's dispatcher inside each op, which takes more time.
+        sources: how much source code the trace holds: "none", "line" of each op, or "context", also three lines before
+            and after it. Texts that look like secrets are masked.
         runs_compiled: graphs of torch.compile run, and are recorded if they tell `compiled`; else the pass is eager.
 
     Raises:
-        ValueError: another level.
+        ValueError: another level, or other sources.
         TraceError: this thread is being recorded already, this recording has been made, or `trace` is read before the
             block has ended.
     """
@@ -81,11 +84,15 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         plan: Plan | None = None,
         find_layers: bool = True,
         level: str = "op",
+        sources: str = "context",
         runs_compiled: bool = False,
     ) -> None:
         if level not in LEVELS:
             raise ValueError(f"level: {level!r} is not one of {', '.join(LEVELS)}")
+        if sources not in SOURCES:
+            raise ValueError(f"sources: {sources!r} is not one of {', '.join(SOURCES)}")
         self._model = model
+        self._sources = sources
         self._finds_layers = find_layers
         self._outputs = dict(outputs or {})
         if witness is not None:
@@ -147,7 +154,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._trace = assemble(
             journal,
             outputs=self._outputs,
-            model_folder=sources.model_folder(self._model),
+            model_folder=model_folder(self._model),
             loss_row=observer.loss_row,
             loss=observer.loss,
             failure=failure,
@@ -156,6 +163,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         if self._finds_layers:
             layers = find_layers(self._trace, observer.function_paths)
             self._trace = dataclasses.replace(self._trace, layers=layers)
+        self._trace = with_sources(self._trace, self._sources)
 
     def set_loss(self, loss: torch.Tensor) -> None:
         """Set the tensor that is the loss, where no autograd backward starts from it."""

@@ -235,6 +235,8 @@ def _command(name: str, properties: Mapping[str, object], message: str) -> str:
 
 def _file_of(fault: Fault, trace: Trace) -> dict[str, object]:
     """The properties `file` and `line` of a fault's annotation; empty if its file is unknown."""
+    from chainrule.trace.privacy import masked
+
     source, here = fault.source, Path.cwd()
     if source is None:
         # The message of a pass that failed may begin with the place.
@@ -247,7 +249,7 @@ def _file_of(fault: Fault, trace: Trace) -> dict[str, object]:
         if (
             file.is_relative_to(here)
             and file.as_posix().endswith(f"/{source.file}")
-            and linecache.getline(str(file), source.line).strip() == source.text
+            and masked(linecache.getline(str(file), source.line).strip()) == source.text
         ):
             return {"file": file.relative_to(here).as_posix(), "line": source.line}
     return {}

@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 import torch
 
 from chainrule.trace.graph import Snippet, Source
+from chainrule.trace.privacy import masked
 
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 RECORDER_FOLDER = os.path.dirname(__file__) + os.sep
@@ -63,8 +64,8 @@ def _is_name_of_backward(name: str) -> bool:
 
 
 def describe_source(code: CodeType, line: int, model_folder: str | None) -> Source:
-    """The source of a line: its text stripped, its file relative."""
-    text = linecache.getline(code.co_filename, line).strip()
+    """The source of a line: its text stripped and masked, its file relative."""
+    text = masked(linecache.getline(code.co_filename, line).strip())
     return Source(relative_file(code.co_filename, model_folder), line, text, code.co_qualname)
 
 
@@ -92,7 +93,7 @@ def _around(file: str, numbers: tuple[int, ...]) -> tuple[Snippet, ...]:
     near = sorted({line for number in numbers for line in range(number - CONTEXT, number + CONTEXT + 1)})
     existing = [line for line in near if 1 <= line <= len(text)]
     runs = [[line for _, line in run] for _, run in groupby(enumerate(existing), lambda each: each[1] - each[0])]
-    return tuple(Snippet(run[0], "\n".join(text[line - 1].rstrip() for line in run)) for run in runs)
+    return tuple(Snippet(run[0], "\n".join(masked(text[line - 1].rstrip()) for line in run)) for run in runs)
 
 
 def relative_file(file: str, model_folder: str | None) -> str:

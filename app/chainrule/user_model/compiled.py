@@ -16,6 +16,7 @@ from torch import nn
 
 from chainrule.diagnose.faults import with_rule
 from chainrule.trace import Fault, Op, Source, Trace
+from chainrule.trace.privacy import masked
 from chainrule.trace.sources import relative_file
 
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
@@ -103,7 +104,7 @@ def _recompilation(record: Any, folder: str | None) -> Fault:
     guard = re.sub(r"^\d+/\d+: ", "", reason.partition("\n")[0]).partition(" # ")[0].strip()
     frames = _FRAME.findall(reason)
     file, line, function = frames[-1] if frames else (record.co_filename, record.co_firstlineno, record.co_name)
-    text = linecache.getline(file, int(line)).strip()
+    text = masked(linecache.getline(file, int(line)).strip())
     message = (
         f"torch.compile compiles {record.co_name} again in every pass, also with the same inputs, because `{guard}` "
         "holds only once. After a few times it gives up and runs this function without compilation"
@@ -124,7 +125,7 @@ def _cut(found: Any, graphs: int, folder: str | None) -> Fault:
     frame = next(iter(reversed(found.user_stack or [])), None)
     source = None
     if frame is not None:
-        source = Source(relative_file(frame.filename, folder), frame.lineno or 0, frame.line or "", frame.name)
+        source = Source(relative_file(frame.filename, folder), frame.lineno or 0, masked(frame.line or ""), frame.name)
     made = "one graph" if graphs == 1 else f"{graphs} graphs"
     message = f"torch.compile cuts its graph here: {why}. It makes {made} of the forward pass"
     return with_rule(Fault("graph_break", message, source=source, remedy=remedy, level="note"))
