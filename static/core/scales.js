@@ -84,11 +84,16 @@ export function decadeLabel(exponent) {
   return `10${exponent < 0 ? "⁻" : ""}${raised}`;
 }
 
-/** Which of the layers 1…count to label where each may take `spacing` px of `length`: always the first and the last.
+/** Layers from one label to the next. */
+const LAYER_STEPS = [1, 5, ...[10, 100, 1000, 10_000, 100_000].flatMap((ten) => [ten, 2 * ten, 5 * ten])];
+
+/** Which of the layers 1…count to label where a number of three digits may take `spacing` px of `length`: always the first
+ * and the last.
  * @param {number} count @param {number} length @param {number} spacing */
 export function layerTicks(count, length, spacing) {
-  const fits = Math.max(2, Math.floor(length / spacing));
-  const step = [1, 5, 10, 20, 50].find((candidate) => count / candidate <= fits) ?? 100;
+  const more = Math.max(0, String(count).length - 3) / 3;
+  const fits = Math.max(2, Math.floor(length / (spacing * (1 + more))));
+  const step = LAYER_STEPS.find((candidate) => count / candidate <= fits) ?? count;
   if (step === 1) return Array.from({ length: count }, (_, index) => index + 1);
   const ticks = [1];
   for (let layer = step; layer <= count; layer += step) if (layer > 1) ticks.push(layer);

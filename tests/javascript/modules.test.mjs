@@ -107,6 +107,13 @@ test("decades hold their values", () => {
   assert.deepEqual(kept, [[0, 2], [0, 2], [-1, 2], [0, 4]]);
   assert.deepEqual([-8, -2, 0, 3, 20].map(decadeLabel), ["10⁻⁸", "0.01", "1", "1000", "10²⁰"]);
   assert.deepEqual(layerTicks(50, 800, 26), [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50]);
+  // No two labels touch, however many layers there are.
+  for (const count of [100, 1000, 9999, 10_000, 123_456]) {
+    const ticks = layerTicks(count, 800, 26);
+    const room = ticks.slice(1).map((tick, at) => (tick - (ticks[at] ?? 0)) * 800 / count);
+    assert.ok(ticks.length >= 5 && Math.min(...room.slice(1)) >= 20, `${count}: ${ticks}`);
+    assert.deepEqual([ticks[0], ticks.at(-1)], [1, count]);
+  }
 });
 
 test("the view goes into the fragment and back", () => {
