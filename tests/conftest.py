@@ -132,3 +132,15 @@ def no_linear_extension(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     load_extension.cache_clear()
     yield
     load_extension.cache_clear()
+
+
+@pytest.fixture
+def without_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if the JavaScript engine of pictures were not installed."""
+    from chainrule.export import svg
+
+    (tmp_path / "py_mini_racer.py").write_text("raise ImportError('not installed')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    svg._engine.close()
+    yield
+    svg._engine.close()

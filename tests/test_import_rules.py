@@ -43,8 +43,8 @@ PYTHON = {
     "sweeps": "errors memory stopping history spec theory build user_model",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck
         chapter export recording lessons notebook training history sweeps""",
-    "__main__": """errors saving settings foundations history spec trace dump training sweeps user_model precision gradcheck
-        export web""",
+    "__main__": """errors saving settings foundations history spec trace dump training sweeps user_model precision
+        gradcheck export web""",
 }
 
 # The folders of `static/`, likewise. `core` is the modules directly in core/.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from py_mini_racer import MiniRacer
 
-from chainrule.export.svg import import_engine
+from chainrule.export.engine_process import make_engine
 from chainrule.stats import BINS, COLUMNS, StatisticsTable
 from chainrule.trace.graph import Module, Op, Saved, Source, Tensor, Trace
 
@@ -62,6 +62,6 @@ def small_trace() -> Trace:
 @pytest.fixture(scope="module")
 def engine() -> Iterator[MiniRacer]:
     """An empty JavaScript engine."""
-    engine = import_engine().MiniRacer()
+    engine = make_engine()
     yield engine
     engine.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chainrule.errors import RenderError
-from chainrule.export.svg import import_engine
+from chainrule.export.engine_process import make_engine
 from chainrule.page.modules import COMMENT, STATEMENT, bundle, sorted_modules
 
 STATIC = Path(__file__).parents[2] / "static"
@@ -14,7 +14,7 @@ STATIC = Path(__file__).parents[2] / "static"
 
 @pytest.fixture(scope="module")
 def engine():
-    engine = import_engine().MiniRacer()
+    engine = make_engine()
     yield engine
     engine.close()
 

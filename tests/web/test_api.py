@@ -3,7 +3,6 @@
 import asyncio
 import queue
 import socket
-import sys
 import threading
 
 import numpy as np
@@ -331,8 +330,8 @@ def test_limits_come_from_the_settings(open_client, settings):
     assert client.get("/api/v1/trace.json?widths=9,1").status_code == 200
 
 
-def test_a_picture_without_the_extra_is_a_501_that_names_it(client, monkeypatch):
-    monkeypatch.setitem(sys.modules, "py_mini_racer", None)
+@pytest.mark.usefixtures("without_engine")
+def test_a_picture_without_the_extra_is_a_501_that_names_it(client):
     answer = client.get("/api/v1/trace.svg?widths=2,1&batch=1")
     assert answer.status_code == 501
     assert answer.json() == {

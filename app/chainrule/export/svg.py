@@ -1,33 +1,35 @@
 """The picture of a trace without a browser: the page's own layout and drawing, run in an embedded JavaScript engine.
 
-The engine is an optional dependency, the extra `render`. Each process keeps one; its code can access nothing outside.
+The engine is an optional dependency, the extra `render`. Each process keeps one, in a process of its own; its code can
+access nothing outside.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import json
+import os
+import queue
 import re
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import wait
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
 from chainrule import stopping
 from chainrule.dump.wire import dump_trace
-from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError
+from chainrule.errors import ChainruleError, MemoryLimitError, MissingExtraError, RenderError
+from chainrule.export.engine_process import IS_MISSING
 from chainrule.export.options import invalid_parameter, option
 from chainrule.memory import memory_errors
 from chainrule.page import assets
 from chainrule.page.modules import bundle
 from chainrule.trace.graph import Trace
-
-if TYPE_CHECKING:
-    from py_mini_racer import MiniRacer
 
 SECONDS = 30.0
 """The time limit of a drawing."""
@@ -71,9 +73,6 @@ VIEW_OPTIONS = (
     ),
 )
 
-NO_KEYS = "--no-memory-protection-keys"
-"""V8 locks its memory with the processor's keys, and a thread that is older than V8 has none: it would crash."""
-
 MAX_NAMED = 8
 """The number of unknown groups that an error names."""
 
@@ -94,7 +93,7 @@ def to_svg(
         RequestError: an argument is not allowed, or no group has an id in `toggled`.
         MissingExtraError: the extra `render` is not installed.
         RenderError: the page's code failed or took too long.
-        MemoryLimitError: it took too much memory.
+        MemoryLimitError: it took too much memory, or its process ended.
         ChainruleError: the work was stopped.
     """
     given = {"level": level, "fold": fold, "statistic": statistic, "scheme": scheme, "bins": bins}
@@ -114,87 +113,89 @@ def to_svg(
 
 
 class Engine:
-    """The embedded engine with the page's modules in it, made when it is first needed.
+    """The engine with the page's modules in it, in a process of its own that begins when it is first needed.
 
-    It runs its event loop in a separate thread, since a notebook's thread has a running loop already. Callers wait in
-    short steps, so that their work can be stopped.
-
-    Its heap is limited: an error is raised at the limit. If the whole process runs out of memory (RLIMIT_AS, a
-    container), V8 may end the process, which cannot be caught.
+    Callers wait in short steps, so that their work can be stopped. A drawing that is stopped, or takes too long or too
+    much memory, ends with its process, and the next call begins another.
     """
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._context: MiniRacer | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._reader: threading.Thread | None = None
+        self._owner = 0
         self._stamp: object = None
         self._has_run = False
-        self._was_cancelled = False
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Call an export of `core/takeaway/headless.js` with JSON arguments. Raises the errors of `to_svg`."""
-        racer = import_engine()
         while not self._turn.acquire(timeout=STEP):
             stopping.check()
         try:
             with memory_errors():
-                return self._call(racer, function, arguments)
+                self._make_ready()
+                self._has_run = True
+                called = f"chainrule.{function}(...{json.dumps(arguments, separators=(',', ':'))})"
+                return json.loads(self._ask(f"JSON.stringify({called})"))
         finally:
             self._turn.release()
 
-    def _call(self, racer: Any, function: str, arguments: tuple[Any, ...]) -> Any:
-        try:
-            context = self._ready(racer)
-            self._has_run = True
-            if self._was_cancelled:
-                # V8 may apply the cancellation to the next call: let that be an empty one.
-                with contextlib.suppress(racer.JSEvalException):
-                    self._wait(context.eval_cancelable("0"))
-            called = f"chainrule.{function}(...{json.dumps(arguments, separators=(',', ':'))})"
-            return json.loads(self._wait(context.eval_cancelable(f"JSON.stringify({called})")))
-        except racer.JSOOMException:
-            self.close()
-            raise MemoryLimitError(f"drawing the graph took more than {MAX_MEMORY >> 20} MiB of memory") from None
-        except racer.JSEvalException as error:
-            raise RenderError(f"the graph cannot be drawn: {str(error).strip().splitlines()[0]}") from error
-
-    def _ready(self, racer: Any) -> MiniRacer:
-        """The engine with the current modules."""
+    def _make_ready(self) -> None:
+        """Begin the process with the current modules, unless it runs."""
         stamp = assets.digest(assets.static())
-        if self._context is None or stamp != self._stamp:
-            self.close()
-            script = bundle(assets.static() / ENTRY)
-            self._start()
-            self._context = context = self._wait(_in_loop(racer.MiniRacer))
-            context.set_hard_memory_limit(MAX_MEMORY)
-            self._wait(context.eval_cancelable(f"var chainrule = {script}; 0"))
-            self._stamp = stamp
-        return self._context
+        # A process that was forked must not use the pipes of its parent.
+        if self._process is not None and self._owner == os.getpid() and stamp == self._stamp:
+            return
+        self.close()
+        script = bundle(assets.static() / ENTRY)
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("engine_process.py")), str(MAX_MEMORY)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in a terminal is for us
+        )
+        self._owner, self._answers = os.getpid(), queue.SimpleQueue()
+        self._reader = threading.Thread(
+            target=_read, args=(cast(BinaryIO, self._process.stdout), self._answers), daemon=True
+        )
+        self._reader.start()
+        self._ask(f"var chainrule = {script}; 0")
+        self._stamp = stamp
 
-    def _start(self) -> None:
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever, name="render", daemon=True)
+    def _ask(self, code: str) -> str:
+        """The value of an expression."""
         try:
-            thread.start()
+            answer = self._answer_to(code.encode())
         except BaseException:
-            loop.close()
+            self.close()
             raise
-        self._loop, self._thread = loop, thread
+        kind, said = answer[:1], answer[1:]
+        if kind == "m":
+            self.close()
+            raise MemoryLimitError(f"drawing the graph took more than {MAX_MEMORY >> 20} MiB of memory")
+        if kind == "e":
+            raise RenderError(f"the graph cannot be drawn: {said.strip().splitlines()[0]}")
+        return said
 
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of a coroutine in the event loop; it is cancelled when this thread's work is stopped."""
-        assert self._loop is not None
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+    def _answer_to(self, code: bytes) -> str:
+        process = self._process
+        assert process is not None, "it is ready"
+        assert process.stdin is not None, "a pipe"
         ends = time.monotonic() + SECONDS
-        try:
-            while not wait([future], timeout=STEP).done:
-                stopping.check()
-                if time.monotonic() >= ends:
-                    raise RenderError(f"drawing the graph took more than {SECONDS:g} seconds")
-            return future.result()
-        finally:
-            self._was_cancelled = future.cancel()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(len(code).to_bytes(8, "little") + code)
+            process.stdin.flush()
+        while True:
+            stopping.check()
+            if time.monotonic() >= ends:
+                raise RenderError(f"drawing the graph took more than {SECONDS:g} seconds")
+            with contextlib.suppress(queue.Empty):
+                answer = self._answers.get(timeout=STEP)
+                if answer is None:
+                    raise _ended(process.wait())
+                return answer.decode()
 
     def rest(self) -> None:
         """Free the unused memory of its heap, unless it draws: 75 of 77 MiB after sixty pictures.
@@ -203,52 +204,53 @@ class Engine:
         """
         if self._turn.acquire(blocking=False):
             try:
-                # A cancelled drawing may still be running: this call would wait for it.
-                if self._context is not None and self._has_run and not self._was_cancelled:
+                process = self._process
+                if process is not None and process.stdin is not None and self._has_run:
                     self._has_run = False
-                    self._context.low_memory_notification()
+                    with contextlib.suppress(BrokenPipeError):
+                        process.stdin.write(bytes(8))
+                        process.stdin.flush()
             finally:
                 self._turn.release()
 
     def close(self) -> None:
-        """Close the engine and its thread; the next call makes new ones."""
-        loop, thread, context = self._loop, self._thread, self._context
-        self._loop = self._thread = self._context = self._stamp = None
-        self._has_run = self._was_cancelled = False
-        if loop is None or thread is None:
+        """End the process; the next call begins another."""
+        process, self._process, self._stamp, self._has_run = self._process, None, None, False
+        if process is None or self._owner != os.getpid():
             return
-        if context is not None:
-            asyncio.run_coroutine_threadsafe(_in_loop(context.close), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        process.kill()
+        process.wait()
+        if self._reader is not None and self._reader.is_alive():
+            self._reader.join()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                assert pipe is not None, "it has both"
+                pipe.close()
 
 
-async def _in_loop(work: Callable[[], Any]) -> Any:
-    return work()
+def _read(pipe: BinaryIO, answers: queue.SimpleQueue[bytes | None]) -> None:
+    """Put all answers of a process into a queue, and None at its end."""
+    try:
+        while len(head := pipe.read(8)) == 8:
+            answers.put(pipe.read(int.from_bytes(head, "little")))
+    finally:
+        answers.put(None)
+
+
+def _ended(status: int) -> ChainruleError:
+    """Why the process ended."""
+    if status == IS_MISSING:
+        return MissingExtraError(
+            "drawing without a browser needs an optional dependency: pip install 'chainrule[render]'", limit="render"
+        )
+    return MemoryLimitError(
+        f"the process that draws the graph ended with status {status}; most likely, the host ran out of memory"
+    )
 
 
 _engine = Engine()
 rest_engine = _engine.rest
-# At exit, the garbage collector sometimes waits for ever for the engine's thread.
 atexit.register(_engine.close)
-
-
-def import_engine() -> Any:
-    """The module `py_mini_racer`, its library loaded.
-
-    Raises:
-        MissingExtraError: the extra `render` is not installed.
-    """
-    try:
-        import py_mini_racer
-    except ImportError:
-        raise MissingExtraError(
-            "drawing without a browser needs an optional dependency: pip install 'chainrule[render]'", limit="render"
-        ) from None
-    with contextlib.suppress(py_mini_racer.LibAlreadyInitializedError):
-        py_mini_racer.init_mini_racer(flags=(*py_mini_racer.DEFAULT_V8_FLAGS, NO_KEYS))
-    return py_mini_racer
 
 
 _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
