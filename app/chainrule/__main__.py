@@ -580,7 +580,7 @@ def export(
 
     trace = with_sources(_loaded(dump), sources.value)
     if chosen.name == "html":
-        values = {**values, "name": dump.name}
+        values = {**values, "name": dump.name.removesuffix(".gz")}
     assert chosen.write is not None, "every format here can write a trace"
     with _refusing():
         written = chosen.write(trace, values)

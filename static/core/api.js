@@ -44,9 +44,9 @@ export function getText(path) {
   return during(get(path, "*/*").then((response) => response.text()));
 }
 
-/** @param {string} path @returns {Promise<ReadableStream<Uint8Array>>} the body, as it arrives @throws {ApiError} */
-export async function getStream(path) {
-  return (await during(get(path, "*/*"))).body ?? new Blob().stream();
+/** @param {string} path @returns {Promise<Response>} whose body may still arrive @throws {ApiError} */
+export function getStreamed(path) {
+  return during(get(path, "*/*"));
 }
 
 /** @param {string} path @param {unknown} body as JSON @param {AbortSignal} [signal]
@@ -84,8 +84,7 @@ function posting(body) {
   return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
 }
 
-/** @returns {ApiError} */
-export function unreachable() {
+function unreachable() {
   return new ApiError({ code: "unreachable", message: "The server cannot be reached." }, 0);
 }
 

@@ -1,5 +1,6 @@
 """Several dumps in one page: steps of a training under a slider, two of them compared, and files that are none."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -219,6 +220,21 @@ def test_a_large_compressed_dump_says_how_much_is_read_and_is_shown(explorer, tm
     with page.expect_download() as download:
         page.evaluate("document.querySelector('#save-dump').click()")
     assert Path(download.value.path()).read_bytes() == path.read_bytes()
+
+
+def test_a_server_s_compressed_dumps_are_shown_and_saved_and_a_damaged_one_is_told(explorer, dumps, tmp_path):
+    whole = gzip.compress((dumps / "step0.json").read_bytes())
+    (tmp_path / "step0.json.gz").write_bytes(whole)
+    (tmp_path / "step200.json.gz").write_bytes(whole[: len(whole) // 2])
+    paths = [str(tmp_path / f"{name}.json.gz") for name in ("step0", "step200")]
+    with command("open", *paths, "--no-browser", "--insecure", "--port", "0") as url:
+        page = visit(explorer, url)
+        expect(page.locator("dump-note")).to_contain_text("step0.json.gz")
+        with page.expect_download() as download:
+            page.evaluate("document.querySelector('#save-dump').click()")
+        assert Path(download.value.path()).read_bytes() == whole
+        page.get_by_role("button", name="Next dump").click()
+        expect(page.locator("dump-scrubber")).to_contain_text("the dump is damaged, or the connection broke")
 
 
 def test_a_file_that_is_no_dump_is_named_and_the_others_are_opened_in_their_order(explorer, dumps, tmp_path):

@@ -1,6 +1,8 @@
 """Secrets and folders of this machine do not get into what people share."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from torch import nn
 import chainrule
 from chainrule.dump.wire import dump_trace
 from chainrule.export.formats import TRACE_FORMATS
-from chainrule.trace.privacy import HOME, MASK, SOURCES, masked, private, with_sources
+from chainrule.trace.privacy import MASK, SOURCES, masked, private, with_sources
 
 # Made up for this test, in the forms of real ones; joined here, so that no scanner takes them for real.
 PLANTED = {
@@ -53,7 +55,7 @@ class Net(nn.Module):
 @pytest.fixture
 def net(tmp_path, monkeypatch):
     path = tmp_path / "secret_net.py"
-    path.write_text(CODE.format(**PLANTED, home=HOME))
+    path.write_text(CODE.format(**PLANTED, home=f"{Path.home()}/"))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(__import__("sys").modules, "secret_net", raising=False)
     torch.manual_seed(0)
@@ -78,7 +80,7 @@ def test_no_export_holds_a_planted_secret_or_a_folder(net, value, tmp_path):
         written = form.write(trace, form.read({})).decode()
         for kind, secret in PLANTED.items():
             assert secret not in written, (name, kind)
-        for folder in (f"{tmp_path}/", f"{Path.cwd()}/", HOME):
+        for folder in (f"{tmp_path}/", f"{Path.cwd()}/", f"{Path.home()}/"):
             assert folder not in written, (name, folder)
     assert trace.error is None or private(trace.error.message) == (
         f"ValueError: cannot read …/data/weights.bin with {MASK}"
@@ -90,6 +92,11 @@ def test_no_export_holds_a_planted_secret_or_a_folder(net, value, tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
+        'rearrange(tokens, "b n d -> b d n"); pool(tokens, "mean"); gather(x, token, "last")',
+        'token_mixer: str = "attention2"; tokenizer_name = "gpt2-large"; author = "Jane Doe"; token = "cls_token"',
+        "x = self.BatchNorm2dConv2dReLU6MaxPool2dAdaptiveAvgPool2d(x); hf_pretrained_model_name_or_path = None",
+        'load("facebook/wav2vec2-large-xlsr-53-German-v1B2", "ckpt/resnet50_IMAGENET1K_V2-11ad3fa6.pth")',
+        "password = args.password; token: str | None = None; auth = (user, password)  # password: see the readme",
         "# a task-specific-hyperparameter-of-the-model, disk-usage-statistics-of-the-job",
         'tokenizer = AutoTokenizer.from_pretrained("gpt2", pad_token="<pad>", eos_token="<|endoftext|>")',
         "token = tokens[0]; password = getpass(); secret = os.environ[name]",
@@ -103,6 +110,33 @@ def test_no_export_holds_a_planted_secret_or_a_folder(net, value, tmp_path):
 )
 def test_code_without_secrets_is_shown_as_it_is(line):
     assert masked(line) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'password: str | None = "hunter22"',
+        "password: Optional[str] = 'hunter22'",
+        'parser.add_argument("--password", default="hunter22")',
+        'login("me", "hunter22")',
+        'session.get(url, auth=("me", "hunter22"))',
+        'wandb.login(key="hunter22")',
+        'passwords = ["hunter22"]',
+        'password = ("hunter22")',
+        'TOKEN = """hunter22"""',
+        'API_KEY="a\\"hunter22"',
+        "# password: hunter22",
+        'get("https://example.org/?token=hunter22")',
+        "signing_key='hunter22', encryption_key='x'",
+        "pw = 'hunter22'",
+        'os.environ["WANDB_API_KEY"] = "hunter22"',
+        'password = "$hunter22"',
+        'url = "postgres://me:p@hunter22@host/x"',
+        'open("/home/hunter22/notes.txt")',
+    ],
+)
+def test_a_secret_is_masked_in_every_form_of_code(line):
+    assert "hunter22" not in masked(line)
 
 
 def test_a_long_line_is_masked_in_time_that_grows_with_its_length():
@@ -125,6 +159,26 @@ def test_a_long_line_is_masked_in_time_that_grows_with_its_length():
 def test_a_message_names_files_without_their_folders(message, shown):
     assert private(message) == shown
     assert private(shown) == shown
+
+
+@pytest.mark.parametrize("environment", [{"HOME": "/"}, {"HOME": ""}])
+def test_the_root_and_a_folder_that_is_gone_are_no_folders(environment, tmp_path):
+    code = (
+        "import os, sys\n"
+        "from chainrule.trace.privacy import masked, private\n"
+        "os.chdir(sys.argv[1]); os.rmdir(sys.argv[1]) if sys.argv[1] != '/' else None\n"
+        "print(masked('x = a / b'), private('1/2 of N/A; see https://x.org/y, /home/ann/net.py'))"
+    )
+    for folder in ("/", str(tmp_path / "gone")):
+        Path(folder).mkdir(exist_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, folder],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "x = a / b 1/2 of N/A; see https://x.org/y, …/net.py\n", done.stderr
 
 
 @pytest.mark.parametrize("sources", SOURCES)

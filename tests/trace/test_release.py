@@ -4,6 +4,7 @@ import gc
 import resource
 import subprocess
 import sys
+import threading
 import weakref
 
 import pytest
@@ -54,6 +55,32 @@ def test_a_deep_graph_is_freed_on_a_small_stack(how, level):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (STACK, STACK)),
     )
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_in_another_thread_the_next_recording_frees_the_last_graph():
+    """The main thread waits meanwhile, so it can free nothing."""
+    kept, alive = [], []
+
+    def train():
+        for _ in range(4):
+            with record() as recording:
+                alive.append(sum(each() is not None for each in kept))
+                x = torch.ones(2, requires_grad=True)
+                y = x * 1.0
+                kept.append(weakref.ref(y.grad_fn.metadata.setdefault("kept", Kept())))
+                for _ in range(3000):
+                    y = y * 1.0
+                y.sum().backward()
+            del y, recording
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert alive == [0, 0, 0, 0]
+
+
+class Kept:
+    """An object in the metadata of a node, which lives as long as the node."""
 
 
 def test_no_part_of_a_deep_graph_stays_in_memory():

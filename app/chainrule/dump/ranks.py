@@ -20,6 +20,7 @@ from chainrule.diagnose.faults import with_rule
 from chainrule.dump.checks import read_json
 from chainrule.dump.compression import unpacked
 from chainrule.dump.opened import DumpFile, Stored
+from chainrule.dump.wire import json_lines
 from chainrule.errors import DumpError
 from chainrule.stats import COLUMNS
 from chainrule.trace.collectives import ranges
@@ -66,7 +67,7 @@ class RankFile(DumpFile):
         replaced = {fault.kind for fault in self.faults}
         own = [fault for fault in dump.get("faults", []) if fault["kind"] not in replaced]
         environment = {**dump["environment"], "ranks_compared": self.compared}
-        return orjson.dumps({**dump, "environment": environment, "faults": [*self.faults, *own]})
+        return b"".join(json_lines({**dump, "environment": environment, "faults": [*self.faults, *own]}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,7 @@ def dump_pieces(trace: Trace) -> Iterator[bytes]:
     dump line by line. Messages and the environment are written without secrets and without this machine's folders.
     """
     trace = private_trace(trace)
-    return _lines(
+    return json_lines(
         {
             "schema": SCHEMA,
             "spec": trace.spec,
@@ -286,12 +286,12 @@ def dump_pieces(trace: Trace) -> Iterator[bytes]:
     )
 
 
-def _lines(value: Any) -> Iterator[bytes]:
+def json_lines(value: Any) -> Iterator[bytes]:
     """JSON with a line for each member of a dict, and for each LINE_ITEMS items of a longer list."""
     if isinstance(value, Mapping) and value:
         for number, (name, member) in enumerate(value.items()):
             yield (b",\n" if number else b"{\n") + orjson.dumps(name) + b":"
-            yield from _lines(member)
+            yield from json_lines(member)
         yield b"\n}"
     elif isinstance(value, (list, tuple, np.ndarray)) and len(value) > LINE_ITEMS:
         for start in range(0, len(value), LINE_ITEMS):
@@ -493,7 +493,7 @@ def parse_dump(content: bytes | str) -> TraceDump:
     Raises:
         DumpError: see `load`.
     """
-    # Editors leave a byte order mark in front.
+    # Some editors write a byte order mark at the begin of a file.
     content = content.removeprefix("\ufeff") if isinstance(content, str) else unpacked(content)
     try:
         parsed = TraceDump.model_validate(read_json(content))

@@ -150,7 +150,7 @@ TRACE_FORMATS: Mapping[str, Format] = {
 def format_of(path: PurePath) -> Format:
     """The format of a file, by its suffix. Raises RequestError."""
     suffixes = {form.file.removeprefix("trace"): form for form in TRACE_FORMATS.values()}
-    suffixes[".json.gz"] = TRACE_FORMATS["json"]
+    suffixes |= {f"{suffix}.gz": form for suffix, form in suffixes.items() if suffix.endswith(".json")}
     fitting = [suffix for suffix in suffixes if path.name.endswith(suffix)]
     if not fitting:
         raise RequestError(

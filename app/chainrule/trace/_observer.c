@@ -804,13 +804,19 @@ static PyTypeObject *guard_type;
 static PyObject *unguarded; /* a list: what guards have kept */
 static bool is_releasing;
 
-/* Called by the interpreter, between two instructions of the main thread. To free one node can end other guards. */
+/* Called by the interpreter, between two instructions of the main thread, and at the begin of a recording, because the
+ * main thread may wait for another. To free one node can end other guards. */
 static int release_unguarded(void *Py_UNUSED(nothing)) {
     if (is_releasing) return 0;
     is_releasing = true;
     for (Py_ssize_t left; (left = PyList_Size(unguarded)) > 0;) PyList_SetSlice(unguarded, left - 1, left, NULL);
     is_releasing = false;
     return 0;
+}
+
+static PyObject *release(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+    release_unguarded(NULL);
+    Py_RETURN_NONE;
 }
 
 static void guard_free(PyObject *object) {
@@ -2029,6 +2035,7 @@ static PyObject *py_use(PyObject *self, PyObject *arguments, PyObject *keywords)
 static PyMethodDef functions[] = {
     {"bind", WITH_NAMES(py_bind), "bind(**objects): use these parts of PyTorch, or raise ImportError."},
     {"op_fields", py_op_fields, METH_VARARGS, NULL},
+    {"release", release, METH_NOARGS, "release(): free what guards have kept alive."},
     {"tensor_fields", py_tensor_fields, METH_VARARGS, NULL},
     {"use", WITH_NAMES(py_use), "use(**objects): use these parts of the package."},
     {NULL, NULL, 0, NULL},

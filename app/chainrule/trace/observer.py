@@ -145,6 +145,8 @@ class Observer(native.ObserverCore, TorchFunctionMode):
         Raises:
             TraceError: this thread is being recorded already.
         """
+        if native.observer is not None:
+            native.observer.release()
         self._thread = threading.get_ident()
         custom_functions.watch(self._thread, self.run_function, runs_compiled=self.compiled is not None)
         self._collectives.start(self._thread)

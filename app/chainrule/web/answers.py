@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 from starlette.datastructures import Headers
@@ -21,6 +20,7 @@ from chainrule.spec.model_spec import read_query
 from chainrule.web.request_log import note_error
 
 JSON = "application/json"
+GZIP = "application/gzip"
 
 REVALIDATE = "private, no-cache"
 """Cache-Control of answers that may be kept but must be revalidated by their entity tag."""
@@ -115,23 +115,16 @@ def kept_answer(request: Request, body: bytes | str, media_type: str = JSON) -> 
     return not_modified(tag) if is_fresh(request.headers, tag) else tagged(body, tag, media_type)
 
 
-def sent(request: Request, stored: Stored, tag: str) -> Response:
-    """An open dump, piece by piece; a compressed one as it is, if the client takes it so."""
-    headers = {"etag": tag, "cache-control": REVALIDATE, "vary": "accept-encoding"}
-    file: BinaryIO | gzip.GzipFile = stored.file
-    if stored.is_packed and "gzip" not in request.headers.get("accept-encoding", ""):
-        file = gzip.GzipFile(fileobj=stored.file)
-    else:
-        headers["content-length"] = str(stored.size)
-        if stored.is_packed:
-            headers["content-encoding"] = "gzip"
+def sent(stored: Stored, tag: str) -> Response:
+    """An open dump as it is, piece by piece."""
+    headers = {"etag": tag, "cache-control": REVALIDATE, "content-length": str(stored.size)}
 
     def pieces() -> Iterator[bytes]:
-        with stored.file, file:
+        with stored.file as file:
             while piece := file.read(PIECE):
                 yield piece
 
-    return StreamingResponse(pieces(), 200, headers, JSON)
+    return StreamingResponse(pieces(), 200, headers, GZIP if stored.is_packed else JSON)
 
 
 def query_of(request: Request) -> dict[str, str]:

@@ -110,7 +110,7 @@ def api_router(service: Service) -> APIRouter:
         "/api/v1/dump.json",
         api.dump,
         "A dump from the command line",
-        "A dump from the arguments of `chainrule open`; 404 if it does not exist.",
+        "A dump from the arguments of `chainrule open`, compressed if the file is; 404 if it does not exist.",
         tag="trace",
         errors=(401, 404, 422),
         parameters=[parameter(DUMP_INDEX), parameter(DUMP_PART)],
@@ -306,7 +306,7 @@ class Api:
         if is_fresh(request.headers, tag):
             stored.file.close()
             return not_modified(tag)
-        return sent(request, stored, tag)
+        return sent(stored, tag)
 
 
 def _kept(body: Callable[[], dict[str, Any]]) -> Handler:

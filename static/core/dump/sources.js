@@ -1,6 +1,6 @@
 /** The dumps that are open together: each is read when it is asked for, and the last few are kept as they were read. */
 
-import { getStream, unreachable } from "../api.js";
+import { getStreamed } from "../api.js";
 import { checkedDump, checkSize, DumpProblem, readDump, structureOf, topologyKey } from "./dump.js";
 import { LineReader, linesOf } from "./lines.js";
 import { pictureOfDump } from "../picture.js";
@@ -26,7 +26,8 @@ export async function readSource(source, tell = () => {}) {
     for await (const line of linesOf(piecesOf(source, tell))) reader.read(line);
     return checkedDump(reader.end());
   } catch (problem) {
-    if (!(problem instanceof SyntaxError)) throw problem;
+    // A line may also be too long for a text.
+    if (!(problem instanceof SyntaxError) && !(problem instanceof RangeError)) throw problem;
   }
   const pieces = [];
   for await (const piece of piecesOf(source, tell)) pieces.push(piece);
@@ -43,18 +44,20 @@ export async function readSource(source, tell = () => {}) {
 /** @param {DumpSource} source @returns {Promise<Blob>} its bytes, as they were opened @throws {ApiError} */
 export async function bytesOf({ url, file, text }) {
   if (text !== undefined) return new Blob([text]);
-  return file ?? new Response(await getStream(url ?? "")).blob();
+  return file ?? (await getStreamed(url ?? "")).blob();
 }
 
 /** @param {DumpSource} source @param {(bytes: number) => void} tell @returns {AsyncGenerator<string>} the text in
  * pieces */
 async function* piecesOf({ url, file }, tell) {
-  const reader = (file === undefined ? await getStream(url ?? "") : await streamOf(file)).getReader();
+  const reader = (await streamOf({ url, file })).getReader();
   const decoder = new TextDecoder();
   for (let bytes = 0;;) {
     const { done, value } = await reader.read().catch((error) => {
       if (!(error instanceof TypeError)) throw error;
-      throw file === undefined ? unreachable() : new DumpProblem("the compressed data are damaged");
+      throw new DumpProblem(
+        file === undefined ? "the dump is damaged, or the connection broke" : "the compressed data are damaged",
+      );
     });
     if (done) break;
     bytes += value.length;
@@ -65,20 +68,32 @@ async function* piecesOf({ url, file }, tell) {
   yield decoder.decode();
 }
 
-/** @param {File} file @returns {Promise<ReadableStream<Uint8Array>>} its bytes, decompressed */
-async function streamOf(file) {
+/** @param {{url?: string, file?: File}} source @returns {Promise<ReadableStream<Uint8Array>>} its bytes, decompressed */
+async function streamOf({ url, file }) {
+  if (file === undefined) {
+    const { body, headers } = await getStreamed(url ?? "");
+    const stream = body ?? new Blob().stream();
+    return headers.get("content-type") === "application/gzip" ? unpacked(stream) : stream;
+  }
   checkSize(file.size);
   const begin = new Uint8Array(await file.slice(0, GZIP.length).arrayBuffer());
-  const isGzip = GZIP.every((byte, at) => begin[at] === byte);
-  return isGzip ? file.stream().pipeThrough(new DecompressionStream("gzip")) : file.stream();
+  return GZIP.every((byte, at) => begin[at] === byte) ? unpacked(file.stream()) : file.stream();
+}
+
+/** @param {ReadableStream<Uint8Array>} stream @returns {ReadableStream<Uint8Array>} */
+function unpacked(stream) {
+  /** @type {ReadableWritablePair<Uint8Array, any>} */
+  const decompression = new DecompressionStream("gzip");
+  return stream.pipeThrough(decompression);
 }
 
 /** @param {File} file @returns {Promise<boolean>} whether it begins as our dumps do; of another that says nothing
  * yet */
 export async function beginsLikeDump(file) {
-  const reader = (await streamOf(file)).getReader();
-  const { value } = await reader.read();
-  await reader.cancel();
+  const reader = (await streamOf({ file })).getReader();
+  // Damaged data do not begin like a dump.
+  const { value } = await reader.read().catch(() => ({ value: undefined }));
+  await reader.cancel().catch(() => {});
   return BEGINS.test(new TextDecoder().decode(value?.subarray(0, GLANCE)));
 }
 
