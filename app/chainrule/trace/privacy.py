@@ -103,7 +103,7 @@ def _is_drawn(text: str) -> bool:
 
 @cache
 def _home() -> str:
-    """The user's folder with a separator at its end; empty if there is none, or if it is the root."""
+    """The home of the user, with a separator at its end. Empty: there is none, or it is the root."""
     try:
         return _as_prefix(str(Path.home()))
     except RuntimeError:
