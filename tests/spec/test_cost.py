@@ -111,12 +111,17 @@ from chainrule.export.formats import FORMATS
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.dump.wire import dump_trace
+from chainrule.export import svg
 
 def height():
-    # On Linux ru_maxrss starts with the parent's.
+    # On Linux ru_maxrss starts with the parent's. The process that draws is ours too.
+    drawing = svg._engine._process
     try:
-        with open("/proc/self/status") as lines:
-            return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+        found = 0
+        for process in ("self", *([] if drawing is None else [drawing.pid])):
+            with open(f"/proc/{process}/status") as lines:
+                found += next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+        return found
     except FileNotFoundError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
