@@ -264,8 +264,8 @@ def test_the_suffix_chooses_the_format(recording, tmp_path):
     packed = recording.save(tmp_path / "step.json.gz")
     assert gzip.decompress(packed.read_bytes()) == written["json"].read_bytes()
     assert 4 * packed.stat().st_size < written["json"].stat().st_size
-    bytes_of_first = packed.read_bytes()
-    assert recording.save(packed).read_bytes() == bytes_of_first
+    # RFC 1952: the flags, of which one is for a name, and the time. Equal traces give equal files.
+    assert packed.read_bytes()[3:8] == bytes(5)
 
 
 @pytest.mark.parametrize("name", ["step.pt", "json"])

@@ -1,5 +1,6 @@
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -103,8 +104,15 @@ def test_compressed_data_without_a_dump_are_no_dump(tmp_path):
 
 def test_a_small_file_that_grows_to_a_large_dump_is_refused(monkeypatch):
     monkeypatch.setattr(compression, "MAX_BYTES", 2**20)
-    with pytest.raises(DumpError, match="more than 1 MiB"):
-        load(gzip.compress(bytes(2**26)))
+    packed = gzip.compress(bytes(2**26))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DumpError, match="more than 1 MiB"):
+            load(packed)
+        # It is not decompressed to its end.
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_of_eight_mebibytes_is_small(tmp_path):

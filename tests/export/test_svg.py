@@ -259,6 +259,25 @@ def test_the_end_of_the_process_is_an_error_and_the_next_call_succeeds(broken_pa
     assert process.poll() is not None
 
 
+FORKED = """
+import os, chainrule
+from chainrule.export.svg import to_svg
+trace = chainrule.trace_spec(chainrule.ModelSpec.from_query("widths=5,4,1"))
+drawn = to_svg(trace)
+child = os.fork()
+same = to_svg(trace) == drawn
+if not child:
+    os._exit(not same)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert same and to_svg(trace) == drawn
+"""
+
+
+def test_a_forked_process_draws_with_an_engine_of_its_own():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 SHORT_OF_MEMORY = """
 import resource, sys
 import chainrule

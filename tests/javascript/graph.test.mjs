@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { chainPath, chainText, measured } from "../../static/core/graph/chain-path.js";
-import { find } from "../../static/core/graph/graph.js";
+import { find, idOf } from "../../static/core/graph/graph.js";
 import { align, Counterparts, keepView } from "../../static/core/graph/keep-view.js";
 import { reach } from "../../static/core/graph/reach.js";
 import { parseQuery } from "../../static/core/graph/query.js";
@@ -284,4 +284,28 @@ test("boxes of activations carry the name of the activation", async () => {
   }
   const [folds] = await labelsOf("widths=8x51&activation=tanh");
   holds(folds, ["Lin → tanh"]);
+});
+
+test("a tensor's address is its name, where nothing else has it", () => {
+  const dump = structuredClone(made.training.step0);
+  const [first, second, third, fourth] = dump.tensors;
+  [first.name, second.name] = ["twice", "twice"];
+  [third.name, fourth.name] = [dump.ops[0].id, "only once"];
+  const graph = graphOf(dump);
+  assert.deepEqual([0, 1, 2, 3].map((index) => idOf(graph, { kind: "tensor", index, half: "forward" })),
+    [first.id, second.id, third.id, "only once"]);
+  const places = [first.id, second.id, third.id, fourth.id, "only once"].map((id) => find(graph, id)?.index);
+  assert.deepEqual(places, [0, 1, 2, 3, 3]);
+  assert.deepEqual([find(graph, "twice"), find(graph, "nothing"), find(graph, dump.ops[0].id)?.kind],
+    [null, null, "op"]);
+  // Every address leads back to its thing.
+  dump.tensors.forEach((_, index) => {
+    const half = graph.arrays.tensorHalf[index] === 1 ? "backward" : "forward";
+    assert.deepEqual(find(graph, idOf(graph, { kind: "tensor", index, half })), { kind: "tensor", index, half });
+  });
+  for (const half of ["forward", "backward"]) {
+    graph.groupId.forEach((_, index) =>
+      assert.deepEqual(find(graph, idOf(graph, { kind: "group", index, half })), { kind: "group", index, half })
+    );
+  }
 });

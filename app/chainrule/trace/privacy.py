@@ -33,9 +33,12 @@ _KEY = re.compile(
 )
 """The forms of well-known keys."""
 
-_SECRET = r"(?:passw(?:or)?ds?|passphrase|passcode|pwd|(?:\b|_)pw|secrets?|credentials?|(?:\b|_)auth(?:orization)?|{})"
-_KEYS = r"(?:api|access|account|auth|encryption|private|secret|signing|storage)[-_ ]?keys?"
-_NAME = _SECRET.format(_KEYS)
+_NAME = (
+    r"(?:passw(?:or)?ds?|passphrase|passcode|pwd|(?:\b|_)pw|secrets?|credentials?|(?:\b|_)auth(?:orization)?"
+    r"|(?:api|access|account|auth|encryption|private|secret|signing|storage)[-_ ]?keys?)"
+)
+"""The end of a name whose value is a secret."""
+
 _BETWEEN = (
     r"""["']?\]?\s{0,4}(?::\s{0,4}[\w.\[\]| ]{1,40}=|=|:|(?<=["'])\s{0,4},\s{0,4}(?:\w{1,20}=)?)"""
     r"""\s{0,4}[(\[]?[rbfu]{0,2}"""
