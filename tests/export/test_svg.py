@@ -195,15 +195,17 @@ def broken_page(tmp_path, monkeypatch):
         "export function well() { return 7; }\n"
     )
     monkeypatch.setattr(svg.assets, "static", lambda: tmp_path)
-    monkeypatch.setattr(svg, "SECONDS", 0.5)
+    monkeypatch.setattr(svg, "SECONDS", 60.0)
     engine = svg.Engine()
     yield engine
     engine.close()
 
 
-def test_the_next_call_after_a_failure_succeeds(broken_page, tmp_path):
+def test_the_next_call_after_a_failure_succeeds(broken_page, tmp_path, monkeypatch):
     assert broken_page.call("well") == 7
-    with pytest.raises(RenderError, match=r"took more than 0\.5 seconds"):
+    # Only of a process that has begun: beginning takes longer on a busy machine.
+    with monkeypatch.context() as limited, pytest.raises(RenderError, match=r"took more than 0\.5 seconds"):
+        limited.setattr(svg, "SECONDS", 0.5)
         broken_page.call("forever")
     assert broken_page.call("well") == 7
     with pytest.raises(RenderError, match="no such thing"):
@@ -214,14 +216,12 @@ def test_the_next_call_after_a_failure_succeeds(broken_page, tmp_path):
 
 def test_the_next_call_after_a_memory_error_succeeds(broken_page, monkeypatch):
     monkeypatch.setattr(svg, "MAX_MEMORY", 64 << 20)
-    monkeypatch.setattr(svg, "SECONDS", 60.0)
     with pytest.raises(MemoryLimitError, match="drawing the graph took more than 64 MiB of memory"):
         broken_page.call("grow")
     assert broken_page.call("well") == 7
 
 
-def test_rest_frees_unused_memory(broken_page, monkeypatch):
-    monkeypatch.setattr(svg, "SECONDS", 60.0)
+def test_rest_frees_unused_memory(broken_page):
     broken_page.rest()
     assert broken_page.call("well") == 7
 
@@ -240,8 +240,7 @@ def test_rest_frees_unused_memory(broken_page, monkeypatch):
     assert memory() < before + 15
 
 
-def test_the_end_of_the_process_is_an_error_and_the_next_call_succeeds(broken_page, monkeypatch):
-    monkeypatch.setattr(svg, "SECONDS", 60.0)
+def test_the_end_of_the_process_is_an_error_and_the_next_call_succeeds(broken_page):
     assert broken_page.call("well") == 7
     process = broken_page._process
     timer = threading.Timer(0.2, process.kill)
@@ -348,8 +347,7 @@ def test_a_thread_that_is_older_than_the_engine_can_make_another():
 
 
 @pytest.mark.parametrize("drawing", ["forever", "parse"])  # V8 cancels the first at once, the second later
-def test_the_next_call_after_a_stopped_one_succeeds(broken_page, monkeypatch, drawing):
-    monkeypatch.setattr(svg, "SECONDS", 20.0)
+def test_the_next_call_after_a_stopped_one_succeeds(broken_page, drawing):
     assert broken_page.call("well") == 7
     stop = Stop()
     asking = threading.Timer(0.2, stop.ask, (StoppedError("disconnected"),))
