@@ -10,6 +10,7 @@ import { find as findItem } from "./core/graph/graph.js";
 import { Live } from "./core/live.js";
 import { matchedRun } from "./core/lab/dump-run.js";
 import { hide, hideInRun, parsePrediction } from "./core/lab/prediction.js";
+import { put } from "./core/dom.js";
 import { AxisKeeper } from "./core/shared-axes.js";
 import { signal } from "./core/signal.js";
 import "./elements/comparison-table.js";
@@ -450,8 +451,8 @@ function inspect() {
   const { select, statistic } = view.value;
   const graph = drawn.graph.value;
   const isComparing = shownRun !== null && select === "";
-  elements.comparison.hidden = !isComparing;
-  elements.inspector.hidden = isComparing;
+  put(elements.comparison, "hidden", !isComparing);
+  put(elements.inspector, "hidden", isComparing);
   // The new graph arrives before its picture.
   if (shown === null || graph === null || graph.topology !== shown.topology) return;
   if (isComparing && shownRun !== null) elements.comparison.show(shown, shownRun, statistic);

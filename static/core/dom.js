@@ -47,6 +47,12 @@ export function write(node, name, text) {
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
+/** Sets a property where it changes: a browser restyles the element even for the same value. @template {Node | CSSStyleDeclaration} N
+ * @template {keyof N} K @param {N} node @param {K} name @param {N[K]} value */
+export function put(node, name, value) {
+  if (node[name] !== value) node[name] = value;
+}
+
 /** Writes a text where it changes. @param {Element} node @param {string} text */
 export function writeText(node, text) {
   const { firstChild } = node;

@@ -52,10 +52,17 @@ const onAxis = new Float64Array(BINS);
 function folded(source, most) {
   let bars = source.length;
   while (bars > 4 && (bars > most || source.length % bars !== 0)) bars -= 1;
+  // Loops: this runs for every histogram of every picture.
   const each = source.length / bars;
   const sums = new Float64Array(bars);
-  source.forEach((found, bin) => sums[Math.floor(bin / each)] += found);
-  return { sums, tallest: sums.reduce((tallest, sum) => Math.max(tallest, sum), 0) };
+  let tallest = 0;
+  for (let bar = 0, bin = 0; bar < bars; bar += 1) {
+    let sum = 0;
+    for (const end = bin + each; bin < end; bin += 1) sum += source[bin];
+    sums[bar] = sum;
+    if (sum > tallest) tallest = sum;
+  }
+  return { sums, tallest };
 }
 
 /** Bars, a thin line at zero where zero lies inside, bars at the ends for values beyond the axis, and the outline that

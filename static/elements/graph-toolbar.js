@@ -4,7 +4,7 @@
  * `thickness-change` {thickness}, `span-hold` {held}, `bins-change` {bins}, `spec-change` {change, moving}. */
 
 import { cancel, later } from "../core/activity.js";
-import { emit, html, write, writeText } from "../core/dom.js";
+import { emit, html, put, write, writeText } from "../core/dom.js";
 
 /** @typedef {{name: string, title: string, reason: string | null}} OverlayChoice reason: why it is not available */
 /** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: the one in view,
@@ -104,7 +104,7 @@ class GraphToolbar extends HTMLElement {
   /** @param {{asked: unknown, isBusy: boolean}} recording the level of the recording, undefined where there is one
    * only; isBusy: its picture is to come */
   set recording({ asked, isBusy }) {
-    this.#recording.hidden = asked === undefined;
+    put(this.#recording, "hidden", asked === undefined);
     if (asked === undefined) return;
     this.#recording.value = String(asked);
     write(this.#recording, "aria-busy", String(isBusy));

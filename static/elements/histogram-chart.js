@@ -7,6 +7,7 @@ import { count, isHidden, significant, valueAt } from "../core/format.js";
 import { drawBars, peak } from "../core/histogram.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 import { loadPlotly, LOCAL } from "../core/lab/plotly.js";
+import { surface } from "../core/surface.js";
 
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */
 
@@ -52,13 +53,10 @@ class HistogramChart extends HTMLElement {
   }
 
   #paint() {
-    const context = this.#canvas.getContext("2d");
     const { clientWidth: width, clientHeight: height } = this.#canvas;
-    if (this.#shown === null || context === null || width === 0) return;
+    const context = this.#shown === null || width === 0 ? null : surface(this.#canvas, width, height);
+    if (this.#shown === null || context === null) return;
     const { picture, row, colour, name } = this.#shown;
-    this.#canvas.width = Math.round(width * devicePixelRatio);
-    this.#canvas.height = Math.round(height * devicePixelRatio);
-    context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     const { [colour]: ink, muted, warning } = this.#palette;
     const place = { x: 0, y: height * HEADROOM, w: width, h: height * (1 - HEADROOM) };
     // One tensor at its own range, bin by bin: the boxes are there to compare.

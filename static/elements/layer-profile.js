@@ -7,12 +7,13 @@
 
 import { cancel, later } from "../core/activity.js";
 import { CauseMarks, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
-import { buttonOf, emit, html, svg, write } from "../core/dom.js";
+import { buttonOf, emit, html, put, svg, write } from "../core/dom.js";
 import { isNonFinite } from "../core/lab/faults.js";
 import { firstNonFinite } from "../core/lab/non-finite.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
 import { decadesOf, figuresOf, FORMS, isOutside, pointsOf, USUAL_RATIO } from "../core/lab/profile-series.js";
 import { causeText, readout, runLabel, silence, summary, whyEmpty, whyNoLayers } from "../core/lab/profile-text.js";
+import { surface } from "../core/surface.js";
 
 const SIDES = /** @type {const} */ (["forward", "backward"]);
 /** Half the height of the strip for the layers' numbers. */
@@ -58,6 +59,8 @@ class LayerProfile extends HTMLElement {
   #select = html("select", { "aria-label": "Statistic" });
   #causeLines = html("div", { class: "causes", hidden: true });
   #frame = html("div", { class: "frame" });
+  /** Shows the marks while pictures come quickly. */
+  #canvas = html("canvas", { "aria-hidden": "true", hidden: true });
   #svg = svg("svg", { class: "profile-svg", role: "img", tabindex: "0" });
   #ground = svg("g");
   #halves = { forward: new ProfileHalf("forward"), backward: new ProfileHalf("backward") };
@@ -78,7 +81,7 @@ class LayerProfile extends HTMLElement {
     const { forward, backward } = this.#halves;
     this.#svg.append(this.#ground, this.#reference, forward.root, backward.root, this.#marks.root, this.#cursor,
       this.#scale, this.#empty);
-    this.#frame.append(this.#svg);
+    this.#frame.append(this.#svg, this.#canvas);
     this.append(html("header", {}, this.#title, this.#readout, this.#buttons, this.#select), this.#causeLines,
       this.#frame);
     new ResizeObserver(([entry]) => {
@@ -97,6 +100,7 @@ class LayerProfile extends HTMLElement {
   set picture(picture) {
     const isOfAnotherGraph = picture?.key !== this.#picture?.key;
     this.#picture = picture;
+    this.#setPainted(this.#isMoving && !isOfAnotherGraph);
     this.#isMoving = !isOfAnotherGraph;
     if (isOfAnotherGraph) {
       this.#decades = null;
@@ -107,8 +111,15 @@ class LayerProfile extends HTMLElement {
     if (!this.#isMoving) return;
     this.#rest = later(() => {
       this.#isMoving = false;
+      this.#setPainted(false);
       this.#draw();
     }, REST_MS);
+  }
+
+  /** @param {boolean} isPainted whether the canvas shows the marks */
+  #setPainted(isPainted) {
+    put(this.#canvas, "hidden", !isPainted);
+    this.#svg.classList.toggle("moving", isPainted);
   }
 
   /** @param {boolean} isHeld */
@@ -217,7 +228,9 @@ class LayerProfile extends HTMLElement {
     }
     this.#widen();
     this.#rule();
-    for (const side of SIDES) this.#halves[side].draw(this.#axes[side], this.#points, this.#xs, this.#figures[side]);
+    for (const side of SIDES) this.#halves[side].shape(this.#axes[side], this.#points, this.#xs, this.#figures[side]);
+    if (this.#canvas.hidden) { for (const side of SIDES) this.#halves[side].write(); }
+    else this.#paint();
 
     const { inf, nan } = isNonFinite(picture, this.#theory) ? firstNonFinite(picture) : { inf: null, nan: null };
     this.#causes = [inf, nan].filter((cause) => cause !== null);
@@ -231,6 +244,13 @@ class LayerProfile extends HTMLElement {
     else this.#tell(why);
     this.#point();
     this.#explain();
+  }
+
+  #paint() {
+    const context = surface(this.#canvas, this.#size.width, this.#size.height);
+    if (context === null) return;
+    context.lineJoin = "round";
+    for (const side of SIDES) this.#halves[side].paint(context);
   }
 
   /** The summary in words, once the slider rests: meanwhile the chart beneath the lines must not jump.

@@ -1,17 +1,18 @@
 /** <layer-table>: the profile in numbers, one row per preactivation and activation. Each layer of a user's own model
  * has a heading: its module's path, and its type or the reason for no theory. A long table holds only the rows near
- * the visible part.
+ * the visible part. While pictures come quickly, a canvas shows the figures.
  * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}. */
 
 import { cancel, later } from "../core/activity.js";
 import { buttonOf, emit, headings, html, unseen, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
 import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
+import { MovingTexts } from "../core/moving-texts.js";
 import { nonFinite } from "../core/picture.js";
 
 /** @typedef {{index: number, name: string, type: string}} Heading of a layer that is named, not numbered */
 /** @typedef {{label: string, name: string, short: string, tensor: string, gradient: string | null}} Line */
-/** @typedef {{tensor: string, gradient: string | null, cells: HTMLTableCellElement[]}} Row */
+/** @typedef {{tensor: string, gradient: string | null, cells: [Element, Element, Element]}} Row */
 
 /** @typedef {object} Run of rows; only visible runs follow every picture @property {HTMLTableSectionElement} body
  * @property {(Heading | Line)[]} entries @property {number} lines rows with figures
@@ -36,23 +37,43 @@ class LayerTable extends HTMLElement {
   #picture = /** @type {Picture | null} */ (null);
   #theory = /** @type {Theory | null} */ (null);
   #rest = 0;
+  /** The last picture came within REST_MS. */
+  #isFollowing = false;
+  #moving = new MovingTexts(this, () => this.#settle());
   // The panel around it scrolls: browsers without scrollMargin show rows one frame late.
   #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)),
     /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
 
   disconnectedCallback() {
     cancel(this.#rest);
+    this.#moving.end();
   }
 
   /** @param {Picture | null} picture */
   set picture(picture) {
     if (picture === null) return;
-    const isNew = picture.key !== this.#key;
+    const [isNew, isQuick] = [picture.key !== this.#key, this.#isFollowing];
     this.#picture = picture;
-    if (isNew) this.#build(picture);
-    for (const run of this.#runs) if (isNew || run.isInSight) this.#update(run);
     cancel(this.#rest);
-    if (!isNew) this.#rest = later(() => this.#runs.forEach((run) => this.#update(run)), REST_MS);
+    this.#isFollowing = !isNew;
+    if (isNew) {
+      this.#build(picture);
+      this.#settle();
+      return;
+    }
+    this.#rest = later(() => this.#settle(), REST_MS);
+    const seen = this.#runs.filter(({ isInSight }) => isInSight);
+    if (isQuick && !this.#moving.isMoving)
+      this.#moving.begin(seen.flatMap(({ rows }) => rows.flatMap(({ cells }) => cells)));
+    if (this.#moving.isMoving) this.#moving.paint(seen.flatMap((run) => this.#texts(run)));
+    else seen.forEach((run) => this.#update(run));
+  }
+
+  /** Writes all figures, once the pictures rest. */
+  #settle() {
+    this.#isFollowing = false;
+    this.#runs.forEach((run) => this.#update(run));
+    this.#moving.end();
   }
 
   /** @param {Theory | null} theory may be of an earlier picture */
@@ -157,7 +178,7 @@ class LayerTable extends HTMLElement {
     line.append(html("th", { scope: "row" }, label || unseen(short)));
     const link = buttonOf({ class: "link", title: name }, () => emit(this, "tensor-select", { tensor }), short);
     line.insertCell().append(link);
-    const cells = [line.insertCell(), line.insertCell(), line.insertCell()];
+    const cells = /** @type {Row["cells"]} */ ([line.insertCell(), line.insertCell(), line.insertCell()]);
     line.dataset["tensor"] = name;
     run.rows.push({ tensor, gradient, cells });
   }
@@ -178,20 +199,25 @@ class LayerTable extends HTMLElement {
 
   /** @param {Run} run */
   #update(run) {
+    for (const { element, text, isWarning } of this.#texts(run)) {
+      writeText(element, text);
+      element.classList.toggle("warning", isWarning);
+    }
+  }
+
+  /** @param {Run} run */
+  #texts({ rows }) {
     const picture = this.#picture;
-    if (picture === null) return;
+    if (picture === null) return [];
     const { mean, std } = picture.floats;
-    for (const { tensor, gradient, cells } of run.rows) {
+    return rows.flatMap(({ tensor, gradient, cells: [first, second, third] }) => {
       const row = picture.rows.get(tensor);
       const gradientRow = gradient === null ? undefined : picture.rows.get(gradient);
-      const texts = [written(picture, row, mean), written(picture, row, std), written(picture, gradientRow, std)];
-      texts.forEach(({ text, isWarning }, order) => {
-        const cell = cells[order];
-        if (cell === undefined) return;
-        writeText(cell, text);
-        cell.classList.toggle("warning", isWarning);
-      });
-    }
+      return [{ element: first, ...written(picture, row, mean) }, { element: second, ...written(picture, row, std) }, {
+        element: third,
+        ...written(picture, gradientRow, std),
+      }];
+    });
   }
 }
 

@@ -5,7 +5,7 @@
 
 import { cancel, later } from "../core/activity.js";
 import { csv, saveFile } from "../core/lab/csv.js";
-import { buttonOf, emit, html } from "../core/dom.js";
+import { buttonOf, emit, html, put } from "../core/dom.js";
 import { figureAt, percent, significant, valueAt } from "../core/format.js";
 import { adaptiveRange, fixedRange, histogramRows, layerColumns,
   layerHistograms } from "../core/lab/layer-histograms.js";
@@ -16,6 +16,7 @@ import { onSchemeChange, readPalette } from "../core/colours.js";
 import { loadPlotly, LOCAL } from "../core/lab/plotly.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { ValueAxis } from "../core/value-axis.js";
+import { surface } from "../core/surface.js";
 
 /** Plotly's graph div. @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
 
@@ -490,17 +491,9 @@ function paintOf(hue) {
 /** @param {HTMLCanvasElement} canvas @param {number} width @param {number} height
  * @returns {CanvasRenderingContext2D | null} in px, at the resolution of the screen */
 function fit(canvas, width, height) {
-  const ratio = devicePixelRatio;
-  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== w || canvas.height !== h) {
-    canvas.width = w;
-    canvas.height = h;
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-  }
-  const context = canvas.getContext("2d");
-  context?.setTransform(ratio, 0, 0, ratio, 0, 0);
-  return context;
+  put(canvas.style, "width", `${width}px`);
+  put(canvas.style, "height", `${height}px`);
+  return surface(canvas, width, height);
 }
 
 customElements.define("layers-view", LayersView);

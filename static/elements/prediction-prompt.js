@@ -1,7 +1,7 @@
 /** <prediction-prompt>: asks for a guess before a figure is shown, then compares the two.
  * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, null: again; `prediction-end`. */
 
-import { buttonOf, emit, html } from "../core/dom.js";
+import { buttonOf, emit, html, put } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
 import { expected, measured, problemOf, readGuess, STATISTIC_NAMES } from "../core/lab/prediction.js";
 
@@ -17,7 +17,7 @@ class PredictionPrompt extends HTMLElement {
   #answer = html("p", { class: "answer", id: "guess-answer" });
 
   connectedCallback() {
-    this.hidden = this.#prediction === null;
+    put(this, "hidden", this.#prediction === null);
     this.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       event.stopPropagation();
@@ -45,7 +45,7 @@ class PredictionPrompt extends HTMLElement {
 
   #draw() {
     const [picture, prediction] = [this.#picture, this.#prediction];
-    this.hidden = prediction === null;
+    put(this, "hidden", prediction === null);
     if (picture === null || prediction === null) {
       this.#built = "";
       this.replaceChildren();

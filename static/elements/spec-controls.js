@@ -4,7 +4,7 @@
  * Call `configure(pageData)`; set `spec`, `picture`, `theory`, `selection`, `error`. Event, bubbling: `spec-change`
  * {change, moving}, `moving`: the slider is still held. */
 
-import { buttonOf, emit, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, put, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
 import { ScaleSlider, snapTicks } from "../core/lab/scale-slider.js";
 import { dice, fieldOf, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
@@ -166,9 +166,9 @@ class SpecControls extends HTMLElement {
       const now = next === null ? null : read(next);
       const text = now === null || now.isMixed ? "" : String(now.value);
       if (typed.value !== text) typed.value = text;
-      typed.placeholder = now?.isMixed ? "mixed" : "–";
-      typed.title = now === null && next !== null ? "there is no hidden layer" : help;
-      for (const control of [typed, less, more]) control.disabled = now === null;
+      put(typed, "placeholder", now?.isMixed ? "mixed" : "–");
+      put(typed, "title", now === null && next !== null ? "there is no hidden layer" : help);
+      for (const control of [typed, less, more]) put(control, "disabled", now === null);
     };
     const root = html("div", { class: "stepper" }, html("label", { for: typed.id, title: help }, label),
       html("span", {}, less, typed, more));
@@ -198,23 +198,25 @@ class SpecControls extends HTMLElement {
       const unused = this.#whyUnused(name);
       root.classList.toggle("unused", unused !== null);
       // Keys of a single program are hidden for the others.
-      root.hidden = unused !== null && PROGRAM.includes(name);
-      root.title = unused ?? "";
-      control.title = unused ?? key.doc;
+      put(root, "hidden", unused !== null && PROGRAM.includes(name));
+      put(root, "title", unused ?? "");
+      put(control, "title", unused ?? key.doc);
       writeControl(key, control, spec[name] ?? key.default);
-      control.disabled = unused !== null || DISABLED[name]?.(spec) != null;
+      put(control, "disabled", unused !== null || DISABLED[name]?.(spec) != null);
       if (!root.classList.contains("at-fault")) writeText(note, unused ?? noteOf(name, spec));
-      if (name === "seed") { for (const dice of root.querySelectorAll("button")) dice.disabled = control.disabled; }
+      if (name === "seed") {
+        for (const dice of root.querySelectorAll("button")) put(dice, "disabled", control.disabled);
+      }
     }
     this.#describeProgram();
     const widths = spec["program"] === NET ? parseWidths(String(spec["widths"])) : null;
     for (const { root, show } of this.#steppers) {
-      root.hidden = spec["program"] !== NET;
+      put(root, "hidden", spec["program"] !== NET);
       show(widths);
     }
     // Without a scale the thumb is in the middle.
     const scale = Number(spec["scale"] ?? 1);
-    this.#slider.input.disabled = this.#whyUnused("scale") !== null || DISABLED["scale"]?.(spec) != null;
+    put(this.#slider.input, "disabled", this.#whyUnused("scale") !== null || DISABLED["scale"]?.(spec) != null);
     this.#slider.value = scale;
     this.#writeDrawn();
   }
@@ -247,7 +249,7 @@ class SpecControls extends HTMLElement {
       this.#drawTicks();
     }
     writeText(this.#sigma, row === undefined ? "" : `σ ${figureAt(picture, picture.floats.std, row)}`);
-    this.#measured.hidden = row === undefined;
+    put(this.#measured, "hidden", row === undefined);
   }
 
   /** @param {Theory | null} theory */

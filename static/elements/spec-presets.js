@@ -2,7 +2,7 @@
  * Set `presets`, `current` (the query of the spec shown), `secretive` (hides figures that would reveal a guess).
  * Event, bubbling: `preset-choose` {preset}. */
 
-import { emit, html, writeText } from "../core/dom.js";
+import { emit, html, put, writeText } from "../core/dom.js";
 
 class SpecPresets extends HTMLElement {
   #details = html("details", { class: "menu" });
@@ -51,9 +51,9 @@ class SpecPresets extends HTMLElement {
   /** @param {boolean} secretive */
   set secretive(secretive) {
     for (const button of this.#list.querySelectorAll("button")) {
-      button.title = secretive ? "" : (this.#notes.get(button) ?? "");
+      put(button, "title", secretive ? "" : (this.#notes.get(button) ?? ""));
       const figure = button.querySelector("small");
-      if (figure !== null) figure.hidden = secretive;
+      if (figure !== null) put(figure, "hidden", secretive);
     }
   }
 

@@ -8,6 +8,7 @@ import { buttonOf, emit, headings, html, write, writeText } from "../core/dom.js
 import { count, relativeError, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
+import { surface } from "../core/surface.js";
 
 /** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" |
  * "backward" | "parameter" | "neutral", unit: "step" | "rank" | "precision"}} Shown */
@@ -84,17 +85,15 @@ class TensorOverSteps extends HTMLElement {
 
   #draw() {
     const shown = this.#shown;
-    const context = this.#canvas.getContext("2d");
     const width = this.#canvas.clientWidth;
-    if (shown === null || context === null || width === 0) return;
+    if (shown === null || width === 0) return;
     const { steps, labels, index, pinned, hue } = shown;
     const plan = planTensorSteps(steps, labels, width);
     this.#plan = plan;
     const height = `${plan.height}px`;
     if (this.#canvas.style.height !== height) this.#canvas.style.height = height;
-    this.#canvas.width = Math.round(width * devicePixelRatio);
-    this.#canvas.height = Math.round(plan.height * devicePixelRatio);
-    context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+    const context = surface(this.#canvas, width, plan.height);
+    if (context === null) return;
     const { ink, muted, line, warning, paper } = this.#palette;
     drawTensorSteps(context, plan, steps, { labels, index, pinned }, { hue: this.#palette[hue], ink, muted, line,
       warning, paper }, getComputedStyle(this).fontFamily);

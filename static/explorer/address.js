@@ -3,8 +3,8 @@
 import { cancel, later } from "../core/activity.js";
 import { address, parseView, UNPUSHED, viewFragment } from "../core/url-state.js";
 
-/** The picture is on the screen by then. */
-const AFTER_PICTURE_MS = 60;
+/** Pictures no longer follow each other by then: it takes the browser milliseconds. */
+const AFTER_PICTURE_MS = 250;
 /** Browsers refuse more than a few changes a second. */
 const EVERY_MS = 250;
 
@@ -15,7 +15,7 @@ export function connectAddress(view, accepted) {
   let timer = 0;
 
   /** @param {string} next @param {boolean} push whether it makes a history entry, which is done at once
-   * @param {number} delay ms that it may wait: it takes the browser a millisecond or two */
+   * @param {number} delay ms that it may wait */
   function writeAddress(next, push, delay) {
     cancel(timer);
     const wait = Math.max(delay, writtenAt + EVERY_MS - performance.now());

@@ -1,5 +1,6 @@
 /** The lesson beside the picture: its steps open views of the explorer, and end when their conditions hold. */
 
+import { put } from "../core/dom.js";
 import { holds, stepOf, unknownName } from "../core/lab/lesson.js";
 import { parseView } from "../core/url-state.js";
 
@@ -48,7 +49,7 @@ export function connectLesson({ lessons, column, view, spec, picture, setView, o
   function show() {
     const { lesson: place, answer, mode } = view.value;
     const found = stepOf(lessons, place);
-    column.hidden = found === null;
+    put(column, "hidden", found === null);
     document.body.toggleAttribute("data-lesson", found !== null);
     document.body.dataset["mode"] = mode;
     if (found === null) return;

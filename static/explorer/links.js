@@ -1,6 +1,11 @@
 /** Links and buttons of the header that depend on the spec: models, traces, the map and node data. */
 
+import { cancel, later } from "../core/activity.js";
 import { apiPath } from "../core/api.js";
+import { write } from "../core/dom.js";
+
+/** Links need not follow a slider: each one that changes is styled again. */
+const REST_MS = 100;
 
 /** The only program with layers. */
 export const NET = "mlp";
@@ -24,18 +29,25 @@ export function connectLinks(spec, view, queryOf, choose) {
   const writeNodeData = () => {
     const query = queryOf(spec.value);
     const statistic = `statistic=${NODE_DATA[view.value.colour] ?? "std"}`;
-    nodeData?.setAttribute("href", apiPath("node-data.json", `${statistic}${query && `&${query}`}`));
+    if (nodeData !== null) write(nodeData, "href", apiPath("node-data.json", `${statistic}${query && `&${query}`}`));
   };
 
-  spec.subscribe((value) => {
+  const writeLinks = () => {
+    const value = spec.value;
     for (const button of modelButtons) {
       const isShown = value["program"] === NET && button.getAttribute("data-widths") === value["widths"];
-      button.setAttribute("aria-pressed", String(isShown));
+      write(button, "aria-pressed", String(isShown));
     }
     writeNodeData();
     for (const link of traceLinks)
       link.setAttribute("href", apiPath(`trace.${link.getAttribute("data-trace")}`, queryOf(value)));
     for (const link of mapLinks) link.setAttribute("href", `/map${queryOf(value) && `?${queryOf(value)}`}`);
+  };
+  writeLinks();
+  let resting = 0;
+  spec.subscribe(() => {
+    cancel(resting);
+    resting = later(writeLinks, REST_MS);
   });
   view.subscribe(writeNodeData);
 }

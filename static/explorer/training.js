@@ -2,6 +2,7 @@
 
 import { during } from "../core/activity.js";
 import { getJson } from "../core/api.js";
+import { put } from "../core/dom.js";
 import { TrainingRun } from "../core/lab/training-run.js";
 
 /** Run A is fetched this far at least. */
@@ -69,7 +70,7 @@ export function connectTraining({ elements, view, setView, on, queryOf, specOf, 
     if (isSeen && typeof spec["data"] === "string" && spec["data"] !== "random")
       fetchOnce(`/api/v1/data.json?data=${spec["data"]}&seed=${spec["seed"]}`, (data) => shown.data = data);
     if (isSeen) shown.other = otherRun();
-    elements["bar"].hidden = spec["step"] === undefined || !(isSeen || step > 0);
+    put(elements["bar"], "hidden", spec["step"] === undefined || !(isSeen || step > 0));
     if (spec["step"] === undefined) return elements["training"].show(null);
     elements["bar"].show(shown, false);
     if (isSeen) elements["training"].show(shown);

@@ -1,4 +1,5 @@
-/** The marks of one half of the profile. Its nodes stay; new figures only change their shapes. */
+/** The marks of one half of the profile: shapes that elements show, or a canvas while they change with every picture.
+ * The elements stay; new figures only change their shapes. */
 
 import { svg, write } from "../dom.js";
 import { cross, disc, square, tenth, triangle } from "./glyphs.js";
@@ -21,8 +22,14 @@ const MAX_HIGH = 2 ** 15;
 const STUB = 6;
 
 export class ProfileHalf {
-  /** @type {Record<ProfileSeries, Record<typeof MARKS[number], SVGPathElement>>} */
+  /** @type {Record<ProfileSeries, Record<Mark, SVGPathElement>>} */
   #paths;
+  /** @type {Record<ProfileSeries, Shapes>} */
+  #shapes = { preactivation: EMPTY, activation: EMPTY };
+  /** Where the question mark stands, as a transform; "": nowhere. */
+  #hidden = "";
+  /** How the style sheet draws the marks. @type {Record<ProfileSeries, Record<Mark, Ink>> | null} */
+  #inks = null;
   #question = svg("text", { class: "question", "text-anchor": "middle" }, "?");
 
   /** @param {ProfileSide} side */
@@ -35,10 +42,10 @@ export class ProfileHalf {
     this.root.append(this.#question);
   }
 
-  /** @param {ProfileAxis | null} axis null: nothing is shown @param {readonly ProfilePoint[]} points
-   * @param {readonly number[]} xs @param {ProfileFigures} figures */
-  draw(axis, points, xs, { measured, expected, run }) {
-    let hidden = "";
+  /** Shapes the marks. @param {ProfileAxis | null} axis null: nothing is shown
+   * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {ProfileFigures} figures */
+  shape(axis, points, xs, { measured, expected, run }) {
+    this.#hidden = "";
     const pitch = Math.abs((xs.at(-1) ?? 0) - (xs[0] ?? 0)) / Math.max(1, points.length - 1);
     const stub = points.length > CROWD ? Math.max(1, Math.min(STUB, pitch / 2)) : STUB;
     const isThrong = points.length > THRONG;
@@ -86,19 +93,64 @@ export class ProfileHalf {
         }
         if (reading.hasNan) drawn.crosses += cross(x, axis.nan, CROSS);
         if (reading.hasInf) drawn.crosses += cross(x, axis.inf, CROSS);
-        if (reading.isHidden) hidden = `translate(${tenth(x)} ${tenth((axis.low + axis.high) / 2 + 5)})`;
+        if (reading.isHidden) this.#hidden = `translate(${tenth(x)} ${tenth((axis.low + axis.high) / 2 + 5)})`;
       }
       drawTheory(drawn, stretch, stub);
       drawn.line = line.d;
       drawn.run = runLine.d;
-      for (const mark of MARKS) write(this.#paths[series][mark], "d", drawn[mark]);
+      this.#shapes[series] = drawn;
     }
-    write(this.#question, "transform", hidden);
-    write(this.#question, "visibility", hidden === "" ? "hidden" : "visible");
+  }
+
+  /** Lets the elements show the shapes. */
+  write() {
+    for (const series of SERIES)
+      for (const mark of MARKS) write(this.#paths[series][mark], "d", this.#shapes[series][mark]);
+    write(this.#question, "transform", this.#hidden);
+    write(this.#question, "visibility", this.#hidden === "" ? "hidden" : "visible");
+    this.#inks = null;
+  }
+
+  /** Paints the shapes as the elements would show them. @param {CanvasRenderingContext2D} context */
+  paint(context) {
+    this.#inks ??=
+      /** @type {any} */ (Object.fromEntries(
+        SERIES.map(
+          (series) => [series, Object.fromEntries(MARKS.map((mark) => [mark, inkOf(this.#paths[series][mark])]))]
+        ),
+      ));
+    for (const mark of MARKS) {
+      for (const series of SERIES) {
+        const shape = this.#shapes[series][mark];
+        const ink = this.#inks?.[series][mark];
+        if (shape === "" || ink === undefined) continue;
+        const path = new Path2D(shape);
+        context.globalAlpha = ink.opacity;
+        if (ink.fill !== "none") {
+          context.fillStyle = ink.fill;
+          context.fill(path);
+        }
+        if (ink.stroke === "none") continue;
+        context.strokeStyle = ink.stroke;
+        context.lineWidth = ink.width;
+        context.setLineDash(ink.dashes);
+        context.stroke(path);
+      }
+    }
   }
 }
 
-const EMPTY = /** @type {Record<typeof MARKS[number], string>} */ (Object.fromEntries(MARKS.map((mark) => [mark, ""])));
+/** @typedef {typeof MARKS[number]} Mark @typedef {Record<Mark, string>} Shapes paths */
+/** @typedef {{fill: string, stroke: string, width: number, dashes: number[], opacity: number}} Ink */
+
+const EMPTY = /** @type {Shapes} */ (Object.fromEntries(MARKS.map((mark) => [mark, ""])));
+
+/** @param {Element} element @returns {Ink} */
+function inkOf(element) {
+  const { fill, stroke, strokeWidth, strokeDasharray, opacity } = getComputedStyle(element);
+  return { fill, stroke, width: Number.parseFloat(strokeWidth), opacity: Number(opacity),
+    dashes: strokeDasharray === "none" ? [] : strokeDasharray.split(",").map(Number.parseFloat) };
+}
 
 /** Remembers the drawn places, to half a pixel; x must not fall. */
 class Places {
@@ -139,7 +191,7 @@ class Stroke {
   }
 }
 
-/** The line and the band over a stretch of layers. @param {Record<typeof MARKS[number], string>} drawn
+/** The line and the band over a stretch of layers. @param {Shapes} drawn
  * @param {readonly {x: number, value: number, low: number, high: number}[]} stretch
  * @param {number} stub half the width of a stretch of one */
 function drawTheory(drawn, stretch, stub) {

@@ -2,6 +2,7 @@
 
 import { significant } from "../format.js";
 import { colourOf, rampPixels, rampStops } from "../colours.js";
+import { surface } from "../surface.js";
 
 /** A healthy update, relative to the weight (A. Karpathy, makemore part 3). */
 export const HEALTHY_UPDATE = 1e-3;
@@ -24,13 +25,8 @@ const NON_FINITE = 255;
  * @returns {{context: CanvasRenderingContext2D, width: number, height: number} | null} null while it is hidden */
 export function surfaceOf(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
-  const context = canvas.getContext("2d");
-  if (width === 0 || height === 0 || context === null) return null;
-  const [across, down] = [Math.round(width * devicePixelRatio), Math.round(height * devicePixelRatio)];
-  if (canvas.width !== across) canvas.width = across;
-  if (canvas.height !== down) canvas.height = down;
-  context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-  context.clearRect(0, 0, width, height);
+  const context = width === 0 || height === 0 ? null : surface(canvas, width, height);
+  if (context === null) return null;
   context.font = `${FONT_PX}px ${getComputedStyle(canvas).fontFamily}`;
   return { context, width, height };
 }

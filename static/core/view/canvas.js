@@ -6,6 +6,7 @@ import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
 import { colourOf, hex, hue, mix } from "../colours.js";
 import { isComputed } from "../graph/steps.js";
 import { memo } from "../memo.js";
+import { surface } from "../surface.js";
 import { PixelImage, pixelOf, StripImage } from "./images.js";
 import { phaseOf, repetitionStrips } from "./look.js";
 
@@ -23,17 +24,6 @@ const MAX_SAVED = 1500;
 /** Lower strips of a fold are left out, px of the screen. */
 const MIN_STRIPS_HEIGHT = 4;
 const DIMMED = 0.3;
-
-/** @param {HTMLCanvasElement} canvas @param {Place} place @returns {CanvasRenderingContext2D | null} */
-function sized(canvas, { width, height }) {
-  const ratio = devicePixelRatio;
-  const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== across || canvas.height !== down) {
-    canvas.width = across;
-    canvas.height = down;
-  }
-  return canvas.getContext("2d");
-}
 
 export class Ground {
   canvas = document.createElement("canvas");
@@ -53,7 +43,7 @@ export class Ground {
       return;
     }
     this.canvas.hidden = false;
-    const context = sized(this.canvas, place);
+    const context = surface(this.canvas, place.width, place.height);
     if (context === null) return;
     const ratio = devicePixelRatio;
     this.#image.start(this.canvas.width, this.canvas.height);
@@ -145,12 +135,10 @@ export class Histograms {
   /** @param {Sight} sight @param {ViewDetail} detail @param {Place} place
    * @param {(box: number) => BoxParts | undefined} partsOf */
   paint(sight, detail, place, partsOf) {
-    const context = sized(this.canvas, place);
+    const context = surface(this.canvas, place.width, place.height);
     if (context === null) return;
     const { drawing, scale, facts, picture } = sight;
     const ratio = devicePixelRatio;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, place.width, place.height);
     this.#strips.start(this.canvas.width, this.canvas.height);
     /** Drawn after the strips, which overwrite the canvas. @type {(() => void)[]} */
     const bars = [];

@@ -209,12 +209,18 @@ export class StripImage extends Pixels {
     const { sums, tallest, below, above } = bars;
     const cells = sums.length;
     // Relative to the second tallest: the zeros of a relu, in one cell, would make all others faint.
-    const [, full = 0] = sums.toSorted((a, b) => b - a);
-    sums.forEach((sum, cell) => {
-      const shade = sum < MIN_COUNT ? 0
-        : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / Math.max(full, MIN_COUNT)) * SHADES)));
+    let [most, second] = [0, 0];
+    for (let cell = 0; cell < cells; cell += 1) {
+      const sum = sums[cell];
+      if (sum > most) [most, second] = [sum, most];
+      else if (sum > second) second = sum;
+    }
+    const full = Math.max(second, MIN_COUNT);
+    for (let cell = 0; cell < cells; cell += 1) {
+      const sum = sums[cell];
+      const shade = sum < MIN_COUNT ? 0 : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / full) * SHADES)));
       this.#fill(at, 1 - (cell + 1) / cells, 1 - cell / cells, colours[shade]);
-    });
+    }
     const end = Math.min(0.25, END / at.h);
     if (above >= MIN_COUNT) this.#fill(at, 0, end, pixel(paint.warning, endOpacity(above, tallest)));
     if (below >= MIN_COUNT) this.#fill(at, 1 - end, 1, pixel(paint.warning, endOpacity(below, tallest)));
