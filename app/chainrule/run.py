@@ -17,14 +17,14 @@ import torch
 
 import chainrule
 from chainrule.build import BuiltModel, RescaledNet, Training, build_model, rescales
-from chainrule.diagnose.faults import Evidence, with_faults
+from chainrule.diagnose.faults import Evidence, find_faults, with_faults
 from chainrule.dump.json_values import json_value
 from chainrule.errors import NotFoundError, SpecError, TraceError
 from chainrule.spec import ModelSpec
 from chainrule.spec.data import RANDOM
 from chainrule.spec.limits import check_device
 from chainrule.stats import BINS, COLUMNS, StatisticsTable
-from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
+from chainrule.trace import Fault, Known, Layer, Plan, Trace, record, repeat
 
 logger = logging.getLogger(__name__)
 
@@ -79,12 +79,16 @@ class Retracer:
     are kept and multiplied in place, nor x, y and the biases, which keep the statistics of the last trace. One graph is
     kept at a time: its net (see `RescaledNet`) or its training, its plan, the first trace and the last statistics.
 
+    Args:
+        finds_faults: whether further traces of a graph have their faults; `faults` finds them later.
+
     Attributes:
         training: of the last spec, if it has a data set or a step other than 0.
         recording: an object that is the same for a recording and its repetitions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, finds_faults: bool = True) -> None:
+        self._finds_faults = finds_faults
         self._net = RescaledNet()
         self.training: Training | None = None
         self.forget()
@@ -183,7 +187,11 @@ class Retracer:
                 "total_ms": (now - began) * 1e3,
             },
         )
-        return with_faults(repeated, self._evidence)
+        return with_faults(repeated, self._evidence) if self._finds_faults else repeated
+
+    def faults(self, trace: Trace) -> tuple[Fault, ...]:
+        """The faults of the last trace."""
+        return find_faults(trace, self._evidence)
 
 
 _NUMBERS_ONLY: Mapping[str, Any] = {

@@ -1,6 +1,5 @@
-/** The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One
- * request is in flight; if its answer takes long and a newer spec waits, that is sent after it, and the server gives
- * the older one up.
+/** The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones, here and at
+ * the server: while that computes, newer specs follow, and it begins with the newest as soon as it is free.
  * The socket comes back by itself and asks for the last spec again. If a server answers but gives no socket, the spec
  * is fetched as a dump. No request is dropped before its answer. */
 
@@ -19,9 +18,9 @@ import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js"
 /** @typedef {{seq: number, spec: Spec, at: number}} Asked */
 /** @typedef {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController}} Fetching */
 
-/** After this long without an answer a newer spec is sent; the server does not give up younger requests. */
-const OVERTAKE_MS = 250;
-/** Longer, since a newer fetch ends the connection of the older. */
+/** The least time between two specs on a socket. */
+const SEND_EVERY_MS = 15;
+/** After this long without an answer a newer spec is fetched, which ends the connection of the older. */
 const OVERTAKE_FETCH_MS = 1000;
 
 // A healthy server with thirty sockets in line may take a minute for a picture; one that is gone never answers. A ping
@@ -270,7 +269,7 @@ export class Live {
   /** @param {WebSocket} socket @param {Spec} spec */
   #sendOn(socket, spec) {
     const at = performance.now();
-    const wait = OVERTAKE_MS - (at - (this.asked.at(-1)?.at ?? -Infinity));
+    const wait = SEND_EVERY_MS - (at - (this.asked.at(-1)?.at ?? -Infinity));
     if (wait > 0) return this.#overtakeIn(wait);
     this.waiting = null;
     this.seq += 1;

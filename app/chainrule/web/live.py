@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
@@ -33,7 +33,7 @@ from chainrule.dump.wire import frame, theory_message
 from chainrule.errors import ChainruleError, MemoryLimitError, RequestError, SpecError, StoppedError
 from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
-from chainrule.trace.graph import Trace
+from chainrule.trace.graph import Fault, Trace
 from chainrule.training.wire import training_message
 from chainrule.web.compute import ComputeSlot, Keeper, Work
 from chainrule.web.guard import InternalError
@@ -71,15 +71,18 @@ class Tracer(Keeper, Protocol[SpecIn]):
     def trace(self, spec: SpecIn, /) -> Trace:
         """The trace of a spec."""
 
+    def faults(self, trace: Trace, /) -> Sequence[Fault]:
+        """The faults of the last trace, which need not have them."""
+
     def aside(self, seq: int, /) -> str | None:
         """A message that follows the last trace's frame with this number, if there is one."""
 
 
 class LabTracer(Retracer):
-    """A retracer that tells of the training of its last spec."""
+    """A retracer that tells of the training of its last spec. Faults belong to the theory: frames do not wait for them."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(finds_faults=False)
         self._told: tuple[ModelSpec | None, int] = None, 0
 
     def aside(self, seq: int) -> str | None:
@@ -310,7 +313,7 @@ class LiveSession(Generic[SpecT]):
         async with owed.slot.turn("theory") as waited:
             if self.newest is not None and not self.spent.leaves_theory_time:
                 return
-            self.owed = None
+            self.owed, tracer = None, self.retracer
             began = time.perf_counter()
             try:
                 message = await self._compute(
@@ -318,7 +321,7 @@ class LiveSession(Generic[SpecT]):
                     "theory",
                     waited,
                     # Faults depend on the numbers too.
-                    lambda: theory_message(theory(owed.trace), owed.seq, owed.trace.faults),
+                    lambda: theory_message(theory(owed.trace), owed.seq, tracer.faults(owed.trace)),
                 )
             except ChainruleError as error:
                 # The frame stands without it.
