@@ -32,8 +32,9 @@ BUNDLES = Path("app/chainrule/page/bundled")
 GUIDE = Path("app/chainrule/page/guide")
 # Nothing that lets the compiler assume numbers to be finite, nor (-Ofast) make the processor flush denormals at load.
 FLAGS = (
-    "-std=c11 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-math-errno".split()
-)
+    "-std=c11 -O3 -fPIC -pthread -fvisibility=hidden "
+    "-fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-math-errno"
+).split()
 LINK = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
 
 

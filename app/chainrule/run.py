@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import platform
 import sys
 import time
@@ -168,7 +169,7 @@ class Retracer:
         if self._last is not None and rescales(self._last[0], spec):
             known = Known(self._last[1], self._unscaled)
         try:
-            statistics = repeat(self._plan, program, known)
+            statistics = repeat(self._plan, program, known, beside=PROCESSORS > 1)
             if self.training is not None:
                 self.training.keep_pass(losses[0])
         finally:
@@ -206,6 +207,9 @@ _NUMBERS_ONLY: Mapping[str, Any] = {
     "step": 0,
 }
 """The keys of a spec that do not change the graph, each with the value that stands for all."""
+
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""That this process may use."""
 
 NO_STATISTICS = StatisticsTable((), np.empty((0, len(COLUMNS))), np.empty((0, BINS), np.uint32))
 

@@ -79,6 +79,39 @@ def test_models_are_repeated_to_the_last_bit(model, make_program):
         assert not any(parameter.grad is None for parameter in again.model.parameters())
 
 
+def test_tensors_that_are_read_beside_the_program_may_change_by_calls(functions):
+    def program(scale):
+        x = torch.linspace(-1, 1, 20_000, dtype=torch.float64).reshape(200, 100) * scale
+        w = torch.ones(100, 100, dtype=torch.float64, requires_grad=True)
+        middle = x.clone() @ w
+        x.mul_(2)
+        x += 1
+        x[0] = 7
+        torch.add(x, 1, out=x)
+        (functions.cube.apply(middle) + x).relu_().mean().backward()
+
+    plan, _ = recorded(lambda: program(0.5))
+    assert plan.complete
+    for scale in (0.5, 1.7, 1e30):
+        _, fresh = recorded(lambda scale=scale: program(scale))
+        for _ in range(5):
+            assert_same_table(repeat(plan, lambda scale=scale: program(scale), beside=True), fresh.statistics)
+
+
+def test_a_change_that_no_call_shows_is_refused():
+    def program(hidden):
+        x = torch.ones(200, 100) * 2
+        if hidden:
+            with torch._C.DisableTorchFunction():
+                x.add_(1)
+
+    plan, _ = recorded(lambda: program(hidden=False))
+    assert plan.complete
+    repeat(plan, lambda: program(hidden=False), beside=True)
+    with pytest.raises(TraceError, match="changed in place"):
+        repeat(plan, lambda: program(hidden=True), beside=True)
+
+
 def test_a_repetition_leaves_no_hook_behind():
     w = torch.ones(3, 3, requires_grad=True)
     accumulates = (w * 2).grad_fn.next_functions[0][0]

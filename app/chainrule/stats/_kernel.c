@@ -19,9 +19,12 @@
 #include <Python.h>
 
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef SOURCE
 #define SOURCE "" /* the SHA-256 of this file, as the build hook gives it */
@@ -1102,6 +1105,217 @@ static PyObject *py_use(PyObject *self, PyObject *name) {
 
 #define FAST(function) (PyCFunction)(void (*)(void)) function
 
+/* ---------------------------------------------------------------------------------------------- beside the program */
+
+/* A second thread reads tensors while the program goes on. Tensors wait in a ring, with a reference to each; where the
+ * ring is full, the program's thread reads the next one itself. All but `read_waiting` runs with the interpreter's lock
+ * held, which guards `pushed` and `released`; `lock` guards `read`, `ends` and what one thread tells the other. */
+enum {
+    RING = 32,
+    LEAST_BESIDE = 4096, /* elements: it takes longer to hand over fewer than to read them */
+    MOST_BESIDE = 1 << 21 /* elements of all tensors in the ring, 16 MiB at most, which are kept alive */
+};
+
+struct task {
+    struct view view;
+    PyObject *tensor, *moments, *counts;
+    double *moments_row;
+    uint32_t *counts_row;
+    Py_ssize_t row;
+    long version; /* of the tensor when it was handed over */
+    bool is_done;
+};
+
+typedef struct {
+    PyObject_HEAD
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pid_t process; /* that has the thread; 0: none has begun */
+    uint64_t pushed, read, released;
+    int64_t elements; /* of the tensors in the ring */
+    bool ends, has_changed; /* has_changed: a tensor was not what it had been */
+    PyObject *left;         /* the arguments of the calls that the kernel leaves to PyTorch */
+    struct task ring[RING];
+} Beside;
+
+static void *read_waiting(void *object) {
+    Beside *self = object;
+    pthread_mutex_lock(&self->lock);
+    for (;;) {
+        while (self->read == self->pushed && !self->ends) pthread_cond_wait(&self->changed, &self->lock);
+        if (self->read == self->pushed) break;
+        struct task *task = &self->ring[self->read % RING];
+        pthread_mutex_unlock(&self->lock);
+        task->is_done = chosen->summarize(&task->view, task->moments_row, task->counts_row);
+        pthread_mutex_lock(&self->lock);
+        self->read++;
+        pthread_cond_broadcast(&self->changed);
+    }
+    pthread_mutex_unlock(&self->lock);
+    return NULL;
+}
+
+/* How often the tensor was changed in place; -1 if it does not say. */
+static long version_of(PyObject *tensor) {
+    PyObject *found = PyObject_GetAttrString(tensor, "_version");
+    long version = found == NULL ? -1 : PyLong_AsLong(found);
+    Py_XDECREF(found);
+    PyErr_Clear();
+    return version;
+}
+
+/* Give back the tensors that were read. */
+static void release_read(Beside *self) {
+    pthread_mutex_lock(&self->lock);
+    uint64_t read = self->read;
+    pthread_mutex_unlock(&self->lock);
+    while (self->released < read) {
+        struct task *task = &self->ring[self->released++ % RING];
+        self->elements -= task->view.n;
+        if (version_of(task->tensor) != task->version) self->has_changed = true;
+        if (!task->is_done) {
+            PyObject *call = Py_BuildValue("(OOOn)", task->tensor, task->moments, task->counts, task->row);
+            if (call == NULL || PyList_Append(self->left, call) != 0) self->has_changed = true, PyErr_Clear();
+            Py_XDECREF(call);
+        }
+        Py_DECREF(task->tensor);
+        Py_DECREF(task->moments);
+        Py_DECREF(task->counts);
+    }
+}
+
+/* Begin the thread; signals are for the others. */
+static bool begin_reading(Beside *self) {
+    sigset_t all, own;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &own);
+    if (pthread_create(&self->thread, NULL, read_waiting, self) == 0) self->process = getpid();
+    pthread_sigmask(SIG_SETMASK, &own, NULL);
+    return self->process != 0;
+}
+
+static void wait_for_reading(Beside *self) {
+    pthread_mutex_lock(&self->lock);
+    while (self->read != self->pushed) pthread_cond_wait(&self->changed, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+}
+
+static PyObject *beside_summarize_row(Beside *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has_arguments("summarize_row", given, 4)) return NULL;
+    release_read(self);
+    struct task *task = &self->ring[self->pushed % RING];
+    const bool has_room = self->pushed - self->released < RING;
+    struct view view, *to = has_room ? &task->view : &view;
+    if (!view_of(arguments[0], to)) Py_RETURN_FALSE;
+    const bool is_fit = has_room && to->n >= LEAST_BESIDE && to->n <= MOST_BESIDE - self->elements;
+    const long version = is_fit ? version_of(arguments[0]) : -1;
+    Py_ssize_t row = PyLong_AsSsize_t(arguments[3]);
+    if (row == -1 && PyErr_Occurred()) return NULL;
+    if (version < 0) return write_row(to, arguments[1], arguments[2], row);
+
+    Py_buffer moments, counts;
+    if (!lend_array(arguments[1], "d", COLUMNS * sizeof(double), &moments)) return NULL;
+    if (!lend_array(arguments[2], "I", BINS * sizeof(uint32_t), &counts)) {
+        PyBuffer_Release(&moments);
+        return NULL;
+    }
+    const Py_ssize_t rows = moments.len / (Py_ssize_t)(COLUMNS * sizeof(double));
+    task->moments_row = (double *)moments.buf + COLUMNS * row;
+    task->counts_row = (uint32_t *)counts.buf + BINS * row;
+    const bool fits = row >= 0 && row < rows && rows == counts.len / (Py_ssize_t)(BINS * sizeof(uint32_t));
+    PyBuffer_Release(&moments); /* the references to the arrays keep their memory */
+    PyBuffer_Release(&counts);
+    if (!fits) {
+        PyErr_Format(PyExc_IndexError, "row %zd of %zd rows", row, rows);
+        return NULL;
+    }
+    if (self->process == 0 && !begin_reading(self)) return write_row(to, arguments[1], arguments[2], row);
+    task->tensor = Py_NewRef(arguments[0]);
+    task->moments = Py_NewRef(arguments[1]);
+    task->counts = Py_NewRef(arguments[2]);
+    task->row = row;
+    task->version = version;
+    self->elements += to->n;
+    pthread_mutex_lock(&self->lock);
+    self->pushed++;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *beside_finish(Beside *self, PyObject *unused) {
+    (void)unused;
+    PyThreadState *thread = PyEval_SaveThread();
+    wait_for_reading(self);
+    PyEval_RestoreThread(thread);
+    release_read(self);
+    if (self->has_changed) {
+        PyErr_SetString(PyExc_RuntimeError, "a tensor was changed in place before it was read");
+        return NULL;
+    }
+    PyObject *left = self->left;
+    self->left = PyList_New(0);
+    if (self->left != NULL) return left;
+    self->left = left;
+    return NULL;
+}
+
+static PyObject *beside_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    (void)arguments, (void)keywords;
+    Beside *self = (Beside *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) return NULL;
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->changed, NULL);
+    self->left = PyList_New(0);
+    if (self->left == NULL) Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void beside_dealloc(Beside *self) {
+    /* A process that was forked has no such thread: it would wait for it for ever. */
+    const bool is_own = self->process == getpid();
+    if (is_own) {
+        pthread_mutex_lock(&self->lock);
+        self->ends = true;
+        pthread_cond_broadcast(&self->changed);
+        pthread_mutex_unlock(&self->lock);
+        pthread_join(self->thread, NULL);
+        PyObject *kind, *value, *traceback; /* the program's error, perhaps */
+        PyErr_Fetch(&kind, &value, &traceback);
+        release_read(self);
+        PyErr_Restore(kind, value, traceback);
+    }
+    if (is_own || self->process == 0) {
+        pthread_cond_destroy(&self->changed);
+        pthread_mutex_destroy(&self->lock);
+    }
+    Py_XDECREF(self->left);
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef beside_methods[] = {
+    {"summarize_row", FAST(beside_summarize_row), METH_FASTCALL,
+     "summarize_row(tensor, moments, counts, row): as the function, but perhaps later. The tensor must not change\n"
+     "until `finish`."},
+    {"finish", (PyCFunction)beside_finish, METH_NOARGS,
+     "finish(): wait for all rows; the arguments of the calls that are not for this module to do. Raises RuntimeError:\n"
+     "a tensor was changed in place meanwhile."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot beside_slots[] = {
+    {Py_tp_doc, "Reads tensors in a second thread."}, {Py_tp_new, beside_new}, {Py_tp_dealloc, beside_dealloc},
+    {Py_tp_methods, beside_methods}, {0, NULL},
+};
+
+static PyType_Spec beside_spec = {
+    .name = "_kernel.Beside", .basicsize = sizeof(Beside), .flags = Py_TPFLAGS_DEFAULT, .slots = beside_slots,
+};
+
 static PyMethodDef functions[] = {
     {"bind", FAST(py_bind), METH_FASTCALL,
      "bind(tensor, functions, dtypes, *types): read tensors of exactly these types."},
@@ -1134,6 +1348,10 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__kernel(void) {
     find_variants();
     PyObject *made = PyModule_Create(&module);
-    if (made != NULL && PyModule_AddStringConstant(made, "SOURCE", SOURCE) != 0) Py_CLEAR(made);
+    PyObject *beside = PyType_FromSpec(&beside_spec);
+    if (made != NULL && (beside == NULL || PyModule_AddObjectRef(made, "Beside", beside) != 0 ||
+                         PyModule_AddStringConstant(made, "SOURCE", SOURCE) != 0))
+        Py_CLEAR(made);
+    Py_XDECREF(beside);
     return made;
 }

@@ -34,6 +34,23 @@ DTYPES = (
 )
 
 
+class Beside(Protocol):
+    """Reads tensors in a second thread while the program goes on; beyond a number that wait, in the caller's.
+
+    It keeps the tensors that wait, of which no two threads may hand one over at once.
+    """
+
+    def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray | None, row: int, /) -> bool:
+        """`Kernel.summarize_row`, but perhaps later: until `finish`, the tensor must not change."""
+
+    def finish(self) -> list[tuple[torch.Tensor, FloatArray, CountArray, int]]:
+        """Wait for all rows; the arguments of those that are left to PyTorch.
+
+        Raises:
+            RuntimeError: a tensor was changed in place before that.
+        """
+
+
 class Kernel(Protocol):
     """The compiled module. It reads tensors of any strides in place, without a copy, with their sign.
 
@@ -42,6 +59,8 @@ class Kernel(Protocol):
 
     SOURCE: str
     """SHA-256 of the compiled C file, in hexadecimal."""
+
+    Beside: type[Beside]
 
     def bind(self, tensor: torch.Tensor, functions: tuple[int, ...], dtypes: tuple[int, ...], /, *types: type) -> None:
         """Read tensors of exactly these types; `tensor` is an example.

@@ -51,12 +51,16 @@ class StatisticsSlab:
     ON_DEVICE: ClassVar[frozenset[str]] = frozenset({"cuda"})
     """Types of device that take statistics themselves; tensors on others are copied to the host."""
 
-    def __init__(self, capacity: int = 256, *, only_moments: bool = False) -> None:
+    def __init__(self, capacity: int = 256, *, only_moments: bool = False, beside: bool = False) -> None:
         """Make room for `capacity` rows; whenever they are used up, for as many more.
 
         With `only_moments`, the compiled kernel reads each tensor once, and its row has neither histogram nor values.
+        With `beside`, `write` may read the tensor later, in another thread: call `settle` before a tensor changes. Then
+        only one thread may write.
         """
         self._only_moments = only_moments
+        self._beside = native.kernel.Beside() if beside and native.kernel is not None else None
+        self._late: list[tuple[int, int, float]] = []  # row, column, share: the reader would overwrite it
         self._values: dict[int, FloatArray] = {}
         self._size = max(capacity, 1)
         self._blocks = [self._new_block()]
@@ -146,7 +150,8 @@ class StatisticsSlab:
         block, index = divmod(row, self._size)
         moments, counts = self._blocks[block]
         wanted = None if self._only_moments else counts
-        if kernel is not None and kernel.summarize_row(tensor, moments, wanted, index):
+        reader = kernel if self._beside is None or tensor.numel() <= SMALL else self._beside
+        if reader is not None and reader.summarize_row(tensor, moments, wanted, index):
             if self._waiting is not None:
                 self._waiting.forget(row)
         elif tensor.device.type in self.ON_DEVICE and tensor.numel():
@@ -168,19 +173,18 @@ class StatisticsSlab:
         """Write the dead fraction of `activation`, (batch, …), to `row`."""
         kernel = native.kernel
         if kernel is not None and self._waiting is None and (share := kernel.dead_fraction(activation)) is not None:
-            block, index = divmod(row, self._size)
-            self._blocks[block][0][index, DEAD_FRACTION] = share
+            self._write_fraction(row, DEAD_FRACTION, share)
         elif activation.device.type in self.ON_DEVICE:
             self._on_device().write_dead_fraction(row, activation)
         else:
-            self._on_host(row)[DEAD_FRACTION] = dead_fraction(activation)
+            self._write_fraction(row, DEAD_FRACTION, dead_fraction(activation))
 
     def write_saturation(self, row: int, activation: torch.Tensor, middle: float) -> None:
         """Write the saturation of `activation` to `row`; `middle` is the middle of its range."""
         if activation.device.type in self.ON_DEVICE:
             self._on_device().write_saturation(row, activation, middle)
         else:
-            self._on_host(row)[SATURATION] = saturation(activation, middle)
+            self._write_fraction(row, SATURATION, saturation(activation, middle))
 
     def copy(self, row: int) -> int:
         """Add a copy of `row`, without its values, for a tensor with the same elements; return its number.
@@ -243,13 +247,31 @@ class StatisticsSlab:
                 self._waiting = DeviceRows()
             return self._waiting
 
-    def _on_host(self, row: int) -> FloatArray:
-        """The moments of a row, fetched first if they wait on a device."""
+    def _write_fraction(self, row: int, column: int, share: float) -> None:
+        """Write to a row, fetched first if it waits on a device."""
+        if self._beside is not None:
+            self._late.append((row, column, share))
+            return
         if self._waiting is not None and row in self._waiting:
             self._fetch()
-        return self._at(row)[0]
+        self._at(row)[0][column] = share
+
+    def settle(self) -> None:
+        """Wait until all tensors that were written have been read.
+
+        Raises:
+            RuntimeError: one was changed in place before that.
+        """
+        if self._beside is None:
+            return
+        for tensor, moments, counts, row in self._beside.finish():
+            summarize(tensor, moments[row], counts[row])
+        for row, column, value in self._late:
+            self._at(row)[0][column] = value
+        self._late.clear()
 
     def _fetch(self) -> None:
+        self.settle()
         if self._waiting is not None:
             self._waiting.fetch(self._at, self._keep_values)
 

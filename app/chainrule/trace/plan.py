@@ -52,6 +52,7 @@ class Step:
     """
 
     function: Callable[..., Any] | str  # the torch function or the custom Function; a node's name
+    changes: bool = False  # whether it changes a tensor in place, by its name
     summaries: tuple[tuple[Source, Any, int], ...] = ()  # (*place, row)
     units: tuple[tuple[Source, Any, int, str], ...] = ()  # (*place, row, activation's name)
     before: tuple[tuple[Source, Any, int], ...] = ()  # `summaries` of the tensors that the call changes, before it
@@ -97,7 +98,7 @@ class Plan:
     def begin(self, function: Callable[..., Any] | str) -> None:
         """A call begins, or a node of autograd runs."""
         self._between_calls()
-        self.steps.append(Step(function))
+        self.steps.append(Step(function, _changes_in_place(function)))
 
     def call(self) -> None:
         """The call is about to run: all statistics taken so far are of values before it."""
@@ -166,6 +167,15 @@ def _places(args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Mapp
                 elif isinstance(value, (list, tuple, dict)):
                     pending.append((value, (*above, index)))
     return found
+
+
+def _changes_in_place(function: Callable[..., Any] | str) -> bool:
+    name = getattr(function, "__name__", "")
+    return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+
+
+_OPERATORS = ("add", "and", "floordiv", "lshift", "mod", "mul", "or", "pow", "rshift", "sub", "truediv", "xor")
+_IN_PLACE = frozenset({"__set__", "__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
 
 
 MAX_NODES = 10_000
@@ -244,6 +254,8 @@ class _Repetition(TorchFunctionMode):
         if func in ENTRY_POINTS:
             self._run_backward(func, args, kwargs)
             return None
+        if step.changes or "out" in kwargs:
+            self.settle()
         if step.before:
             with torch._C.DisableTorchFunction():
                 self._summarize(step.before, args, kwargs, ())
@@ -252,6 +264,14 @@ class _Repetition(TorchFunctionMode):
             with torch._C.DisableTorchFunction():
                 self._take(step, args, kwargs, output)
         return output
+
+    def settle(self) -> None:
+        """Finish the statistics of all tensors so far, before one of them changes."""
+        try:
+            with torch._C.DisableTorchFunction():
+                self.slab.settle()
+        except RuntimeError as error:
+            raise TraceError(str(error)) from None
 
     def run_function(
         self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -367,21 +387,26 @@ def _at(source: Source, index: Any, args: Sequence[Any], kwargs: Mapping[str, An
     return found
 
 
-def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) -> StatisticsTable:
+def repeat(
+    plan: Plan, program: Callable[[], None], known: Known | None = None, *, beside: bool = False
+) -> StatisticsTable:
     """Run `program` and take its statistics at the calls of the plan: the numbers of a recording.
 
     Args:
         plan: of a recording of the same program.
         program: runs it once more.
         known: rows that need not be taken again.
+        beside: take the statistics in a second thread, while the program goes on. Its tensors must not lose their
+            memory, and change only by calls that are named as such.
 
     Raises:
-        TraceError: the program called other functions than the plan's, or the plan is not complete.
+        TraceError: the program called other functions than the plan's, or the plan is not complete; or a tensor changed
+            before its statistics were taken.
         ChainruleError: the work of this thread was asked to stop.
     """
     if not plan.complete:
         raise TraceError("the plan is not complete: no call gives some of the statistics of this recording")
-    slab = StatisticsSlab(plan.size)
+    slab = StatisticsSlab(plan.size, beside=beside)
     repetition = _Repetition(plan, slab, known)
     thread = threading.get_ident()
     custom_functions.watch(thread, repetition.run_function)
@@ -392,6 +417,7 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
         custom_functions.unwatch(thread)
     if repetition.done != len(plan.steps):
         raise TraceError(f"the program made {repetition.done} calls; the plan has {len(plan.steps)}")
+    repetition.settle()
     return _table(plan, slab)
 
 

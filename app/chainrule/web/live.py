@@ -79,7 +79,7 @@ class Tracer(Keeper, Protocol[SpecIn]):
 
 
 class LabTracer(Retracer):
-    """A retracer that tells of the training of its last spec. Faults belong to the theory: frames do not wait for them."""
+    """A retracer that tells of the training of its last spec. Its traces do not wait for faults."""
 
     def __init__(self) -> None:
         super().__init__(finds_faults=False)
