@@ -18,14 +18,14 @@ import torch
 
 import chainrule
 from chainrule.build import BuiltModel, RescaledNet, Training, build_model, rescales
-from chainrule.diagnose.faults import Evidence, find_faults, with_faults
+from chainrule.diagnose.faults import Evidence, with_faults
 from chainrule.dump.json_values import json_value
 from chainrule.errors import NotFoundError, SpecError, TraceError
 from chainrule.spec import ModelSpec
 from chainrule.spec.data import RANDOM
 from chainrule.spec.limits import check_device
 from chainrule.stats import BINS, COLUMNS, StatisticsTable
-from chainrule.trace import Fault, Known, Layer, Plan, Trace, record, repeat
+from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Retracer:
     kept at a time: its net (see `RescaledNet`) or its training, its plan, the first trace and the last statistics.
 
     Args:
-        finds_faults: whether further traces of a graph have their faults; `faults` finds them later.
+        finds_faults: whether further traces of a graph have their faults; `judged` finds them later.
 
     Attributes:
         training: of the last spec, if it has a data set or a step other than 0.
@@ -190,9 +190,9 @@ class Retracer:
         )
         return with_faults(repeated, self._evidence) if self._finds_faults else repeated
 
-    def faults(self, trace: Trace) -> tuple[Fault, ...]:
-        """The faults of the last trace."""
-        return find_faults(trace, self._evidence)
+    def judged(self, trace: Trace) -> Trace:
+        """The last trace, with its faults."""
+        return with_faults(trace, self._evidence)
 
 
 _NUMBERS_ONLY: Mapping[str, Any] = {

@@ -30,12 +30,18 @@
 #define SOURCE "" /* the SHA-256 of this file, as the build hook gives it */
 #endif
 
-/* Else a wheel that is made with glibc 2.35 or later would need it. */
+/* Else a wheel that is made with glibc 2.32 or later would need it. */
 #if defined(__GLIBC__) && defined(__x86_64__)
-__asm__(".symver hypot, hypot@GLIBC_2.2.5");
+#define OLDEST(FUNCTION) __asm__(".symver " #FUNCTION ", " #FUNCTION "@GLIBC_2.2.5")
 #elif defined(__GLIBC__) && defined(__aarch64__)
-__asm__(".symver hypot, hypot@GLIBC_2.17");
+#define OLDEST(FUNCTION) __asm__(".symver " #FUNCTION ", " #FUNCTION "@GLIBC_2.17")
+#else
+#define OLDEST(FUNCTION) struct function_##FUNCTION
 #endif
+OLDEST(hypot);
+OLDEST(pthread_create);
+OLDEST(pthread_join);
+OLDEST(pthread_sigmask);
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -1112,6 +1118,7 @@ static PyObject *py_use(PyObject *self, PyObject *name) {
  * held, which guards `pushed` and `released`; `lock` guards `read`, `ends` and what one thread tells the other. */
 enum {
     RING = 32,
+    BATCH = 8, /* tasks for which the thread is woken, which takes as long as to read a small tensor */
     LEAST_BESIDE = 4096, /* elements: it takes longer to hand over fewer than to read them */
     MOST_BESIDE = 1 << 21 /* elements of all tensors in the ring, 16 MiB at most, which are kept alive */
 };
@@ -1143,14 +1150,17 @@ static void *read_waiting(void *object) {
     Beside *self = object;
     pthread_mutex_lock(&self->lock);
     for (;;) {
-        while (self->read == self->pushed && !self->ends) pthread_cond_wait(&self->changed, &self->lock);
-        if (self->read == self->pushed) break;
+        if (self->read == self->pushed) {
+            if (self->ends) break;
+            pthread_cond_broadcast(&self->changed);
+            pthread_cond_wait(&self->changed, &self->lock);
+            continue;
+        }
         struct task *task = &self->ring[self->read % RING];
         pthread_mutex_unlock(&self->lock);
         task->is_done = chosen->summarize(&task->view, task->moments_row, task->counts_row);
         pthread_mutex_lock(&self->lock);
         self->read++;
-        pthread_cond_broadcast(&self->changed);
     }
     pthread_mutex_unlock(&self->lock);
     return NULL;
@@ -1197,6 +1207,7 @@ static bool begin_reading(Beside *self) {
 
 static void wait_for_reading(Beside *self) {
     pthread_mutex_lock(&self->lock);
+    pthread_cond_broadcast(&self->changed);
     while (self->read != self->pushed) pthread_cond_wait(&self->changed, &self->lock);
     pthread_mutex_unlock(&self->lock);
 }
@@ -1238,8 +1249,7 @@ static PyObject *beside_summarize_row(Beside *self, PyObject *const *arguments, 
     task->version = version;
     self->elements += to->n;
     pthread_mutex_lock(&self->lock);
-    self->pushed++;
-    pthread_cond_broadcast(&self->changed);
+    if (++self->pushed - self->read >= BATCH) pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->lock);
     Py_RETURN_TRUE;
 }

@@ -20,10 +20,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -33,7 +33,7 @@ from chainrule.dump.wire import frame, theory_message
 from chainrule.errors import ChainruleError, MemoryLimitError, RequestError, SpecError, StoppedError
 from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
-from chainrule.trace.graph import Fault, Trace
+from chainrule.trace.graph import Trace
 from chainrule.training.wire import training_message
 from chainrule.web.compute import ComputeSlot, Keeper, Work
 from chainrule.web.guard import InternalError
@@ -71,8 +71,8 @@ class Tracer(Keeper, Protocol[SpecIn]):
     def trace(self, spec: SpecIn, /) -> Trace:
         """The trace of a spec."""
 
-    def faults(self, trace: Trace, /) -> Sequence[Fault]:
-        """The faults of the last trace, which need not have them."""
+    def judged(self, trace: Trace, /) -> Trace:
+        """The last trace with its faults, which it need not have had."""
 
     def aside(self, seq: int, /) -> str | None:
         """A message that follows the last trace's frame with this number, if there is one."""
@@ -149,6 +149,12 @@ class Owed:
     seq: int
     trace: Trace
     slot: ComputeSlot
+
+
+def _theory_of(tracer: Tracer[Any], owed: Owed) -> str:
+    """The theory message of a frame; its faults depend on the numbers too."""
+    trace = tracer.judged(owed.trace)
+    return theory_message(theory(trace), owed.seq, trace.faults)
 
 
 def live_router(service: Service) -> APIRouter:
@@ -320,8 +326,7 @@ class LiveSession(Generic[SpecT]):
                     owed.slot,
                     "theory",
                     waited,
-                    # Faults depend on the numbers too.
-                    lambda: theory_message(theory(owed.trace), owed.seq, tracer.faults(owed.trace)),
+                    partial(_theory_of, tracer, owed),
                 )
             except ChainruleError as error:
                 # The frame stands without it.

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_profile
 from chainrule.errors import ChainruleError, RequestError, StoppedError
 from chainrule.export.formats import FORMATS, TRACE_FORMATS, Format, Values
-from chainrule.trace import Fault, Trace
+from chainrule.trace import Trace
 from chainrule.user_model.parameters import tied_names
 from chainrule.user_model.what_if import WhatIf
 from chainrule.web.answers import JSON, query_of
@@ -122,9 +122,9 @@ class SocketTracer:
         trace, self.recording = self._trace(what_if)
         return trace
 
-    def faults(self, trace: Trace, /) -> Sequence[Fault]:
-        """A what-if's, which it has."""
-        return trace.faults
+    def judged(self, trace: Trace, /) -> Trace:
+        """The trace itself: a what-if's has its faults."""
+        return trace
 
     def aside(self, _seq: int, /) -> None:
         """Nothing: a what-if has no training."""
