@@ -1,5 +1,10 @@
 """A spec's trace is the chapter's pass, in every style, and a pure function of the spec."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +18,7 @@ from chainrule.build import BuiltModel, build_model
 from chainrule.errors import NotFoundError, SpecError
 from chainrule.run import MAX_VALUES, Retracer, available_devices, environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.stats import StatisticsSlab
+from chainrule.stats import StatisticsSlab, instruction_set
 
 STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
 
@@ -238,6 +243,25 @@ def test_the_trace_carries_its_spec_its_environment_and_its_times():
     assert trace.environment["threads"] == torch.get_num_threads()
     assert 0 < trace.timing["record_ms"] <= trace.timing["total_ms"]
     assert 0 < trace.timing["build_ms"] <= trace.timing["total_ms"]
+
+
+ELSEWHERE = """
+import json
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+trace = trace_spec(ModelSpec())
+print(json.dumps([trace.environment["cpu_capability"], trace.environment["kernel"], trace.loss]))
+"""
+
+
+def test_the_environment_names_the_instruction_sets_on_which_the_last_digits_depend():
+    here = trace_spec(ModelSpec())
+    assert here.environment["kernel"] == instruction_set()
+    others = os.environ | {"ATEN_CPU_CAPABILITY": "default", "CHAINRULE_KERNEL": "torch"}
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], env=others, check=True, capture_output=True, text=True)
+    capability, kernel, loss = json.loads(done.stdout)
+    assert (capability, kernel) == ("DEFAULT", "torch")
+    assert loss == pytest.approx(here.loss, rel=1e-4)
 
 
 @pytest.mark.smoke

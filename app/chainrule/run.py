@@ -24,7 +24,7 @@ from chainrule.errors import NotFoundError, SpecError, TraceError
 from chainrule.spec import ModelSpec
 from chainrule.spec.data import RANDOM
 from chainrule.spec.limits import check_device
-from chainrule.stats import BINS, COLUMNS, StatisticsTable
+from chainrule.stats import BINS, COLUMNS, StatisticsTable, instruction_set
 from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
 
 logger = logging.getLogger(__name__)
@@ -377,7 +377,10 @@ def available_devices() -> tuple[str, ...]:
 
 
 def environment(device: str = "cpu") -> Mapping[str, Any]:
-    """The environment that a trace's numbers depend on: versions, device, threads, CPU capability."""
+    """The environment that a trace's numbers depend on: versions, device, threads, instruction sets.
+
+    `cpu_capability` is that of PyTorch's code, `kernel` that of the statistics'.
+    """
     return {**_environment(device), "threads": torch.get_num_threads()}
 
 
@@ -391,5 +394,6 @@ def _environment(device: str) -> Mapping[str, Any]:
         "device": device,
         "device_name": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "kernel": instruction_set(),
         "platform": sys.platform,
     }

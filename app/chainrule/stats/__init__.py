@@ -12,7 +12,7 @@ units.py       dead units and saturation of an activation
 
 from chainrule.stats.device import StreamCapturedError
 from chainrule.stats.kernel import summarize, unsupported
-from chainrule.stats.native import kernel_name
+from chainrule.stats.native import instruction_set, kernel_name
 from chainrule.stats.slab import StatisticsSlab
 from chainrule.stats.summary import BINS, COLUMNS, COUNT_COLUMNS, SMALL, StatisticsTable, Summary
 from chainrule.stats.units import dead_fraction, saturation
@@ -27,6 +27,7 @@ __all__ = [
     "StreamCapturedError",
     "Summary",
     "dead_fraction",
+    "instruction_set",
     "kernel_name",
     "saturation",
     "summarize",

@@ -161,6 +161,11 @@ def _load() -> Kernel | None:
 kernel = _load()
 
 
+def instruction_set() -> str:
+    """For which the code is compiled that takes statistics; torch: PyTorch does. Others differ in the last bits."""
+    return "torch" if kernel is None else kernel.instruction_sets()[0]
+
+
 def kernel_name() -> Literal["native", "torch"]:
     """Which implementation takes statistics."""
     return "torch" if kernel is None else "native"
