@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from chainrule.errors import ExploreError, SpecError
+from chainrule.user_model import watch
 from chainrule.user_model.model import UserModel, check_device, open_reference
 from chainrule.user_model.subject import Subject
 from chainrule.user_model.watch import watching
@@ -229,3 +230,31 @@ def test_a_watched_model_is_reloaded_after_an_edit(edited, write, folder):
     edited(width=12)
     assert not reloads.seen.acquire(timeout=1)
     assert own.version == version
+
+
+FOR_EVER = """
+    while True:
+        try:
+            sum(range(9))
+        except Exception:
+            pass
+"""
+
+
+@pytest.mark.parametrize("where", ["model.py", "parts.py"])
+def test_a_file_that_runs_for_ever_is_told_and_the_next_edit_interrupts_it(edited, write, monkeypatch, where):
+    own = open_reference("model.py:make")
+    reloads = Reloads(own)
+    monkeypatch.setattr(watch, "SLOW_SECONDS", 0.2)
+    with watching(own):
+        write(where, FOR_EVER)
+        reloads.wait()
+        assert "model.py:make is still running after 0.2 seconds" in own.problem.message
+        assert own.subject.model.body.out_features == 5
+        edited(width=7, activation="relu")
+        while own.subject.model.body.out_features != 7:
+            reloads.wait()
+        while own.problem is not None:  # on a busy machine, this reload takes long too
+            reloads.wait()
+    assert "relu" in ops(own)
+    assert not any(thread.name == "chainrule-reload" for thread in threading.enumerate())

@@ -242,6 +242,12 @@ def test_without_a_cpp_compiler_inductor_says_so(subject_of):
         Tracer(subject_of("whole")).trace(WhatIf(recording="inductor"))
 
 
+def test_an_old_pytorch_is_refused(subject_of, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.6.0+cpu")
+    with pytest.raises(ExploreError, match=r"recording: aot_eager needs PyTorch 2\.8 or newer; this is 2\.6\.0\+cpu"):
+        Tracer(subject_of("whole")).trace(WhatIf(recording="aot_eager"))
+
+
 def test_two_programs_of_one_code_do_not_see_each_other(subject_of):
     subject = subject_of("whole")
     first, second = Tracer(subject), Tracer(subject)

@@ -202,7 +202,7 @@ class UserFile:
     @property
     def files(self) -> tuple[Path, ...]:
         """The file, and the files that it has imported from its folder."""
-        imported = (getattr(sys.modules[name], "__file__", None) for name in self._imported())
+        imported = (getattr(sys.modules.get(name), "__file__", None) for name in self._imported())
         return tuple(sorted({self.path, *(Path(file) for file in imported if file is not None)}))
 
     @property

@@ -61,6 +61,7 @@ class UserModel:
         self._compiles = compiles
         self._lock = threading.Lock()
         self._reloading = threading.Lock()
+        self._is_making = False  # the next subject
         self._listeners: list[Callable[[], None]] = []
         self._checked: Tracer | None = None
         self.problem: ChainruleError | None = None
@@ -119,19 +120,31 @@ class UserModel:
     def reload(self) -> None:
         """Make the subject again, and call the listeners. On failure the last subject stays, and `problem` says why."""
         with self._reloading:
-            subject, problem = None, None
+            subject, problem, self._is_making = None, None, True
             try:
                 subject = self._made()
                 groups = groups_of(subject.model)
             except ChainruleError as error:
                 problem = error
             with self._lock:
-                self.problem = problem
+                self.problem, self._is_making = problem, False
                 if subject is not None:
                     self.subject, self.groups = subject, groups
                     self.version += 1
                     self._checked = None
-                listeners = tuple(self._listeners)
+            self._tell()
+
+    def still_reloads(self, problem: ChainruleError) -> None:
+        """Set `problem` and call the listeners, unless the reload has just ended."""
+        with self._lock:
+            if not self._is_making:
+                return
+            self.problem = problem
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            listeners = tuple(self._listeners)
         for listener in listeners:
             listener()
 

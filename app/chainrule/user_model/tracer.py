@@ -36,7 +36,7 @@ from chainrule.memory import out_of_memory
 from chainrule.run import NO_STATISTICS, TensorValues, environment, recorded_bytes, window_of
 from chainrule.stats import COLUMNS
 from chainrule.stopping import current_stop
-from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat, sources
+from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat, sources, versions
 from chainrule.trace.compiled import Written
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
@@ -274,9 +274,16 @@ class Tracer:
         """The model as a program that has run once, so that nothing has to be compiled any more.
 
         Raises:
-            ExploreError: the compiler fails, or an op of the model; or inductor is asked for a model on a GPU.
+            ExploreError: the compiler fails, or an op of the model; or inductor is asked for a model on a GPU; or this
+                PyTorch is too old.
         """
         backend, device = what_if.recording, self.subject.device.type
+        if versions.number_of(torch.__version__) < versions.FIRST_COMPILED:
+            raise ExploreError(
+                f"recording: {backend} needs PyTorch {'.'.join(map(str, versions.FIRST_COMPILED))} or newer; "
+                f"this is {torch.__version__}",
+                field="recording",
+            )
         if backend == "inductor" and device != "cpu":
             raise ExploreError(
                 f"recording: inductor needs a model on the CPU, {self.subject.name} is on {device}; choose aot_eager",
