@@ -245,6 +245,19 @@ def test_the_trace_carries_its_spec_its_environment_and_its_times():
     assert 0 < trace.timing["build_ms"] <= trace.timing["total_ms"]
 
 
+def test_a_repeated_trace_has_its_own_faults_or_none_yet():
+    exploding, healthy = (ModelSpec.parse({"scale": scale, "widths": "50x11"}) for scale in (50, 1))
+    assert [fault.kind for fault in trace_spec(exploding).faults] != [
+        fault.kind for fault in trace_spec(healthy).faults
+    ]
+    retracer = Retracer(finds_faults=False)
+    assert retracer.trace(exploding).faults
+    for spec in (healthy, exploding):
+        trace = retracer.trace(spec)
+        assert trace.faults == ()
+        assert retracer.judged(trace).faults == trace_spec(spec).faults
+
+
 ELSEWHERE = """
 import json
 from chainrule.run import trace_spec

@@ -180,6 +180,7 @@ class Retracer:
         repeated = dataclasses.replace(
             first,
             statistics=statistics,
+            faults=(),
             loss=loss,
             spec=spec.as_dict(),
             timing={
@@ -209,7 +210,7 @@ _NUMBERS_ONLY: Mapping[str, Any] = {
 """The keys of a spec that do not change the graph, each with the value that stands for all."""
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""That this process may use."""
+"""The number of processors that this process may use."""
 
 NO_STATISTICS = StatisticsTable((), np.empty((0, len(COLUMNS))), np.empty((0, BINS), np.uint32))
 

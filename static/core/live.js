@@ -87,7 +87,7 @@ export class Live {
   patience = PATIENCE_MS;
   watch = 0;
   watchDue = 0;
-  overtaking = 0;
+  sending = 0;
 
   // Without a socket.
   canFetch = false;
@@ -218,8 +218,8 @@ export class Live {
     this.asked = [];
     this.pingedAt = null;
     this.pings = 0;
-    clearTimeout(this.overtaking);
-    this.overtaking = 0;
+    clearTimeout(this.sending);
+    this.sending = 0;
     this.#leaveFetch();
     this.isLocked = false;
     this.#tell();
@@ -270,7 +270,7 @@ export class Live {
   #sendOn(socket, spec) {
     const at = performance.now();
     const wait = SEND_EVERY_MS - (at - (this.asked.at(-1)?.at ?? -Infinity));
-    if (wait > 0) return this.#overtakeIn(wait);
+    if (wait > 0) return this.#sendIn(wait);
     this.waiting = null;
     this.seq += 1;
     this.asked.push({ seq: this.seq, spec, at });
@@ -278,10 +278,10 @@ export class Live {
     if (this.watch === 0) this.#watchIn(QUIET_MS);
   }
 
-  /** @param {number} ms after which what waits then may be sent; an answer sends it sooner */
-  #overtakeIn(ms) {
-    this.overtaking ||= setTimeout(() => {
-      this.overtaking = 0;
+  /** @param {number} ms after which what waits then is sent */
+  #sendIn(ms) {
+    this.sending ||= setTimeout(() => {
+      this.sending = 0;
       this.#send();
     }, ms);
   }
@@ -411,7 +411,7 @@ export class Live {
       // The one after a fetch that was given up is let finish: else nothing would ever come of a quick run of values.
       if (fetching.isPatient) return;
       const wait = OVERTAKE_FETCH_MS - (at - fetching.at);
-      if (wait > 0) return this.#overtakeIn(wait);
+      if (wait > 0) return this.#sendIn(wait);
     }
     fetching?.controller.abort();
     this.waiting = null;

@@ -13,11 +13,14 @@ export class MovingTexts {
   /** Right end and baseline of each text on the canvas, px. @type {Map<Element, {x: number, y: number}>} */
   #places = new Map();
   #size = { width: 0, height: 0 };
+  /** Width and height of the host when the places were measured. */
+  #own = "";
+  #watch = new ResizeObserver(() => this.#sizeOfHost() !== this.#own && this.#rest());
   #font = "";
   #ink = { usual: "", warning: "" };
 
   /** @param {HTMLElement} host holds the elements and the canvas, and is positioned @param {() => void} rest called when
-   * the page scrolls or changes its size: the elements are elsewhere then */
+   * the page scrolls or the host changes its size: the elements are elsewhere then */
   constructor(host, rest) {
     this.#host = host;
     this.#rest = rest;
@@ -54,7 +57,12 @@ export class MovingTexts {
     this.#host.append(this.#canvas);
     this.#host.classList.add("moving");
     addEventListener("scroll", this.#rest, { capture: true, passive: true });
-    addEventListener("resize", this.#rest);
+    this.#own = this.#sizeOfHost();
+    this.#watch.observe(this.#host);
+  }
+
+  #sizeOfHost() {
+    return `${this.#host.offsetWidth} ${this.#host.offsetHeight}`;
   }
 
   /** @param {Iterable<{element: Element, text: string, isWarning: boolean}>} texts of all elements */
@@ -78,7 +86,7 @@ export class MovingTexts {
   /** Shows the words of the elements again. */
   end() {
     removeEventListener("scroll", this.#rest, { capture: true });
-    removeEventListener("resize", this.#rest);
+    this.#watch.disconnect();
     this.#canvas.remove();
     this.#host.classList.remove("moving");
   }

@@ -21,6 +21,8 @@ const STRIP_HALF = 10;
 const EDGE = 4;
 const NEAR = 40;
 const REST_MS = 400;
+/** The elements are never older than this, for those who print the page. */
+const STALE_MS = 1000;
 /** @type {ProfileFigures} */
 const NOTHING = { measured: [], expected: [], run: [], reason: [] };
 
@@ -52,6 +54,7 @@ class LayerProfile extends HTMLElement {
   #isMoving = false;
   #isHeld = false;
   #rest = 0;
+  #writtenAt = 0;
 
   #title = html("h2");
   #readout = html("p", { class: "readout" });
@@ -229,8 +232,11 @@ class LayerProfile extends HTMLElement {
     this.#widen();
     this.#rule();
     for (const side of SIDES) this.#halves[side].shape(this.#axes[side], this.#points, this.#xs, this.#figures[side]);
-    if (this.#canvas.hidden) { for (const side of SIDES) this.#halves[side].write(); }
-    else this.#paint();
+    if (this.#canvas.hidden || performance.now() - this.#writtenAt > STALE_MS) {
+      this.#writtenAt = performance.now();
+      for (const side of SIDES) this.#halves[side].write();
+    }
+    if (!this.#canvas.hidden) this.#paint();
 
     const { inf, nan } = isNonFinite(picture, this.#theory) ? firstNonFinite(picture) : { inf: null, nan: null };
     this.#causes = [inf, nan].filter((cause) => cause !== null);

@@ -22,6 +22,8 @@ import { nonFinite } from "../core/picture.js";
 
 const RUN_ROWS = 10;
 const REST_MS = 250;
+/** The elements are never older than this, for those who print, copy or listen to the page. */
+const STALE_MS = 1000;
 /** In longer tables only rows in or near the visible part are elements. */
 const MAX_ROWS = 600;
 const NEAR = "600px 0px";
@@ -39,6 +41,7 @@ class LayerTable extends HTMLElement {
   #rest = 0;
   /** The last picture came within REST_MS. */
   #isFollowing = false;
+  #writtenAt = 0;
   #moving = new MovingTexts(this, () => this.#settle());
   // The panel around it scrolls: browsers without scrollMargin show rows one frame late.
   #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)),
@@ -46,7 +49,7 @@ class LayerTable extends HTMLElement {
 
   disconnectedCallback() {
     cancel(this.#rest);
-    this.#moving.end();
+    this.#settle();
   }
 
   /** @param {Picture | null} picture */
@@ -63,15 +66,20 @@ class LayerTable extends HTMLElement {
     }
     this.#rest = later(() => this.#settle(), REST_MS);
     const seen = this.#runs.filter(({ isInSight }) => isInSight);
-    if (isQuick && !this.#moving.isMoving)
+    if (this.#moving.isMoving && performance.now() - this.#writtenAt > STALE_MS) this.#settle();
+    else if (isQuick && !this.#moving.isMoving)
       this.#moving.begin(seen.flatMap(({ rows }) => rows.flatMap(({ cells }) => cells)));
     if (this.#moving.isMoving) this.#moving.paint(seen.flatMap((run) => this.#texts(run)));
-    else seen.forEach((run) => this.#update(run));
+    else {
+      this.#writtenAt = performance.now();
+      seen.forEach((run) => this.#update(run));
+    }
   }
 
   /** Writes all figures, once the pictures rest. */
   #settle() {
     this.#isFollowing = false;
+    this.#writtenAt = performance.now();
     this.#runs.forEach((run) => this.#update(run));
     this.#moving.end();
   }
@@ -90,7 +98,7 @@ class LayerTable extends HTMLElement {
     run.isInSight = isIntersecting;
     if (isIntersecting) {
       this.#fill(run);
-      this.#update(run);
+      this.#settle();
     } else if (this.#isLong && run.isFilled && !run.body.contains(document.activeElement)) this.#empty(run, height);
   }
 

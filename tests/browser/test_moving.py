@@ -92,6 +92,57 @@ def test_a_canvas_shows_quick_pictures_and_the_elements_the_last_one(alone, name
     assert fresh != before[0]
 
 
+def test_forced_colours_do_not_show_the_words_beneath_the_canvas(browser, server_url):
+    context = browser.new_context(forced_colors="active")
+    page = context.new_page()
+    page.goto(f"{server_url}/foundations")
+    page.evaluate(MADE)
+    colour, moving = page.evaluate(
+        """async () => {
+            const table = await made("layer-table");
+            for (const picture of pictures) table.picture = picture;
+            return [getComputedStyle(table.querySelector("td:nth-child(3)")).color, painted(table) > 0];
+        }"""
+    )
+    context.close()
+    assert moving
+    assert colour == "rgba(0, 0, 0, 0)"
+
+
+@pytest.mark.parametrize("name", ["layer-table", "layer-profile"])
+def test_the_elements_are_never_older_than_a_second(alone, name):
+    first = alone.evaluate(
+        """async (name) => {
+            window.element = await made(name);
+            for (const picture of pictures.slice(1, 3)) element.picture = picture;
+            return texts(element);
+        }""",
+        name,
+    )
+    for turn in range(7):
+        alone.clock.run_for(200)
+        alone.evaluate("(at) => { element.picture = pictures[at]; }", 2 + turn % 2)
+    assert alone.evaluate("texts(element)") != first
+    alone.evaluate("element.remove()")
+
+
+def test_the_figures_return_to_the_table_when_its_size_changes(alone):
+    moving, narrow = alone.evaluate(
+        """async () => {
+            const table = await made("layer-table");
+            for (const picture of pictures) table.picture = picture;
+            const moving = painted(table) > 0;
+            table.style.width = "400px";
+            await new Promise((resolve) => new ResizeObserver(resolve).observe(table));
+            const narrow = [painted(table), table.classList.contains("moving")];
+            table.remove();
+            return [moving, narrow];
+        }"""
+    )
+    assert moving
+    assert narrow == [0, False]
+
+
 def test_the_figures_return_to_the_table_when_the_page_scrolls(alone):
     moving, scrolled, quick = alone.evaluate(
         """async () => {

@@ -86,6 +86,15 @@ ROWS: dict[str, Row] = {
             "{0:1500 silent connections: open once all have come} after all have connected",
         ),
     ),
+    "floods": Row(
+        "4 clients that send a body in chunks of one byte, with and without the token; 16 sockets with bursts of "
+        "50,000 empty messages; `/healthz` every 50 ms meanwhile",
+        (
+            "99th percentile {0:chunks of one byte: p99}, {0:chunks of one byte without the token: p99} and "
+            "{0:empty messages: p99} ms",
+            "at most {2:.*: log} MB of log",
+        ),
+    ),
     "crash": Row(
         "`kill -9` and start; SIGTERM with open requests and sockets; two replicas that restart in turn without notice",
         (

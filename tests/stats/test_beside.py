@@ -70,20 +70,38 @@ def test_nothing_is_kept_if_the_program_fails():
     assert all(each() is None for each in seen)
 
 
+@pytest.mark.parametrize("size", [5, SIZE])
+def test_bad_rows_are_refused_and_counts_may_be_missing(size):
+    beside, slab = native.kernel.Beside(), StatisticsSlab(2)
+    for row in (-1, 2):
+        with pytest.raises(IndexError):
+            beside.summarize_row(torch.ones(size), slab.moments, slab.counts, row)
+    assert beside.summarize_row(torch.ones(size), slab.moments, None, 1)
+    assert beside.finish() == []
+    assert slab.moments[1, 1] == 1
+
+
 FORKED = """
 import os, torch
 from chainrule.stats import StatisticsSlab
 slab = StatisticsSlab(2, beside=True)
 slab.write(0, torch.ones(20_000))
 slab.settle()
+slab.write(1, torch.ones(20_000))
 child = os.fork()
-del slab
 if not child:
-    os._exit(0)
+    try:
+        slab.settle()
+    except RuntimeError:
+        del slab
+        os._exit(0)
+    os._exit(1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+slab.settle()
+assert slab.moments[1, 1] == 1
 """
 
 
-def test_a_forked_process_ends():
+def test_a_forked_process_does_not_wait_for_the_thread():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
 from trace_rules import assert_same_table
 
 from chainrule.errors import TraceError
@@ -88,6 +89,8 @@ def test_tensors_that_are_read_beside_the_program_may_change_by_calls(functions)
         x += 1
         x[0] = 7
         torch.add(x, 1, out=x)
+        torch.ones(200, 100).mul_(scale)  # first seen by the call that changes it
+        F.relu(x * 3, inplace=True)
         (functions.cube.apply(middle) + x).relu_().mean().backward()
 
     plan, _ = recorded(lambda: program(0.5))

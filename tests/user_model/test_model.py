@@ -251,10 +251,14 @@ def test_a_file_that_runs_for_ever_is_told_and_the_next_edit_interrupts_it(edite
         reloads.wait()
         assert "model.py:make is still running after 0.2 seconds" in own.problem.message
         assert own.subject.model.body.out_features == 5
+        # Files beside it that it does not import may come meanwhile.
+        write("unrelated.py", "")
+        assert not own.has_changed
         edited(width=7, activation="relu")
         while own.subject.model.body.out_features != 7:
             reloads.wait()
         while own.problem is not None:  # on a busy machine, this reload takes long too
+            assert "is still running" in own.problem.message
             reloads.wait()
     assert "relu" in ops(own)
     assert not any(thread.name == "chainrule-reload" for thread in threading.enumerate())

@@ -13,6 +13,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import h11
 import pytest
 from served import wait_for
 from starlette.applications import Starlette
@@ -23,6 +24,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from chainrule.settings import Settings
+from chainrule.web import connections
 from chainrule.web.connections import MAX_LINGERING
 from chainrule.web.guard import SECURITY_HEADERS, Guard, cookie_name
 from chainrule.web.metrics import Metrics
@@ -268,6 +270,86 @@ def test_a_body_may_end_after_its_answer(start_app):
         # After the end of the body no other request comes.
         client.sendall(b"cd")
         assert rest(client) == b""
+
+
+def test_a_client_that_sends_nothing_more_gets_its_answer(start_app, monkeypatch):
+    monkeypatch.setattr(connections, "HALF_CLOSED_SECONDS", LONG)
+    application = start_app()
+    for request, status in ((GET, 200), (GET_LARGE, 200), (GET.replace(b"GET /", b"GET /nowhere"), 404)):
+        with opened(application.port) as client:
+            client.sendall(request)
+            client.shutdown(socket.SHUT_WR)
+            answer = rest(client)
+        assert answer.startswith(b"HTTP/1.1 %d" % status)
+        assert request != GET_LARGE or answer.endswith(LARGE)
+    # One that has gone looks the same: its work goes on for a moment only.
+    monkeypatch.setattr(connections, "HALF_CLOSED_SECONDS", 0.1)
+    with opened(application.port) as client:
+        client.sendall(GET_WAITS)
+        assert application.began.wait(LONG)
+    assert application.gone.wait(LONG)
+
+
+CHUNKED = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNK = b"1\r\na\r\n"
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    """The number of parts of requests that a connection has parsed in each of its turns."""
+    seen, parse, take_turn = [], connections.Requests.next_event, connections.HttpConnection.handle_events
+
+    def counted(self):
+        event = parse(self)
+        seen[-1] += isinstance(event, h11.Data)
+        return event
+
+    def turn(self):
+        seen.append(0)
+        take_turn(self)
+
+    monkeypatch.setattr(connections.Requests, "next_event", counted)
+    monkeypatch.setattr(connections.HttpConnection, "handle_events", turn)
+    return seen
+
+
+def test_a_body_in_many_parts_is_parsed_some_at_a_time(start_app, turns):
+    application = start_app(receive_seconds=60)
+    with opened(application.port) as client:
+        client.sendall(CHUNKED % b"/late" + CHUNK * 20_000 + b"0\r\n\r\n")
+        assert application.began.wait(LONG)
+        wait_for(lambda: sum(turns) == 20_000, LONG)
+        application.release.set()
+        assert read(answer_of(client))[2] == {"answer": 42}
+    assert max(turns) <= connections.EVENTS_PER_TURN
+
+
+def test_the_rest_of_an_answered_request_is_not_parsed(start_app, turns):
+    with opened(start_app(receive_seconds=60).port) as client:
+        client.sendall(CHUNKED % b"/nowhere" + CHUNK)
+        assert answer_of(client).startswith(b"HTTP/1.1 404")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while True:  # until the server closes
+                client.sendall(CHUNK * 1000)
+    assert sum(turns) <= 2 * connections.EVENTS_PER_TURN
+
+
+def test_messages_in_one_burst_are_parsed_some_at_a_time(start_app, monkeypatch):
+    application, sizes, parse = start_app(), [], connections.Handshakes.receive_data
+
+    def counted(self, data):
+        sizes.append(len(data))
+        parse(self, data)
+
+    monkeypatch.setattr(connections.Handshakes, "receive_data", counted)
+    with opened(application.port) as client:
+        client.sendall(UPGRADE + KEY + b"\r\n")
+        assert b"101" in client.recv(1 << 16)
+        sizes.clear()
+        client.sendall(b"\x81\x80\0\0\0\0" * 1000)
+        assert application.gone.wait(LONG)
+        rest(client)
+    assert max(sizes) <= connections.BYTES_PER_TURN
 
 
 # Malformed HTTP ------------------------------------------------------------------------------------------------------

@@ -150,6 +150,21 @@ NO_MESSAGES = (
 )
 
 
+def test_too_many_malformed_messages_in_a_row_end_the_socket(socket):
+    for seq in range(3):
+        for _ in range(live.MAX_MALFORMED - 1):
+            socket.websocket.send("")
+            assert socket.next()["seq"] is None
+        socket.ask(seq)
+        assert socket.next().seq == seq
+    for _ in range(live.MAX_MALFORMED):
+        socket.websocket.send("")
+        assert socket.next("error")["seq"] is None
+    with pytest.raises(ConnectionClosed) as closed:
+        socket.next("error")
+    assert closed.value.rcvd.code == live.REFUSED
+
+
 def test_malformed_messages_are_answered_without_a_number(socket):
     for message in NO_MESSAGES:
         socket.websocket.send(message)

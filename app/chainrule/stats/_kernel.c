@@ -908,16 +908,19 @@ static PyObject *py_summarize(PyObject *self, PyObject *const *arguments, Py_ssi
     return write_tensor(arguments, -1);
 }
 
+/* A row's number; -1 with an error. */
+static Py_ssize_t row_of(PyObject *number) {
+    Py_ssize_t row = PyLong_AsSsize_t(number);
+    if (row >= 0 || PyErr_Occurred()) return row >= 0 ? row : -1;
+    PyErr_Format(PyExc_IndexError, "row %zd", row);
+    return -1;
+}
+
 static PyObject *py_summarize_row(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
     if (!has_arguments("summarize_row", given, 4)) return NULL;
-    Py_ssize_t row = PyLong_AsSsize_t(arguments[3]);
-    if (row == -1 && PyErr_Occurred()) return NULL;
-    if (row < 0) {
-        PyErr_Format(PyExc_IndexError, "row %zd", row);
-        return NULL;
-    }
-    return write_tensor(arguments, row);
+    Py_ssize_t row = row_of(arguments[3]);
+    return row < 0 ? NULL : write_tensor(arguments, row);
 }
 
 /* The moments of a tensor into the next place of `room`, whose row becomes the value of `name` in `rows`. */
@@ -1118,9 +1121,10 @@ static PyObject *py_use(PyObject *self, PyObject *name) {
  * held, which guards `pushed` and `released`; `lock` guards `read`, `ends` and what one thread tells the other. */
 enum {
     RING = 32,
-    BATCH = 8, /* tasks for which the thread is woken, which takes as long as to read a small tensor */
+    BATCH = 8,             /* tensors for which the thread is woken, which takes as long as to read a small one */
+    BATCH_ELEMENTS = 1 << 16, /* or so many elements */
     LEAST_BESIDE = 4096, /* elements: it takes longer to hand over fewer than to read them */
-    MOST_BESIDE = 1 << 21 /* elements of all tensors in the ring, 16 MiB at most, which are kept alive */
+    MOST_BESIDE = 1 << 21 /* elements of all tensors in the ring, whose memory is kept */
 };
 
 struct task {
@@ -1221,9 +1225,9 @@ static PyObject *beside_summarize_row(Beside *self, PyObject *const *arguments, 
     if (!view_of(arguments[0], to)) Py_RETURN_FALSE;
     const bool is_fit = has_room && to->n >= LEAST_BESIDE && to->n <= MOST_BESIDE - self->elements;
     const long version = is_fit ? version_of(arguments[0]) : -1;
-    Py_ssize_t row = PyLong_AsSsize_t(arguments[3]);
-    if (row == -1 && PyErr_Occurred()) return NULL;
-    if (version < 0) return write_row(to, arguments[1], arguments[2], row);
+    Py_ssize_t row = row_of(arguments[3]);
+    if (row < 0) return NULL;
+    if (version < 0 || arguments[2] == Py_None) return write_row(to, arguments[1], arguments[2], row);
 
     Py_buffer moments, counts;
     if (!lend_array(arguments[1], "d", COLUMNS * sizeof(double), &moments)) return NULL;
@@ -1234,7 +1238,7 @@ static PyObject *beside_summarize_row(Beside *self, PyObject *const *arguments, 
     const Py_ssize_t rows = moments.len / (Py_ssize_t)(COLUMNS * sizeof(double));
     task->moments_row = (double *)moments.buf + COLUMNS * row;
     task->counts_row = (uint32_t *)counts.buf + BINS * row;
-    const bool fits = row >= 0 && row < rows && rows == counts.len / (Py_ssize_t)(BINS * sizeof(uint32_t));
+    const bool fits = row < rows && rows == counts.len / (Py_ssize_t)(BINS * sizeof(uint32_t));
     PyBuffer_Release(&moments); /* the references to the arrays keep their memory */
     PyBuffer_Release(&counts);
     if (!fits) {
@@ -1249,13 +1253,18 @@ static PyObject *beside_summarize_row(Beside *self, PyObject *const *arguments, 
     task->version = version;
     self->elements += to->n;
     pthread_mutex_lock(&self->lock);
-    if (++self->pushed - self->read >= BATCH) pthread_cond_broadcast(&self->changed);
+    if (++self->pushed - self->read >= BATCH || self->elements >= BATCH_ELEMENTS)
+        pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->lock);
     Py_RETURN_TRUE;
 }
 
 static PyObject *beside_finish(Beside *self, PyObject *unused) {
     (void)unused;
+    if (self->process != 0 && self->process != getpid()) {
+        PyErr_SetString(PyExc_RuntimeError, "the process was forked: the second thread is the other one's");
+        return NULL;
+    }
     PyThreadState *thread = PyEval_SaveThread();
     wait_for_reading(self);
     PyEval_RestoreThread(thread);

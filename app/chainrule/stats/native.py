@@ -35,9 +35,9 @@ DTYPES = (
 
 
 class Beside(Protocol):
-    """Reads tensors in a second thread while the program goes on; beyond a number that wait, in the caller's.
+    """Reads tensors in a second thread while the program goes on. If too many wait, the caller's thread reads.
 
-    It keeps the tensors that wait, of which no two threads may hand one over at once.
+    Only one thread may call it. It keeps the tensors that wait.
     """
 
     def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray | None, row: int, /) -> bool:
@@ -162,7 +162,10 @@ kernel = _load()
 
 
 def instruction_set() -> str:
-    """For which the code is compiled that takes statistics; torch: PyTorch does. Others differ in the last bits."""
+    """The instruction set that the running kernel was compiled for; torch: PyTorch takes the statistics.
+
+    With another one, statistics differ in the last bits.
+    """
     return "torch" if kernel is None else kernel.instruction_sets()[0]
 
 

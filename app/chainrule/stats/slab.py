@@ -45,7 +45,8 @@ class StatisticsSlab:
 
     On a CUDA device 72 MiB while one is read, and until the rows are fetched 41 MiB and 1,200 bytes a row (of more than
     4 Mi elements, 48 for each further 4 Mi; on several streams, 8 MiB for each further stream). Tensors on devices of
-    other kinds are copied to the host whole. No tensor is kept alive.
+    other kinds are copied to the host whole. No tensor is kept alive, but with
+    `beside` those that wait to be read.
     """
 
     ON_DEVICE: ClassVar[frozenset[str]] = frozenset({"cuda"})

@@ -254,11 +254,11 @@ class _Repetition(TorchFunctionMode):
         if func in ENTRY_POINTS:
             self._run_backward(func, args, kwargs)
             return None
-        if step.changes or "out" in kwargs:
-            self.settle()
         if step.before:
             with torch._C.DisableTorchFunction():
                 self._summarize(step.before, args, kwargs, ())
+        if step.changes or step.before or "out" in kwargs or kwargs.get("inplace"):
+            self.settle()
         output = func(*args, **kwargs)
         if not step.is_idle:
             with torch._C.DisableTorchFunction():
@@ -397,7 +397,8 @@ def repeat(
         program: runs it once more.
         known: rows that need not be taken again.
         beside: take the statistics in a second thread, while the program goes on. Its tensors must not lose their
-            memory, and change only by calls that are named as such.
+            memory. They may change by functions whose names end in `_`, by assignments, `out=` and `inplace=True`, but
+            not by others, such as the buffers of a batch norm.
 
     Raises:
         TraceError: the program called other functions than the plan's, or the plan is not complete; or a tensor changed

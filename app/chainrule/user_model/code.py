@@ -106,7 +106,7 @@ def run_file(path: Path) -> ModuleType:
     try:
         with telling("the import failed", path.parent, shown_path(path)):
             exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
-    except ChainruleError:
+    except BaseException:
         if before is None:
             del sys.modules[name]
         else:
@@ -181,7 +181,8 @@ class UserFile:
             sources._around.cache_clear()  # the lines of files that have changed
             # Before it runs, so that a write meanwhile counts as a change.
             began = time.time_ns()
-            self._stamps = {file: _stamp(file) for file in self.files}
+            known = self._stamps = {file: _stamp(file) for file in self.files}
+            known = dict(known)
             self._neighbours = self._look_around()
             before = {name: sys.modules.pop(name) for name in self._imported()}
             writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # see `run_file`
@@ -197,7 +198,8 @@ class UserFile:
                 for file in self.files:
                     # A file that was imported during the run may have been written to since.
                     stamp = _stamp(file)
-                    self._stamps.setdefault(file, stamp if stamp is None or stamp[1] < began else None)
+                    if file not in known:
+                        self._stamps[file] = stamp if stamp is None or stamp[1] < began else None
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -329,9 +331,14 @@ def telling(what: str, folder: Path | None, place: str, kind: type[ChainruleErro
         raise told(error, what, folder, place, kind) from None
 
 
+class Interrupted(BaseException):
+    """The file has changed while it ran. Not an Exception, which the file may catch."""
+
+
 def is_interrupt(error: BaseException) -> bool:
-    """Whether the error is Ctrl-C, which is not an error of the running code; only the main thread gets it."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    """Whether the error is not one of the running code: Ctrl-C, which only the main thread gets, or `Interrupted`."""
+    is_ctrl_c = isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    return is_ctrl_c or isinstance(error, Interrupted)
 
 
 def told(

@@ -85,7 +85,8 @@ class UserModel:
         """Whether one of its files has changed since it ran; after a failure, or any file beside them."""
         if self.file is None:
             return False
-        return self.file.has_changed or (self.problem is not None and self.file.has_new_neighbours)
+        failed = self.problem is not None and not self._is_making
+        return self.file.has_changed or (failed and self.file.has_new_neighbours)
 
     def read(self, values: Mapping[str, object]) -> WhatIf:
         """A what-if of this model, from strings or JSON values.
@@ -126,6 +127,9 @@ class UserModel:
                 groups = groups_of(subject.model)
             except ChainruleError as error:
                 problem = error
+            except BaseException:
+                self._is_making = False
+                raise
             with self._lock:
                 self.problem, self._is_making = problem, False
                 if subject is not None:

@@ -274,8 +274,8 @@ class Tracer:
         """The model as a program that has run once, so that nothing has to be compiled any more.
 
         Raises:
-            ExploreError: the compiler fails, or an op of the model; or inductor is asked for a model on a GPU; or this
-                PyTorch is too old.
+            ExploreError: the compiler fails, or an op of the model; or inductor is asked for a model on a GPU; or
+                PyTorch is older than `FIRST_COMPILED`.
         """
         backend, device = what_if.recording, self.subject.device.type
         if versions.number_of(torch.__version__) < versions.FIRST_COMPILED:

@@ -16,6 +16,7 @@ from pathlib import Path
 from watchfiles import watch
 
 from chainrule.errors import ExploreError
+from chainrule.user_model.code import Interrupted
 from chainrule.user_model.model import UserModel
 
 logger = logging.getLogger(__name__)
@@ -35,10 +36,6 @@ JOIN_SECONDS = 1.0
 
 SLOW_SECONDS = 10.0
 """After this time the page says that the file is still running."""
-
-
-class Interrupted(BaseException):
-    """The file has changed while it ran. Not an Exception, which the file may catch."""
 
 
 class Reloads:
@@ -76,8 +73,8 @@ class Reloads:
     def _reload(self) -> None:
         try:
             self.model.reload()
-        except Interrupted:  # it came after the user's code
-            pass
+        except Interrupted:
+            logger.info("%s was interrupted to run again", self.model.name)
         except Exception:
             logger.exception("%s could not be reloaded", self.model.name)
 

@@ -5,7 +5,8 @@ Uvicorn waits for ever for the rest of a request and for a client that takes not
 - The head of a request must arrive within CHAINRULE_RECEIVE_SECONDS of the connection's start or, on a kept connection,
   of its first byte. The body has as long again, whether it is read or not.
 - A client that takes less than 1 KiB a second for CHAINRULE_SEND_SECONDS is cut off (`slow_clients.py`).
-- Nothing is read from a client that does not take its answers.
+- Nothing is read from a client that does not take its answers, nor from one whose request is answered before its end.
+- Few events and bytes are parsed at a time, so that no client keeps the others waiting.
 - One connection more than CHAINRULE_MAX_CONNECTIONS takes the place of an idle one, or is answered 503.
 - Answers that uvicorn makes without the application are JSON in the one error shape, with the usual headers.
 
@@ -21,6 +22,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import h11
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.datastructures import Headers
@@ -48,6 +50,15 @@ LINGER_SECONDS = 0.5
 MAX_LINGERING = 64
 """Refused connections that stay until their answer is taken; further ones are closed without an answer."""
 
+HALF_CLOSED_SECONDS = 0.25
+"""An answer may take so long if the client will send nothing more: perhaps it reads, and perhaps it has gone."""
+
+EVENTS_PER_TURN = 64
+"""Parts of requests, such as chunks of a body, that a connection parses in one turn: about a millisecond."""
+
+BYTES_PER_TURN = 512
+"""Bytes of messages that a socket parses in one turn: at most 85 messages, about a millisecond."""
+
 MAX_UNANSWERED = 4
 """Messages of a socket that may wait for an answer; beyond, it is read in gulps, since only the latest will count."""
 
@@ -56,7 +67,13 @@ GULP_SECONDS = 0.05
 
 
 class Requests(h11.Connection):
-    """h11's parser, which also refuses requests that a proxy may read differently (RFC 9112, 6.3)."""
+    """h11's parser, which also refuses requests that a proxy may read differently (RFC 9112, 6.3).
+
+    Attributes:
+        left: events that it gives before it says that there are no more.
+    """
+
+    left = EVENTS_PER_TURN
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """See `h11.Connection.next_event`.
@@ -64,6 +81,9 @@ class Requests(h11.Connection):
         Raises:
             h11.RemoteProtocolError: also where a request has both Content-Length and Transfer-Encoding.
         """
+        if self.left == 0:
+            return h11.NEED_DATA
+        self.left -= 1
         event = super().next_event()
         if isinstance(event, h11.Request) and {b"content-length", b"transfer-encoding"} <= {
             name for name, _ in event.headers
@@ -74,6 +94,17 @@ class Requests(h11.Connection):
         return event
 
 
+class Flow(FlowControl):
+    """Uvicorn's, which does not read on while a connection has more to parse."""
+
+    has_more = False
+
+    def resume_reading(self) -> None:
+        """See `FlowControl`."""
+        if not self.has_more:
+            super().resume_reading()
+
+
 class HttpConnection(H11Protocol):
     """One HTTP connection."""
 
@@ -81,7 +112,7 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, config: ServerConfig, **options: Any) -> None:
         super().__init__(config, **options)
-        self.conn = Requests(h11.SERVER)
+        self.conn: Requests = Requests(h11.SERVER)
         self._receive_seconds = config.settings.receive_seconds
         # The part of a request that is due, and the cycle that it follows or belongs to.
         self._awaited: tuple[Literal["head", "body"], object] | None = None
@@ -93,6 +124,7 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a client, if there is room."""
         super().connection_made(transport)
+        self.flow: Flow = Flow(transport)
         limit_buffers(transport)
         self._sending = SendWatch(transport, self.loop, self.config.settings.send_seconds, self._cut)
         if self.config.has_room():
@@ -109,22 +141,50 @@ class HttpConnection(H11Protocol):
         self.config.lingering -= self._lingers
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a whole request, if that does not take long; whether the connection stays open for it."""
+        waits = (
+            not self._refused
+            and self.cycle is not None
+            and not self.cycle.response_complete
+            and self.conn.their_state is not h11.SEND_BODY
+        )
+        if waits:
+            self.cycle.keep_alive = False
+            self.loop.call_later(HALF_CLOSED_SECONDS, self.transport.close)
+        return waits
+
     def data_received(self, data: bytes) -> None:
         """Read some of a request."""
         if not self._refused:
             super().data_received(data)
 
     def handle_events(self) -> None:
-        """Read what has come, and start or stop waiting for the rest."""
+        """Read some of what has come, and start or stop waiting for the rest."""
+        self.conn.left = EVENTS_PER_TURN
         super().handle_events()
         if self._refused or self._upgraded or self.transport.is_closing():
             return
+        if self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
+            self._end()
+            return
+        if self.conn.left == 0 and not self.flow.has_more:
+            self.flow.has_more = True
+            self.flow.pause_reading()
+            self.loop.call_soon(self._go_on)
         if self.conn.their_state is h11.SEND_BODY:
             self._await("body")
         elif self.conn.their_state is h11.IDLE and (self.timeout_keep_alive_task is None or self._begun):
             self._await("head")
         else:
             self._stop_waiting()
+
+    def _go_on(self) -> None:
+        """Parse more of what has come, now that others had their turn."""
+        self.flow.has_more = False
+        if not self._refused and not self._upgraded and not self.transport.is_closing():
+            self.flow.resume_reading()
+            self.handle_events()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Pass the connection on to a `SocketConnection`."""
@@ -240,6 +300,14 @@ class HttpConnection(H11Protocol):
             self._write(h11.EndOfMessage())
         else:
             self.config.count(error.code)
+        self._end()
+
+    def _end(self) -> None:
+        """Say nothing more, drop the bytes that still come, and close."""
+        self._refused = True
+        self._stop_waiting()
+        self._unset_keepalive_if_required()
+        self.flow.has_more = False
         self.flow.resume_reading()
         self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
@@ -294,6 +362,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self.conn: Handshakes = Handshakes(self._refusal, max_size=config.ws_max_size, logger=self.logger)
         self._taken_at_ping = 0
         self._unanswered = 0
+        self._waiting = bytearray()  # for its turn to be parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection over from an `HttpConnection`."""
@@ -310,13 +379,32 @@ class SocketConnection(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read the complete head of the handshake, then frames."""
+        """Read the complete head of the handshake, then frames, some at a time."""
+        if self._waiting or (self.handshake_initiated and len(data) > BYTES_PER_TURN):
+            if not self._waiting:
+                self.loop.call_soon(self._parse_some)
+            self._waiting += data
+            self.transport.pause_reading()
+            return
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
             # h11 could read this head, but a line is too long for the WebSocket library, or there are too many.
             output = b"".join(self.conn.data_to_send())
             self.transport.write(output or self.conn.reject(400, "this is not a WebSocket handshake").serialize())
             self.transport.close()
+
+    def _parse_some(self) -> None:
+        """Parse some of what has come, now that others had their turn."""
+        if self.transport.is_closing():
+            return
+        data = bytes(self._waiting[:BYTES_PER_TURN])
+        del self._waiting[:BYTES_PER_TURN]
+        super().data_received(data)
+        if self._waiting:
+            self.loop.call_soon(self._parse_some)
+        elif not self.read_paused:
+            self.transport.resume_reading()
+            self._stay_paused()
 
     def pause_writing(self) -> None:
         """Watch a client that takes less than it is sent."""
@@ -331,6 +419,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._sending.stop()
         if not self.read_paused:
             self.transport.resume_reading()
+            self._stay_paused()
 
     async def receive(self) -> ASGIReceiveEvent:
         """The next message."""
@@ -358,8 +447,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._read_on()
 
     def _stay_paused(self) -> None:
-        """Undo uvicorn's resumed reading while the client does not take its answers."""
-        if not self.writable.is_set():
+        """Undo uvicorn's resumed reading while the client does not take its answers, or bytes wait for their turn."""
+        if self._waiting or not self.writable.is_set():
             self.transport.pause_reading()
 
     def _refusal(self, error: ChainruleError) -> tuple[dict[str, str], bytes]:

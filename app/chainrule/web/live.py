@@ -52,6 +52,12 @@ THEORY_SHARE = 0.2
 REST_SECONDS = 0.05
 """A client rests when it asks for nothing for this time: a dragged slider asks again after each frame."""
 
+MAX_MALFORMED = 20
+"""So many messages without a valid one between them end a socket."""
+
+REFUSED = 1008
+"""Close code for them (RFC 6455, 7.4.1: policy violation)."""
+
 RESTARTING = 1012
 """Close code at the server's end (RFC 6455's registry: service restart)."""
 
@@ -72,7 +78,7 @@ class Tracer(Keeper, Protocol[SpecIn]):
         """The trace of a spec."""
 
     def judged(self, trace: Trace, /) -> Trace:
-        """The last trace with its faults, which it need not have had."""
+        """The last trace; its faults are found now if `trace` left them out."""
 
     def aside(self, seq: int, /) -> str | None:
         """A message that follows the last trace's frame with this number, if there is one."""
@@ -220,8 +226,9 @@ class LiveSession(Generic[SpecT]):
         self.service.compute.kept.leave(self.retracer)
 
     async def _read(self) -> None:
-        """Keep the newest message; answer a malformed one at once."""
-        while True:
+        """Keep the newest message; answer a malformed one at once, until there are too many."""
+        malformed = 0
+        while malformed < MAX_MALFORMED:
             message = await self.websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
@@ -232,8 +239,10 @@ class LiveSession(Generic[SpecT]):
             try:
                 wish = read_wish(text, self.last_seq, self.source.read)
             except RequestError as error:
+                malformed += 1
                 await self._send_error(None, error)
                 continue
+            malformed = 0
             self.last_seq = wish.seq
             self.metrics.messages.inc()
             if self.newest is not None:
@@ -242,6 +251,7 @@ class LiveSession(Generic[SpecT]):
             self.newest = wish
             self.arrived.set()
             self._give_way()
+        await self._close(REFUSED)
 
     def _give_way(self) -> None:
         """Stop this client's computation for its newer wish, once the grace is over; not for a mistaken wish."""

@@ -26,8 +26,6 @@ export class ProfileHalf {
   #paths;
   /** @type {Record<ProfileSeries, Shapes>} */
   #shapes = { preactivation: EMPTY, activation: EMPTY };
-  /** Where the question mark stands, as a transform; "": nowhere. */
-  #hidden = "";
   /** How the style sheet draws the marks. @type {Record<ProfileSeries, Record<Mark, Ink>> | null} */
   #inks = null;
   #question = svg("text", { class: "question", "text-anchor": "middle" }, "?");
@@ -45,7 +43,7 @@ export class ProfileHalf {
   /** Shapes the marks. @param {ProfileAxis | null} axis null: nothing is shown
    * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {ProfileFigures} figures */
   shape(axis, points, xs, { measured, expected, run }) {
-    this.#hidden = "";
+    let hidden = "";
     const pitch = Math.abs((xs.at(-1) ?? 0) - (xs[0] ?? 0)) / Math.max(1, points.length - 1);
     const stub = points.length > CROWD ? Math.max(1, Math.min(STUB, pitch / 2)) : STUB;
     const isThrong = points.length > THRONG;
@@ -93,21 +91,21 @@ export class ProfileHalf {
         }
         if (reading.hasNan) drawn.crosses += cross(x, axis.nan, CROSS);
         if (reading.hasInf) drawn.crosses += cross(x, axis.inf, CROSS);
-        if (reading.isHidden) this.#hidden = `translate(${tenth(x)} ${tenth((axis.low + axis.high) / 2 + 5)})`;
+        if (reading.isHidden) hidden = `translate(${tenth(x)} ${tenth((axis.low + axis.high) / 2 + 5)})`;
       }
       drawTheory(drawn, stretch, stub);
       drawn.line = line.d;
       drawn.run = runLine.d;
       this.#shapes[series] = drawn;
     }
+    write(this.#question, "transform", hidden);
+    write(this.#question, "visibility", hidden === "" ? "hidden" : "visible");
   }
 
   /** Lets the elements show the shapes. */
   write() {
     for (const series of SERIES)
       for (const mark of MARKS) write(this.#paths[series][mark], "d", this.#shapes[series][mark]);
-    write(this.#question, "transform", this.#hidden);
-    write(this.#question, "visibility", this.#hidden === "" ? "hidden" : "visible");
     this.#inks = null;
   }
 
