@@ -261,4 +261,7 @@ def test_a_file_that_runs_for_ever_is_told_and_the_next_edit_interrupts_it(edite
             assert "is still running" in own.problem.message
             reloads.wait()
     assert "relu" in ops(own)
-    assert not any(thread.name == "chainrule-reload" for thread in threading.enumerate())
+    for thread in threading.enumerate():
+        if thread.name == "chainrule-reload":
+            thread.join(60)
+            assert not thread.is_alive()

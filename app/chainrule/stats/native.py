@@ -35,7 +35,7 @@ DTYPES = (
 
 
 class Beside(Protocol):
-    """Reads tensors in a second thread while the program goes on. If too many wait, the caller's thread reads.
+    """Reads tensors in a second thread, beside the program. If too many wait, the caller's thread reads.
 
     Only one thread may call it. It keeps the tensors that wait.
     """

@@ -396,9 +396,9 @@ def repeat(
         plan: of a recording of the same program.
         program: runs it once more.
         known: rows that need not be taken again.
-        beside: take the statistics in a second thread, while the program goes on. Its tensors must not lose their
-            memory. They may change by functions whose names end in `_`, by assignments, `out=` and `inplace=True`, but
-            not by others, such as the buffers of a batch norm.
+        beside: take the statistics in a second thread, beside the program. Its tensors must not lose their memory.
+            They may change by functions whose names end in `_`, by assignments, `out=` and `inplace=True`, but not by
+            others, such as the buffers of a batch norm.
 
     Raises:
         TraceError: the program called other functions than the plan's, or the plan is not complete; or a tensor changed
