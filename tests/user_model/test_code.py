@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -268,3 +269,17 @@ def test_the_place_of_an_error_is_the_innermost_user_line(write, folder):
     assert raised_at(made.value, folder) == "model.py:5"
     # Without a folder, every file that is not installed is the user's: this one too, but further out.
     assert raised_at(caught.value, None) == "model.py:5"
+
+
+def test_an_edit_while_the_file_runs_counts_even_if_one_looks_meanwhile(write, monkeypatch):
+    write("helper.py", "WIDTH = 3\n")
+    file = UserFile(write("main.py", "import helper, sys\nsys.modules['edits'].now()\n"))
+    monkeypatch.syspath_prepend(str(file.folder))
+
+    def edit():
+        write("helper.py", "WIDTH = 44\n")
+        return file.has_changed
+
+    monkeypatch.setitem(sys.modules, "edits", SimpleNamespace(now=edit))
+    file.run()
+    assert file.has_changed

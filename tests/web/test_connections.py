@@ -274,14 +274,22 @@ def test_a_body_may_end_after_its_answer(start_app):
 
 def test_a_client_that_sends_nothing_more_gets_its_answer(start_app, monkeypatch):
     monkeypatch.setattr(connections, "HALF_CLOSED_SECONDS", LONG)
-    application = start_app()
-    for request, status in ((GET, 200), (GET_LARGE, 200), (GET.replace(b"GET /", b"GET /nowhere"), 404)):
-        with opened(application.port) as client:
-            client.sendall(request)
-            client.shutdown(socket.SHUT_WR)
-            answer = rest(client)
-        assert answer.startswith(b"HTTP/1.1 %d" % status)
-        assert request != GET_LARGE or answer.endswith(LARGE)
+    application, ended, end = start_app(), threading.Event(), connections.HttpConnection.eof_received
+
+    def noted(self):
+        waits = end(self)
+        ended.set()
+        return waits
+
+    monkeypatch.setattr(connections.HttpConnection, "eof_received", noted)
+    with opened(application.port) as client:
+        client.sendall(b"POST /late HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}")
+        assert application.began.wait(LONG)
+        client.shutdown(socket.SHUT_WR)
+        assert ended.wait(LONG)
+        application.release.set()
+        assert read(rest(client))[2] == {"answer": 42}
+    application.began.clear()
     # One that has gone looks the same: its work goes on for a moment only.
     monkeypatch.setattr(connections, "HALF_CLOSED_SECONDS", 0.1)
     with opened(application.port) as client:
