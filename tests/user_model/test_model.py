@@ -1,7 +1,11 @@
 """A model that is reloaded after edits and kept after a failed reload."""
 
+import gc
 import os
+import sys
 import threading
+from itertools import count
+from types import ModuleType
 
 import pytest
 import torch
@@ -232,6 +236,27 @@ def test_a_watched_model_is_reloaded_after_an_edit(edited, write, folder):
     assert own.version == version
 
 
+@pytest.mark.usefixtures("edited")
+def test_its_files_are_found_while_another_thread_imports(monkeypatch):
+    model = open_reference("model.py:make")
+    files, names = model.files, count()
+    for _ in range(5000):
+        monkeypatch.setitem(sys.modules, f"imported{next(names)}", ModuleType("imported"))
+
+    def other_thread(phase, _):
+        if phase == "start":  # the collector may run at any allocation, and other threads with it
+            monkeypatch.setitem(sys.modules, f"imported{next(names)}", ModuleType("imported"))
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(other_thread)
+    gc.set_threshold(1)
+    try:
+        assert model.files == files
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(other_thread)
+
+
 FOR_EVER = """
     while True:
         try:
@@ -245,11 +270,11 @@ FOR_EVER = """
 def test_a_file_that_runs_for_ever_is_told_and_the_next_edit_interrupts_it(edited, write, monkeypatch, where):
     own = open_reference("model.py:make")
     reloads = Reloads(own)
-    monkeypatch.setattr(watch, "SLOW_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "SLOW_SECONDS", 0.5)
     with watching(own):
         write(where, FOR_EVER)
         reloads.wait()
-        assert "model.py:make is still running after 0.2 seconds" in own.problem.message
+        assert "model.py:make is still running after 0.5 seconds" in own.problem.message
         assert own.subject.model.body.out_features == 5
         # Files beside it that it does not import may come meanwhile.
         write("unrelated.py", "")

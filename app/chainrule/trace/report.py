@@ -243,7 +243,7 @@ def _file_of(fault: Fault, trace: Trace) -> dict[str, object]:
         made_at = f"{trace.environment.get('factory', '')}: "
         place = re.match(r"(.+?):(\d+): ", fault.message) or re.match(r"(.+?):(\d+): ", made_at)
         return {"file": place[1], "line": int(place[2])} if place and (here / place[1]).is_file() else {}
-    modules = [vars(each).get("__file__") for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
+    modules = [vars(each).get("__file__") for each in sys.modules.copy().values() if isinstance(each, ModuleType)]
     for file in (*(Path(each) for each in modules if isinstance(each, str)), here / source.file):
         # A source names its file relative to the model's folder, so the text of the line identifies the file.
         if (

@@ -228,7 +228,8 @@ class UserFile:
     def _imported(self) -> list[str]:
         """The imported modules from the folder: Python files, or folders of them."""
         found = []
-        for name, module in list(sys.modules.items()):
+        # A copy, made in one step: another thread may import meanwhile.
+        for name, module in sys.modules.copy().items():
             file = getattr(module, "__file__", None)
             # A folder without __init__.py is a module without a file. Not by getattr: torch.classes raises at any name.
             folders = list(vars(module).get("__path__", ())) if file is None and isinstance(module, ModuleType) else []

@@ -55,6 +55,7 @@ class Reloads:
         elif time.monotonic() - self._began <= SLOW_SECONDS:
             pass  # an interrupted import could leave half a library
         elif self.model.has_changed:
+            self._began = time.monotonic()  # it gets as long to end as it got to run
             self._interrupt(self._thread)
         elif not self._is_told:
             self._is_told = True
@@ -101,7 +102,7 @@ def _watch(reloads: Reloads, over: threading.Event) -> None:
     while not over.is_set():
         try:
             _watch_folders(_folders(model), reloads, over)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # watchfiles raises both
             logger.warning("%s cannot be watched, so its files are read from time to time: %s", model.name, error)
             while not over.wait(LOOK_MS / 1000):
                 reloads.look()
