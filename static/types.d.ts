@@ -635,7 +635,7 @@ type ColourScheme = Record<
 
 // Dumps
 
-type DumpProblem = import("./core/dump/dump.js").DumpProblem;
+type DumpProblem = import("./core/dump/checks.js").DumpProblem;
 
 /** a dump without the numbers, which its picture has */
 type DumpFacts = Omit<Dump, "statistics" | "values">;

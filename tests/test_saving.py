@@ -15,7 +15,7 @@ from torch import nn
 import chainrule
 from chainrule import ModelSpec, recording
 from chainrule.errors import RequestError
-from chainrule.saving import replacing, write_file
+from chainrule.saving import plain_cell, replacing, write_file
 
 SAVING = """
 import resource, signal, sys
@@ -194,3 +194,13 @@ def test_an_error_leaves_no_file(tmp_path):
     assert names(tmp_path) == []
     write_file(path, [b"whole"])
     assert names(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-a", "-"])
+def test_a_formula_in_a_cell_is_text(text):
+    assert plain_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("cell", ["", "a=b", "-0.5", "+1e-45", "-Infinity", -1, -0.5, None, "layers.0"])
+def test_other_cells_stay(cell):
+    assert plain_cell(cell) == cell

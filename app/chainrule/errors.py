@@ -136,9 +136,14 @@ class RenderError(ChainruleError, code="render_failed"):
 def message_of(error: BaseException) -> str:
     """An error's message; empty if it has none or raises."""
     try:
-        return str(error.msg if isinstance(error, SyntaxError) else error)
+        return plain_text(str(error.msg if isinstance(error, SyntaxError) else error))
     except Exception:
         return ""
+
+
+def plain_text(text: str) -> str:
+    """A text that JSON can hold: `?` for each lone surrogate, such as a byte of a file name that is not UTF-8."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def in_words(error: BaseException) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+
+FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]+(e[-+]?\d+)?$|Infinity$)")
+"""How a text begins that a spreadsheet would run, unless it is a number."""
 
 GZIP_LEVEL = 1
 """The fastest: the slowest makes a dump a fifth smaller."""
@@ -52,3 +56,8 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> None:
         with packed as file:
             for piece in pieces:
                 file.write(piece)
+
+
+def plain_cell(value: object) -> object:
+    """A cell of a CSV file; a text that a spreadsheet would run as a formula gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

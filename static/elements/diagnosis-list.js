@@ -14,6 +14,9 @@ import { parseWidths } from "../core/lab/widths.js";
 /** Theory normally arrives within two frames, or when the slider rests. */
 const PALE_AFTER_MS = 250;
 
+/** The list ends with the number of the other faults. */
+const MAX_FAULTS = 100;
+
 class DiagnosisList extends HTMLElement {
   rules = /** @type {Rules | null} */ (null);
   #picture = /** @type {Picture | null} */ (null);
@@ -27,7 +30,7 @@ class DiagnosisList extends HTMLElement {
   #gradient = html("p", { class: "gradient" });
   #faults = html("ul", { class: "faults", hidden: true });
   /** The faults drawn, as JSON: unchanged ones keep their elements, and with them open folds. */
-  #faultsDrawn = "[]";
+  #faultsDrawn = "[[],0]";
   #remedy = html("button", { type: "button", class: "remedy" });
   #remedyNote = html("p", { class: "remedy-note", "data-term": "gain", tabindex: "0" });
   #preserve = html("div", { class: "preserve" }, this.#remedy, this.#remedyNote);
@@ -80,10 +83,13 @@ class DiagnosisList extends HTMLElement {
 
   /** @param {Picture} picture @param {readonly Fault[]} faults */
   #list({ topology }, faults) {
-    const drawn = JSON.stringify(faults);
+    const first = faults.slice(0, MAX_FAULTS);
+    const drawn = JSON.stringify([first, faults.length]);
     if (drawn !== this.#faultsDrawn) {
       this.#faultsDrawn = drawn;
-      this.#faults.replaceChildren(...faults.map((fault) => this.#fault(fault, placeOf(fault, topology))));
+      this.#faults.replaceChildren(...first.map((fault) => this.#fault(fault, placeOf(fault, topology))));
+      const more = faults.length - first.length;
+      if (more > 0) this.#faults.append(html("li", { class: "more" }, `${more} more findings are in the dump.`));
     }
     this.#told = faults;
     this.#faults.hidden = faults.length === 0;

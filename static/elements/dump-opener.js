@@ -4,7 +4,8 @@
 
 import { during } from "../core/activity.js";
 import { emit, html } from "../core/dom.js";
-import { checkSize, DumpProblem } from "../core/dump/dump.js";
+import { DumpProblem } from "../core/dump/checks.js";
+import { checkSize } from "../core/dump/dump.js";
 import { beginsLikeDump, inOrder, readSource } from "../core/dump/sources.js";
 
 /** @typedef {{name: string, message: string, where?: string}} Refusal where: path inside the dump */

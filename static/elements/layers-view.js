@@ -435,8 +435,9 @@ class LayersView extends HTMLElement {
     const section = wholeSection(plan);
     const input = topology.tensors.find(({ role }) => role === "input")?.id;
     if (input !== undefined) positions.set(input, columns[0]?.index === 0 ? columnX(plan, section, 0) : plan.main.x);
+    const places = new Map(columns.map(({ index }, place) => [index, place]));
     topology.layers.forEach(({ index, preactivation, activation }) => {
-      const column = columns.findIndex((candidate) => candidate.index === index);
+      const column = places.get(index) ?? -1;
       const isOne = preactivation === activation || preactivation === null;
       if (preactivation !== null) positions.set(preactivation, columnX(plan, section, column - 0.25));
       if (activation !== null) positions.set(activation, columnX(plan, section, column + (isOne ? 0 : 0.25)));

@@ -3,7 +3,7 @@
 
 import { during, later } from "../core/activity.js";
 import { ApiError, getJson } from "../core/api.js";
-import { DumpProblem } from "../core/dump/dump.js";
+import { DumpProblem } from "../core/dump/checks.js";
 import { Series } from "../core/dump/series.js";
 import { DumpShelf, stepLabels, unitOf } from "../core/dump/sources.js";
 import { carried } from "../core/lab/match.js";

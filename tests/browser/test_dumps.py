@@ -14,7 +14,9 @@ from torch import nn
 from training_dumps import STEPS, read, write_dumps
 from waiting import expect_when_idle
 
-from chainrule import record
+from chainrule import ModelSpec, record
+from chainrule.dump.wire import dump_trace
+from chainrule.run import trace_spec
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +259,46 @@ def test_a_file_that_is_no_dump_is_named_and_the_others_are_opened_in_their_orde
     expect(dialog).to_contain_text("step300.json")
     dialog.get_by_role("button", name="Close").click()
     expect(place).to_contain_text("3 of 3")
+
+
+def long_names(body):
+    body["tensors"][2]["name"] = "n" * 9990
+    body["ops"][0]["name"] = "o p " * 2400
+    body["modules"][2] |= {"path": f"layers.{'m' * 9000}", "type": "T" * 9990}
+    body["layers"][0]["name"] = "l" * 9990
+
+
+def long_messages(body):
+    body["faults"] = [
+        FAULT | {"message": "w" * 10**5, "module": "m" * 10**5, "remedy": "r" * 10**5, "rule": "x" * 10**5}
+    ]
+    body["ops"][0]["source"] = {"file": "f" * 10**5, "line": 3, "text": "t" * 10**5, "function": "g" * 10**5}
+    body["error"] = {"op": "n0", "message": "e" * 10**5}
+
+
+def many_faults(body):
+    body["faults"] = [FAULT | {"message": f"finding {number}"} for number in range(200_000)]
+
+
+FAULT = {"kind": "dead", "message": "", "module": "m", "op": "n0", "tensor": "t4", "source": None, "remedy": "r"}
+
+
+@pytest.mark.parametrize("spoil", [long_names, long_messages, many_faults])
+def test_a_hostile_dump_is_shown_and_the_page_goes_on(explorer, tmp_path, spoil):
+    body = json.loads(dump_trace(trace_spec(ModelSpec(widths="5,4,3", batch=6))))
+    spoil(body)
+    (tmp_path / "hostile.json").write_text(json.dumps(body))
+    page = explorer.open().page
+    page.set_input_files("dump-opener input[type=file]", str(tmp_path / "hostile.json"))
+    expect(page.locator("dump-note .file")).to_contain_text("hostile.json")
+    faults = page.locator("diagnosis-list .faults > li")
+    if len(body["faults"]) == 1:
+        expect(faults.locator(".said")).to_have_text(f"{'w' * 2000}…")
+    elif body["faults"]:
+        expect(faults).to_have_count(101)
+        expect(faults.last).to_have_text("199900 more findings are in the dump.")
+    page.locator('graph-view .box[data-id="l1"]').click()
+    expect(page.locator('graph-view .box[data-id="l1"].selected')).to_have_count(1)
 
 
 @pytest.mark.long

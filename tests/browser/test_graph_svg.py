@@ -61,6 +61,18 @@ def test_a_page_saved_as_one_file_opens_without_a_server(open_file):
     assert page.locator("graph-view .edge").count() > 10
     assert [address for address in asked if not address.startswith(("file:", "data:", "blob:"))] == []
     assert problems == []
+    # Whoever finds a way to write markup into it: no other script runs, and nothing is sent.
+    page.evaluate(
+        """() => {
+            const script = document.createElement("script");
+            script.textContent = "document.body.dataset.stolen = 1";
+            document.body.append(script);
+        }"""
+    )
+    assert page.locator("body[data-stolen]").count() == 0
+    sent = page.evaluate("fetch('http://127.0.0.1:1/').then(() => '', (error) => error.message)")
+    assert sent == "Failed to fetch"
+    assert any('Content Security Policy directive: "connect-src' in each or "violates" in each for each in problems)
 
 
 @pytest.mark.parametrize("scale", [1, 7])

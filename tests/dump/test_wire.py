@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import struct
 
 import jsonschema
@@ -293,3 +294,20 @@ def test_frames_at_the_bounds():
         frame(trace_model(torch.relu, torch.tensor([1e50], dtype=torch.float64)), 1, 1, 0.0)
     )
     assert columns["max"].max() == values.max() == 1e50
+
+
+@pytest.mark.parametrize(("number", "written"), [(2**63, 2.0**63), (-(2**64), -(2.0**64)), (10**400, "inf")])
+def test_a_whole_number_beyond_64_bits_is_written_as_a_float(number, written):
+    """PyTorch refuses larger ones, and the failed op is recorded."""
+    made = trace_model(lambda x: x * number, torch.ones(2, dtype=torch.float64))
+    assert load(dump_trace(made)).ops[0].attributes == {"other": written}
+
+
+def test_a_file_name_that_is_not_utf_8_is_written(tmp_path):
+    file = tmp_path / os.fsdecode(b"caf\xe9.py")
+    file.write_text("def program(x):\n    x = x + 1\n    raise ValueError(__file__)\n")
+    module = {"__file__": str(file)}
+    exec(compile(file.read_text(), str(file), "exec"), module)
+    dump = load(dump_trace(trace_model(module["program"], torch.ones(2))))
+    assert dump.ops[0].source.file == "caf?.py"
+    assert dump.error.message.endswith("caf?.py")

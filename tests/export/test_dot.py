@@ -34,7 +34,7 @@ def statements(dot):
 def test_graphviz_reads_a_quoted_label(text):
     assert read_label(quote(text)) == text
     # Characters that no label can hold are replaced.
-    assert quote("a\r\nb\rc\0d") == '"a\\nb\\ncd"'
+    assert quote("a\r\nb\rc\0d\x1be") == '"a\\nb\\nc\ufffdd\ufffde"'
 
 
 @pytest.mark.smoke

@@ -1,5 +1,7 @@
 """The explorer as one file: it loads nothing, nothing in the data is markup, and the data are the trace's."""
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -75,6 +77,27 @@ def test_the_data_are_the_trace_s_and_not_the_server_s(page, trace, monkeypatch)
     assert "a-secret-token" not in again
     assert Document(again).data["needs_token"] is False
     html._shell.cache_clear()
+
+
+def test_the_policy_admits_the_file_s_own_script_alone(trace):
+    text = to_html(trace)
+    (policy,) = re.findall('<meta http-equiv="content-security-policy" content="([^"]+)">', text)
+    assert text.index(policy) < text.index("<script")
+    (script,) = re.findall('<script type="module">(.*?)</script>', text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; script-src 'sha256-{digest}';" in policy
+
+
+def test_a_trace_of_a_later_version_s_spec_is_a_file_too(trace):
+    body = json.loads(dump_trace(trace))
+    body["spec"]["newer"] = 1
+    page = Document(to_html(load(json.dumps(body))))
+    assert page.data["dump"]["content"]["spec"] == body["spec"]
+    assert page.data["spec"] == ModelSpec().as_dict()
+    # Without the spec, theory follows from the measured inputs of the layers.
+    first, last = page.data["dump"]["theory"]["layers"]
+    assert {"preactivation_std", "activation_std"} <= first["expected"].keys()
+    assert last["reason"] == "Lin: theory needs at least two units"
 
 
 def test_evil_names_are_no_markup(trace):

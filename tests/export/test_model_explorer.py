@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from chainrule.dump.wire import dump_trace, load
 from chainrule.export.model_explorer import NODE_STATISTICS, to_model_explorer, to_node_data
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -150,3 +151,22 @@ def test_costs_are_those_of_the_ops(trace):
 
 def test_nan_values_are_counted(small_trace):
     assert results(small_trace, "nan") == {"n0": 3.0}
+
+
+def test_deep_and_long_names_do_not_multiply():
+    """Each node contains the path of its group, and the names of the tensors that it saves."""
+    body = json.loads(dump_trace(trace_spec(ModelSpec(widths="5,4,3", batch=6))))
+    inner = body["ops"][0]["module"]
+    for level in range(3000):
+        path = ".".join(["n"] * (level % 1000 + 1))
+        body["modules"].append({"id": f"d{level}", "path": path, "type": "T" * 1000, "parent": inner})
+        inner = f"d{level}"
+        body["tensors"].append(body["tensors"][0] | {"id": f"s{level}", "name": "x" * 1000, "module": inner})
+        body["tensors"][-1]["consumers"] = []
+        body["saved"].append({"tensor": f"s{level}", "op": "n0"})
+    dump = json.dumps(body)
+    collection = to_model_explorer(load(dump))
+    check_rules(collection)
+    assert len(json.dumps(collection)) < 5 * len(dump)
+    node = next(node for node in collection["graphs"][0]["nodes"] if node["id"] == "n0")
+    assert attributes(node)["saved for backward"].endswith("… (3002 in all)")

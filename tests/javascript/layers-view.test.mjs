@@ -141,6 +141,8 @@ test("a fixed range is four healthy stds", async () => {
 test("cells of a table are quoted where they must be", () => {
   const table = [["a", 'say "x"', "b,c", "d\ne"], [0.1, 1e-45, 3.4028234663852886e38, -0.5]];
   assert.equal(csv(table), 'a,"say ""x""","b,c","d\ne"\r\n0.1,1e-45,3.4028234663852886e+38,-0.5\r\n');
+  // A spreadsheet would run these.
+  assert.equal(csv([["=1+1", "+a", "-a", "@a", "a=b", -1]]), "'=1+1,'+a,'-a,'@a,a=b,-1\r\n");
 });
 
 test("more is always darker, or always lighter", () => {

@@ -27,7 +27,7 @@ from chainrule.build import build_model
 from chainrule.diagnose.faults import with_faults
 from chainrule.diagnose.verdicts import HEALTH_OF
 from chainrule.dump.compression import MAX_BYTES
-from chainrule.dump.wire import dump_json, dump_topology, dump_trace
+from chainrule.dump.wire import dump_json, dump_topology, dump_trace, trace_schema
 from chainrule.errors import SpecError
 from chainrule.run import trace_spec
 from chainrule.spec.programs import PROGRAMS
@@ -263,6 +263,7 @@ def dumps():
     evil = json.dumps(with_evil_names(copy.deepcopy(body)))
     none = [*NO_DUMPS, '{"spec":' + "[" * 200_000]
     return {
+        "schema": trace_schema(),
         "bad": spoiled,
         "none": none,
         "good": good,

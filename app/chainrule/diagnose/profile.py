@@ -19,6 +19,7 @@ from chainrule.build import weight_variances
 from chainrule.diagnose.advice import Advice, advise
 from chainrule.diagnose.local_theory import local_expectations
 from chainrule.diagnose.verdicts import Health, health_of
+from chainrule.errors import SpecError
 from chainrule.spec import ModelSpec
 from chainrule.spec.data import RANDOM
 from chainrule.stats import Summary
@@ -133,8 +134,8 @@ def theory(trace: Trace) -> Theory:
     """The verdicts on a trace's layers and their expected values."""
     advice: Advice | None = None
     said: Iterable[tuple[Mapping[str, Expected], float | None, str | None]] = repeat(({}, None, None))
-    if trace.spec is not None:
-        spec = ModelSpec.parse(trace.spec)
+    spec = spec_of(trace)
+    if spec is not None:
         if spec.is_net and spec.step:
             said = repeat(({}, None, TRAINED))
         elif spec.is_net and spec.data != RANDOM:
@@ -156,6 +157,14 @@ def theory(trace: Trace) -> Theory:
         infinite += [layer.index for part in forward if part.posinf + part.neginf]
         not_numbers += [layer.index for part in forward if part.nan]
     return Theory(advice, next(iter(infinite), None), next(iter(not_numbers), None), tuple(layers))
+
+
+def spec_of(trace: Trace) -> ModelSpec | None:
+    """The spec of a trace; None without one, or if this version cannot read it: a later one may have written it."""
+    try:
+        return None if trace.spec is None else ModelSpec.parse(trace.spec)
+    except SpecError:
+        return None
 
 
 def drawn_stds(spec: ModelSpec) -> tuple[float, ...]:

@@ -56,6 +56,16 @@ FLAG_ERROR = 2
 Count = Annotated[int, Field(ge=0, lt=2**32)]
 """How many elements: a uint32, as in the binary frames."""
 
+LARGEST = 2**63 - 513
+"""The largest whole number that is below 2⁶³ also as a float64, in which JavaScript reads it."""
+
+Integer = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
+Size = Annotated[int, Field(ge=0, le=LARGEST)]
+Line = Annotated[int, Field(ge=1, le=LARGEST)]
+
+Name = Annotated[str, Field(max_length=10_000)]
+"""A name or an id. Exports repeat names, so a longer one could make them too large for any reader."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -65,7 +75,7 @@ class SourceDump(_Part):
     """The line of code behind an op; `file` is relative."""
 
     file: str
-    line: int
+    line: Integer
     text: str
     function: str
 
@@ -73,43 +83,43 @@ class SourceDump(_Part):
 class SnippetDump(_Part):
     """Consecutive lines of a source file, joined by line breaks; `line` is the number of the first."""
 
-    line: int = Field(ge=1)
+    line: Line
     text: str
 
 
 class ModuleDump(_Part):
     """A place in the model's hierarchy."""
 
-    id: str
-    path: str
-    type: str
+    id: Name
+    path: Name
+    type: Name
     parent: str | None
 
 
 class OpDump(_Part):
     """One call. `twin` is the forward op that a backward op belongs to; `flops` and `bytes` are what it cost."""
 
-    id: str
-    name: str
+    id: Name
+    name: Name
     phase: Literal["forward", "backward"]
     module: str
     attributes: dict[str, Any]
     inputs: list[str]
     outputs: list[str]
     twin: str | None
-    flops: int = Field(ge=0)
-    bytes: int = Field(ge=0)
+    flops: Size
+    bytes: Size
     source: SourceDump | None
 
 
 class TensorDump(_Part):
     """One value. `gradient_of` is the tensor for which this is the gradient of the loss; see `trace.graph.Tensor`."""
 
-    id: str
-    name: str
+    id: Name
+    name: Name
     role: Role
-    shape: list[Annotated[int, Field(ge=0)]]
-    dtype: str
+    shape: list[Size]
+    dtype: Name
     module: str
     producer: str | None
     consumers: list[str]
@@ -164,8 +174,8 @@ class StatisticsDump(_Part):
 class LayerDump(_Part):
     """The ids of one layer's tensors, null if absent; `gradient` is the gradient of the activation."""
 
-    index: int
-    name: str
+    index: Integer
+    name: Name
     preactivation: str | None
     activation: str | None
     gradient: str | None
@@ -198,7 +208,7 @@ class FaultDump(_Part):
     source: SourceDump | None
     remedy: str | None
     level: Level = "fault"
-    layers: list[int] = []
+    layers: list[Integer] = []
     rule: str | None = None
 
 

@@ -16,6 +16,8 @@ from chainrule.trace.graph import Module, Op, Tensor, Trace
 FORWARD, BACKWARD, PARAMETER, SAVED = "#1f77b4", "#d62728", "#b58900", "#888888"
 
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
+IMPOSSIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
+"""Characters that Graphviz's output, XML for example, cannot hold."""
 
 
 def to_dot(trace: Trace) -> str:
@@ -39,9 +41,9 @@ def quote(text: str) -> str:
     r"""A quoted string that Graphviz shows as `text`.
 
     Inside quotes only `\"` is an escape, but labels give a backslash a meaning of its own (`\N` is the node's name), so
-    each is doubled. Line breaks become `\n`; characters that no label can hold are left out.
+    each is doubled. Line breaks become `\n`; IMPOSSIBLE characters become U+FFFD.
     """
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "")
+    escaped = IMPOSSIBLE.sub("\ufffd", text).replace("\\", "\\\\").replace('"', '\\"')
     return '"' + LINE_BREAK.sub(r"\\n", escaped) + '"'
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import orjson
 
 from chainrule import __version__
-from chainrule.diagnose.profile import theory
+from chainrule.diagnose.profile import spec_of, theory
 from chainrule.dump.wire import dump_trace, theory_dump
 from chainrule.page import assets
 from chainrule.page.data import page_data
@@ -27,6 +28,13 @@ SCRIPT = re.compile(r'<script type="module" src="/static/(?:~[^/"]*/)?([^"]+)"><
 STYLE = re.compile(r'<link rel="stylesheet" href="/static/(?:~[^/"]*/)?([^"]+)">')
 ICON = re.compile(r'<link rel="icon" href="/static/(?:~[^/"]*/)?([^"]+)" type="([^"]+)">')
 PRELOAD = re.compile(r'\s*<link rel="modulepreload" [^>]*>')
+INLINED = re.compile(r'<script type="module">(.*?)</script>', re.DOTALL)
+
+POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+    "form-action 'none'"
+)
+"""The content security policy of the file: no script but its own runs, and nothing is loaded or sent."""
 
 
 def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
@@ -35,11 +43,10 @@ def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
     Raises:
         RenderError: the page has something in it that cannot be inlined.
     """
-    spec = ModelSpec() if trace.spec is None else ModelSpec.parse(trace.spec)
     # A server sends theory with a profile; the file has to contain it.
     told = theory_dump(theory(trace)) if trace.spec is not None or trace.layers else None
     dump = {"name": name, "content": orjson.Fragment(dump_trace(trace)), "theory": told}
-    data = {**_data(spec, dump), "view": view}
+    data = {**_data(spec_of(trace) or ModelSpec(), dump), "view": view}
     return fill(shell(), orjson.dumps(data))
 
 
@@ -61,7 +68,13 @@ def _shell(*_: str) -> str:
     page = PRELOAD.sub("", page)
     page = STYLE.sub(lambda match: f"<style>\n{inline(assets.static() / match[1])}</style>", page)
     page = SCRIPT.sub(lambda match: f'<script type="module">\n{bundle(assets.static() / match[1])};\n</script>', page)
-    return ICON.sub(lambda match: f'<link rel="icon" href="{_data_address(match[1], match[2])}">', page)
+    page = ICON.sub(lambda match: f'<link rel="icon" href="{_data_address(match[1], match[2])}">', page)
+    policy = POLICY.format(scripts=" ".join(f"'sha256-{_hash(script)}'" for script in INLINED.findall(page)))
+    return page.replace("<head>", f'<head>\n    <meta http-equiv="content-security-policy" content="{policy}">', 1)
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _data(spec: ModelSpec, dump: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,15 @@ Json = dict[str, Any]
 GRAPH = "trace"
 """The id of the one graph."""
 
+MAX_LEVELS = 32
+"""Deeper groups are left out: each node contains the path of its group."""
+
+MAX_TEXT = 200
+"""The maximum length of a text that many nodes repeat."""
+
+MAX_LISTED = 32
+"""The saved tensors that a node names."""
+
 
 def to_model_explorer(trace: Trace) -> Json:
     """The graph collection: one graph, ready for JSON."""
@@ -36,7 +45,7 @@ def to_model_explorer(trace: Trace) -> Json:
     nodes = [_leaf_node(trace, tensor, groups) for tensor in leaves]
     saved: defaultdict[str, list[str]] = defaultdict(list)
     for each in trace.saved:
-        saved[each.op].append(trace.tensor_by_id[each.tensor].name)
+        saved[each.op].append(_short(trace.tensor_by_id[each.tensor].name))
     nodes += [_op_node(trace, op, groups, sources, saved[op.id]) for op in trace.ops]
     graph: Json = {"id": GRAPH, "nodes": nodes}
     about = dict(trace.spec or {}) | ({"loss": trace.loss} if trace.loss is not None else {})
@@ -48,17 +57,28 @@ def to_model_explorer(trace: Trace) -> Json:
 def _groups(trace: Trace) -> dict[str, str]:
     """The path of groups of each module: one group per module from the root down."""
     groups: dict[str, str] = {}
+    levels: dict[str, int] = {}
     for module in trace.modules:
-        names: list[str] = []
-        inner: Module | None = module
-        while inner is not None:
-            outer = trace.module_by_id.get(inner.parent or "")
+        pending = [module]
+        while (outer := _outer(trace, pending[-1])) is not None and outer.id not in groups:
+            pending.append(outer)
+        for inner in reversed(pending):
+            outer = _outer(trace, inner)
             name = inner.path.removeprefix(f"{outer.path}.") if outer else inner.path
             # A slash would open one more group, so a division slash replaces it.
-            names.append(f"{name} {inner.type}".strip().replace("/", "∕"))
-            inner = outer
-        groups[module.id] = "/".join(reversed(names))
+            name = _short(f"{name} {inner.type}".strip()).replace("/", "∕")
+            around, level = (groups[outer.id], levels[outer.id]) if outer else ("", 0)
+            levels[inner.id] = level + 1
+            groups[inner.id] = "/".join(each for each in (around, name if level < MAX_LEVELS else "") if each)
     return groups
+
+
+def _outer(trace: Trace, module: Module) -> Module | None:
+    return None if module.parent is None else trace.module_by_id[module.parent]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
 def _namespace(phase: str, module: str, groups: dict[str, str]) -> str:
@@ -86,7 +106,8 @@ def _op_node(
     if op.source:
         about["source"] = f"{op.source.file}:{op.source.line} {op.source.text}"
     if saved:
-        about["saved for backward"] = ", ".join(saved)
+        more = [f"… ({len(saved)} in all)"] if len(saved) > MAX_LISTED else []
+        about["saved for backward"] = ", ".join(saved[:MAX_LISTED] + more)
     if trace.error is not None and trace.error.op == op.id:
         about["error"] = trace.error.message
     return {
@@ -103,7 +124,7 @@ def _op_node(
             for place, tensor in enumerate(op.inputs)
         ],
         "inputsMetadata": [
-            {"id": str(place), "attrs": _attributes({"name": trace.tensor_by_id[tensor].name})}
+            {"id": str(place), "attrs": _attributes({"name": _short(trace.tensor_by_id[tensor].name)})}
             for place, tensor in enumerate(op.inputs)
         ],
         "outputsMetadata": [_output(trace, tensor, place) for place, tensor in enumerate(op.outputs)],

@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from chainrule.errors import MissingExtraError
+from chainrule.saving import plain_cell
 from chainrule.stats import COLUMNS, COUNT_COLUMNS
 from chainrule.trace.graph import Trace
 
@@ -26,8 +27,8 @@ def to_csv(trace: Trace) -> str:
         figures = zip(COLUMNS, trace.statistics.moments[row].tolist(), strict=True)
         writer.writerow(
             (
-                tensor,
-                *("x".join(map(str, each)) if isinstance(each, tuple) else each for each in said),
+                plain_cell(tensor),
+                *("x".join(map(str, each)) if isinstance(each, tuple) else plain_cell(each) for each in said),
                 *(
                     int(value) if name in COUNT_COLUMNS else "" if math.isnan(value) else value
                     for name, value in figures

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from chainrule.errors import MissingExtraError, RequestError
 from chainrule.history.reader import Run
-from chainrule.saving import replacing
+from chainrule.saving import plain_cell, replacing
 
 TABLES: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
     "steps": Run.step_columns,
@@ -48,7 +48,7 @@ def write_csv(columns: Mapping[str, Any], path: Path) -> None:
     with replacing(path) as made, made.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
+        writer.writerows(map(plain_cell, row) for row in zip(*columns.values(), strict=True))
 
 
 def write_parquet(columns: Mapping[str, Any], path: Path | BinaryIO) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from chainrule.errors import plain_text
 from chainrule.trace import native
 
 ACTIVATIONS = frozenset(
@@ -177,14 +178,25 @@ def attributes(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
     return found
 
 
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 _UNKNOWN = object()
 _MAX_LENGTH = 16
 
 
 def _plain(value: Any) -> Any:
     """`value` as JSON can hold it, or _UNKNOWN."""
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return plain_text(value)
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else _plain(_as_float(value))
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):

@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 
 import torch
 
+from chainrule.errors import plain_text
 from chainrule.trace.graph import Snippet, Source
 from chainrule.trace.privacy import masked
 
@@ -98,9 +99,10 @@ def _around(file: str, numbers: tuple[int, ...]) -> tuple[Snippet, ...]:
 
 def relative_file(file: str, model_folder: str | None) -> str:
     """`file` without this machine's folders, which a dump must not contain."""
+    file = plain_text(file)
     if file.startswith(PACKAGE_FOLDER):
         return "chainrule/" + file[len(PACKAGE_FOLDER) :].replace(os.sep, "/")
-    if model_folder is not None and file.startswith(model_folder + os.sep):
+    if model_folder is not None and file.startswith(plain_text(model_folder) + os.sep):
         return file[len(model_folder) + 1 :].replace(os.sep, "/")
     _, installed, rest = file.rpartition(_INSTALLED)
     return rest.replace(os.sep, "/") if installed else os.path.basename(file)

@@ -1,7 +1,8 @@
 /** The dumps that are open together: each is read when it is asked for, and the last few are kept as they were read. */
 
 import { getStreamed } from "../api.js";
-import { checkedDump, checkSize, DumpProblem, readDump, structureOf, topologyKey } from "./dump.js";
+import { DumpProblem } from "./checks.js";
+import { checkedDump, checkSize, readDump, structureOf, topologyKey } from "./dump.js";
 import { LineReader, linesOf } from "./lines.js";
 import { pictureOfDump } from "../picture.js";
 

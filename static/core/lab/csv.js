@@ -8,9 +8,12 @@ export function csv(table) {
   return table.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
 }
 
+/** How a text begins that a spreadsheet would run. */
+const FORMULA = /^[=+\-@\t\r]/;
+
 /** @param {string | number} value @returns {string} */
 function cell(value) {
-  const text = String(value);
+  const text = typeof value === "string" && FORMULA.test(value) ? `'${value}` : String(value);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

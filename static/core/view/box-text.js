@@ -46,8 +46,13 @@ const measuring = typeof document === "undefined" ? null : document.createElemen
 /** @type {Map<string, number>} */
 const widths = new Map();
 
-/** @param {string} text @param {string} font weight and size; the family is the page's @returns {number} px */
+/** No box is wide enough for a longer text. */
+const MAX_MEASURED = 1000;
+
+/** @param {string} text @param {string} font weight and size; the family is the page's @returns {number} px; of a
+ * text longer than `MAX_MEASURED`: Infinity */
 export function textWidth(text, font) {
+  if (text.length > MAX_MEASURED) return Infinity;
   const key = `${font} ${text}`;
   let width = widths.get(key);
   if (width === undefined) {
@@ -246,10 +251,8 @@ function turned(text, size, w, h) {
  * type; "" where one letter does not */
 export function cut(label, room) {
   const font = `600 ${TIGHT_SIZE}px`;
-  for (let letters = label.length - 1; letters >= 1; letters -= 1) {
-    const text = `${label.slice(0, letters).trimEnd()}…`;
-    if (textWidth(text, font) <= room) return text;
-  }
+  const text = shortened(label, font, room, 1).replace(/\s+…$/, "…");
+  if (text !== "") return text;
   const letter = label.slice(0, 1);
   return textWidth(letter, font) <= room ? letter : "";
 }
