@@ -1,4 +1,4 @@
-/** What the form of a dump cannot say: ids exist, ops and tensors agree, nothing depends on itself, columns have one
+/** Checks that no form of a dump can state: ids exist, ops and tensors agree, nothing depends on itself, columns have one
  * length. The page refuses the dumps that `chainrule.load` refuses; the tests compare the two verdicts. */
 
 import { idIndex } from "../ids.js";
