@@ -28,7 +28,7 @@ PYTHON = {
     "lessons": "errors spec",
     "trace": "errors stats stopping",
     "build": "errors foundations stopping spec trace",
-    "diagnose": "foundations stats theory stopping spec trace build",
+    "diagnose": "foundations stats theory stopping spec trace build errors",
     "dump": "errors stats theory trace diagnose",
     "run": "errors stats spec trace build diagnose dump",
     "user_model": "errors stats memory stopping spec trace build diagnose run",

@@ -14,7 +14,7 @@ LogLevel = Literal["critical", "error", "warning", "info", "debug"]
 LogFormat = Literal["text", "json"]
 
 TOKEN_PATTERN = re.compile(r"[A-Za-z0-9._~-]{8,256}")
-"""A token consists of characters that need no escaping in links and cookies."""
+"""A token consists of characters that need no escaping in links."""
 
 SPARE_DESCRIPTORS = 200
 """File descriptors that a server needs beside its open connections."""
@@ -139,7 +139,7 @@ class Settings(BaseSettings):
     @field_validator("token", mode="after")
     @classmethod
     def _check_token(cls, value: SecretStr | None) -> SecretStr | None:
-        """A token is part of a link and of a cookie; an empty variable means no token."""
+        """A token is part of a link; an empty variable means no token."""
         if value is None or not value.get_secret_value():
             return None
         if not TOKEN_PATTERN.fullmatch(value.get_secret_value()):

@@ -26,10 +26,11 @@ from websockets.sync.client import connect
 from chainrule.settings import Settings
 from chainrule.web import connections
 from chainrule.web.connections import MAX_LINGERING
-from chainrule.web.guard import SECURITY_HEADERS, Guard, cookie_name
+from chainrule.web.guard import SECURITY_HEADERS, Guard
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import RequestLog, Templates
 from chainrule.web.server import Server, ServerConfig
+from chainrule.web.sessions import cookie_name
 from chainrule.web.slow_clients import KERNEL_BYTES, SendWatch, unsent
 
 PATIENCE = {"receive_seconds": 0.3, "send_seconds": 0.3}
@@ -635,7 +636,7 @@ def test_the_forwarded_scheme_is_read_from_trusted_proxies_only(start_app, trust
         client.sendall(b"GET /?token=" + TOKEN.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + given + b"\r\n")
         status, headers, _ = read(answer_of(client))
     assert status == 303
-    assert headers["set-cookie"].startswith(cookie_name(TOKEN))
+    assert headers["set-cookie"].startswith(f"{cookie_name('127.0.0.1')}=")
     assert ("; secure" in headers["set-cookie"]) is (secure and forwarded == "https")
 
 

@@ -13,11 +13,14 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from chainrule.settings import Settings
-from chainrule.web.guard import SECURITY_HEADERS, Guard, cookie_name, host_allowed
+from chainrule.web import sessions
+from chainrule.web.guard import SECURITY_HEADERS, Guard, host_allowed
 from chainrule.web.metrics import Metrics
+from chainrule.web.sessions import MAX_OTHERS, cookie_name, is_session, new_session, surplus
 
 TOKEN = "correct-horse-battery"
-COOKIE = cookie_name(TOKEN)
+COOKIE = cookie_name("127.0.0.1:8000")
+SESSION = new_session(TOKEN)
 
 
 async def echo(request):
@@ -240,6 +243,7 @@ def test_a_foreign_origin_may_not_post_by_navigation(guarded, open_client):
 
 def test_a_websocket_needs_host_token_and_a_route(guarded, serve):
     address = serve(guarded(token=with_token()))
+    own = cookie_name(address)
 
     def refused(path, **headers):
         with pytest.raises(InvalidStatus) as caught:
@@ -247,11 +251,11 @@ def test_a_websocket_needs_host_token_and_a_route(guarded, serve):
         return caught.value.response.status_code
 
     assert refused("/socket") == 401
-    assert refused("/socket", Cookie=f"{COOKIE}=wrong-wrong") == 401
+    assert refused("/socket", Cookie=f"{own}=wrong-wrong") == 401
     # A link is for people: a socket does not take the token from the address.
     assert refused(f"/socket?token={TOKEN}") == 401
-    assert refused("/nowhere", Cookie=f"{COOKIE}={TOKEN}") == 404
-    with connect(f"ws://{address}/socket", additional_headers={"Cookie": f"{COOKIE}={TOKEN}"}) as websocket:
+    assert refused("/nowhere", Cookie=f"{own}={SESSION}") == 404
+    with connect(f"ws://{address}/socket", additional_headers={"Cookie": f"{own}={SESSION}"}) as websocket:
         assert websocket.recv(timeout=5) == "hello"
 
 
@@ -262,7 +266,10 @@ def test_a_link_becomes_a_cookie_and_leaves_the_address(guarded, open_client):
     assert answer.status_code == 303
     assert answer.headers["location"] == "/echo?widths=100x51&seed=1%20"
     cookie = answer.headers["set-cookie"]
-    assert cookie.startswith(f"{COOKIE}={TOKEN};")
+    assert cookie.startswith(f"{COOKIE}=")
+    assert TOKEN not in cookie
+    # On loopback it ends with the browser.
+    assert "max-age" not in cookie.lower()
     for attribute in ("HttpOnly", "SameSite=lax", "Path=/"):
         assert attribute in cookie
     assert "Secure" not in cookie
@@ -274,10 +281,52 @@ def test_a_link_becomes_a_cookie_and_leaves_the_address(guarded, open_client):
     assert "Secure" in secure.get(f"/?token={TOKEN}").headers["set-cookie"]
 
 
+def test_beyond_loopback_a_session_lasts(guarded, open_client):
+    client = open_client(guarded(token=with_token(), host="0.0.0.0"))
+    cookie = client.get(f"/?token={TOKEN}").headers["set-cookie"]
+    assert f"Max-Age={sessions.SECONDS}" in cookie
+
+
+def test_a_session_ends_with_its_time_and_with_its_token(monkeypatch):
+    session = new_session(TOKEN)
+    assert session != new_session(TOKEN)
+    assert is_session(session, TOKEN)
+    assert not is_session(session, f"{TOKEN}x")
+    end, random, signature = session.split(".")
+    later = f"{int(end, 16) + 1:x}"
+    for bad in (
+        f"{later}.{random}.{signature}",
+        f"{end}.x{random}.{signature}",
+        f"{end}.{random}.{signature}0",
+        "",
+        ".",
+        TOKEN,
+    ):
+        assert not is_session(bad, TOKEN)
+    monkeypatch.setattr(sessions.time, "time", lambda: int(end, 16))
+    assert not is_session(session, TOKEN)
+
+
+def test_a_browser_keeps_few_sessions(guarded, open_client):
+    """Each view has a port, and so a cookie, of its own."""
+    client = open_client(guarded(token=with_token()))
+    ports = [f"chainrule_{port}" for port in range(9000, 9012)]
+    jar = "; ".join(f"{name}=x" for name in ("theme", *ports[:6], COOKIE, *ports[6:]))
+    answer = client.get(f"/?token={TOKEN}", headers={"cookie": jar})
+    changed = answer.headers.get_list("set-cookie")
+    deleted = [each.partition("=")[0] for each in changed if "Max-Age=0" in each]
+    assert deleted == ports[: len(ports) - MAX_OTHERS]
+    assert [each.partition("=")[0] for each in changed if "Max-Age=0" not in each] == [COOKIE]
+    assert surplus(ports[:MAX_OTHERS], COOKIE) == []
+
+
 def test_servers_on_one_host_have_separate_cookies(guarded, open_client):
     """Cookies have a host and no port."""
     one, other = "correct-horse-battery", "another-long-token"
-    first, second = (open_client(guarded(token=with_token(each))) for each in (one, other))
+    first, second = (
+        open_client(guarded(token=with_token(each)), base_url=f"http://127.0.0.1:{port}")
+        for each, port in ((one, 8001), (other, 8002))
+    )
     jar = {}
     for client, token in ((first, one), (second, other)):
         name, _, value = client.get(f"/?token={token}").headers["set-cookie"].partition(";")[0].partition("=")
@@ -306,7 +355,9 @@ def test_requests_without_the_token_are_refused(guarded, open_client):
         {"authorization": TOKEN},
         {"authorization": f"Bearer {TOKEN}x"},
         {"cookie": f"{COOKIE}=wrong"},
-        {"cookie": f"other={TOKEN}"},
+        {"cookie": f"{COOKIE}={TOKEN}"},
+        {"cookie": f"other={new_session(TOKEN)}"},
+        {"cookie": f"{COOKIE}={new_session('another-long-token')}"},
         {"cookie": "\x01;;=,"},
     ):
         answer = client.get("/echo", headers=headers)
@@ -321,7 +372,7 @@ def test_requests_without_the_token_are_refused(guarded, open_client):
 @pytest.mark.parametrize("neighbour", ["weird[1]=x", 'quote="', "=;;", "a b=c"])
 def test_malformed_cookies_of_other_programs_are_ignored(guarded, open_client, neighbour):
     client = open_client(guarded(token=with_token()))
-    for cookie in (f"{neighbour}; {COOKIE}={TOKEN}", f"{COOKIE}={TOKEN}; {neighbour}"):
+    for cookie in (f"{neighbour}; {COOKIE}={SESSION}", f"{COOKIE}={SESSION}; {neighbour}"):
         assert client.get("/echo", headers={"cookie": cookie}).status_code == 200
 
 
@@ -357,7 +408,7 @@ def test_a_server_without_a_token_removes_one_from_the_address(guarded, open_cli
 @pytest.mark.parametrize("old", ["old-token-of-yesterday", "", "%ff"])
 def test_an_old_token_is_removed_from_an_authorized_address(guarded, open_client, old):
     client = open_client(guarded(token=with_token()))
-    for headers in ({"cookie": f"{COOKIE}={TOKEN}"}, {"authorization": f"Bearer {TOKEN}"}):
+    for headers in ({"cookie": f"{COOKIE}={SESSION}"}, {"authorization": f"Bearer {TOKEN}"}):
         answer = client.get(f"/?token={old}&widths=10,5,1", headers=headers)
         assert answer.status_code == 303
         assert answer.headers["location"] == "/?widths=10,5,1"

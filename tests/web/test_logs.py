@@ -268,7 +268,7 @@ def send_secrets(address):
         http.cookies.clear()
         assert http.get("/?token=wrong-token-in-a-link").status_code == 401
         assert http.get("/", headers={"authorization": "Bearer wrong-bearer-token"}).status_code == 401
-        assert http.get("/", headers={"cookie": "chainrule_token=wrong-cookie"}).status_code == 401
+        assert http.get("/", headers={"cookie": "chainrule=wrong-cookie"}).status_code == 401
         assert (
             http.get("/healthz", headers={"user-agent": "evil-agent", "x-request-id": "evil-id x"}).status_code == 200
         )

@@ -11,7 +11,6 @@ import ipaddress
 import logging
 import re
 from collections import Counter
-from hashlib import blake2b
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,6 +23,7 @@ from chainrule.settings import Settings, is_loopback
 from chainrule.web.answers import error_answer, no_such_address
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import request_id
+from chainrule.web.sessions import SECONDS, cookie_name, is_session, new_session, surplus
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,6 @@ class Guard:
         self.settings = settings
         self.metrics = metrics
         self.token = settings.token.get_secret_value() if settings.token else None
-        self.cookie = cookie_name(self.token or "")
         # Requests ("http") and sockets ("websocket") that are open now, without probes.
         self.open = Counter[str]()
 
@@ -140,7 +139,7 @@ class Guard:
                 self.metrics.sockets.dec()
 
     def refusal(self, scope: Scope) -> Response | None:
-        """The answer that refuses a request, or moves a link's token into a cookie; None to let it pass."""
+        """The answer that refuses a request, or admits the browser of a link with a token; None to let it pass."""
         if scope["path"] in OPEN_PATHS:
             return None
         headers = Headers(scope=scope)
@@ -207,9 +206,12 @@ class Guard:
         target = "/" + quote(scope["path"].lstrip("/")) + (f"?{query}" if query else "")
         answer = RedirectResponse(target, 303, {"cache-control": "no-store"})
         if with_token:
+            own = cookie_name(headers["host"])
+            for name in surplus(cookie_parser(headers.get("cookie", "")), own):
+                answer.delete_cookie(name)
             answer.set_cookie(
-                self.cookie,
-                self.token or "",
+                own,
+                new_session(self.token or ""),
                 path="/",
                 httponly=True,
                 # Not strict: browsers send no strict cookie when a link in a mail or chat leads here, nor on this
@@ -217,7 +219,8 @@ class Guard:
                 # WebSockets are checked by Origin above.
                 samesite="lax",
                 secure=scope["scheme"] == "https",
-                max_age=30 * 86_400,
+                # On loopback it ends with the browser: the view ends before.
+                max_age=None if self.settings.is_loopback else SECONDS,
             )
         return answer
 
@@ -226,16 +229,8 @@ class Guard:
         if scheme.lower() == "bearer" and _same(credentials.strip(), token):
             return True
         # Starlette's parser is lenient: another program's odd cookie on this host must not lock anybody out.
-        cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie)
-        return cookie is not None and _same(cookie, token)
-
-
-def cookie_name(token: str) -> str:
-    """The name of the cookie that holds a token.
-
-    Cookies belong to a host, not to a port: two servers on one host need two names, and replicas share one.
-    """
-    return f"chainrule_{blake2b(token.encode()).hexdigest()[:8]}"
+        cookie = cookie_parser(headers.get("cookie", "")).get(cookie_name(headers.get("host", "")))
+        return cookie is not None and is_session(cookie, token)
 
 
 def host_allowed(host: str, settings: Settings) -> bool:
