@@ -20,7 +20,7 @@ from chainrule.errors import DeadlineError, MemoryLimitError, TraceError
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.web import api
-from chainrule.web.logs import STRUCK_OUT, configure_logging, keep
+from chainrule.web.logs import MAX_REPEATED, STRUCK_OUT, WINDOW_SECONDS, Repetition, configure_logging, keep
 from chainrule.web.main import create_app
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import REQUEST_ID, RequestLog, Templates, note_coalesced, spec_hash
@@ -405,3 +405,22 @@ def test_a_socket_is_two_records_and_a_refused_one_is_one(log, incoming, sent, e
         opened, closed = written.records
         assert (opened["event"], closed["event"]) == ("socket open", "socket closed")
         assert tuple(closed[name] for name in ("messages", "pictures", "coalesced", "code")) == expected
+
+
+def test_warnings_that_repeat_are_counted_instead_of_written():
+    repetition = Repetition()
+
+    def written(seconds, line=1, name="uvicorn.error", level=logging.WARNING):
+        record = logging.LogRecord(name, level, "here.py", line, "bad request %d", (7,), None)
+        record.created = seconds
+        return record.getMessage() if repetition.filter(record) else None
+
+    assert [written(0.0) for _ in range(MAX_REPEATED + 5)] == ["bad request 7"] * MAX_REPEATED + [None] * 5
+    # Others are written, requests and lower levels always.
+    assert written(1.0, line=2) == "bad request 7"
+    assert all(written(1.0, name="chainrule.web.request_log", level=logging.ERROR) for _ in range(MAX_REPEATED + 1))
+    assert all(written(1.0, level=logging.INFO) for _ in range(MAX_REPEATED + 1))
+    assert written(WINDOW_SECONDS - 1) is None
+    assert written(WINDOW_SECONDS) == "bad request 7 (6 more before it)"
+    assert written(WINDOW_SECONDS) == "bad request 7"
+    assert written(2 * WINDOW_SECONDS) == "bad request 7"

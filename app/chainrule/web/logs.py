@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from chainrule.settings import Settings
+from chainrule.web import request_log
 from chainrule.web.request_log import noted_spec, request_id, spec_hash
 
 STRUCK_OUT = "[token]"
@@ -28,6 +29,12 @@ _CONNECTIONS = re.compile(r"[/\\](protocols|websockets)[/\\]")
 # Python imports a codec at its first use, which fails once no file can be opened: just when an error is logged.
 codecs.lookup("unicode_escape")
 
+WINDOW_SECONDS = 60.0
+MAX_REPEATED = 20
+"""Warnings of one kind that are written within a window; the next window begins with the number of the others."""
+
+_MAX_KINDS = 1000
+
 _FALSE_ALARM = "ASGI callable returned without completing handshake."
 """Uvicorn logs this error for every handshake that the application refuses."""
 
@@ -37,6 +44,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> loggi
     level = logging.getLevelName(settings.log_level.upper())
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.addFilter(keep)
+    handler.addFilter(Repetition())
     handler.setFormatter(Formatter(settings))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -67,6 +75,34 @@ def keep(record: logging.LogRecord) -> bool:
     logged = getattr(error, "chainrule_logged", False)
     error.chainrule_logged = True  # type: ignore[attr-defined]
     return ours or not logged
+
+
+class Repetition(logging.Filter):
+    """Leaves out warnings and errors that repeat: a client must not be able to fill the disk with them.
+
+    Two records are of one kind if one line of code writes both, whatever they say. The records of requests are no
+    repetitions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[tuple[str, int], tuple[float, int]] = {}
+        """Per place in the code: when its window began, and how many records came since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write a record."""
+        if record.levelno < logging.WARNING or record.name == request_log.__name__:
+            return True
+        kind = (record.pathname, record.lineno)
+        began, count = self._kinds.get(kind, (record.created, 0))
+        if record.created - began >= WINDOW_SECONDS or record.created < began:
+            if count > MAX_REPEATED:
+                record.msg, record.args = f"{record.getMessage()} ({count - MAX_REPEATED} more before it)", None
+            began, count = record.created, 0
+        if len(self._kinds) >= _MAX_KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = began, count + 1
+        return count < MAX_REPEATED
 
 
 class Formatter(logging.Formatter):
