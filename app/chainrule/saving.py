@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]+(e[-+]?\d+)?$|Infinity$)")
+FORMULA = re.compile(r"[=@\t\r\n]|[-+](?![\d.]+(e[-+]?\d+)?$|Infinity$)")
 """How a text begins that a spreadsheet would run, unless it is a number."""
 
 GZIP_LEVEL = 1

@@ -126,7 +126,14 @@ def mutated(draw):
 
 # ------------------------------------------------------------------------------------------------------- of the schema
 
+PARTS = ("modules", "ops", "tensors", "saved", "layers")
+
 IDS = st.sampled_from(("t0", "t1", "n0", "n1", "m0", "m1"))
+
+
+COLUMNS = {name: [] for name in REAL[0]["statistics"]}
+HISTOGRAM = {"bins": 64, "low": [], "high": [], "counts": []}
+EMPTY = REAL[0] | {part: [] for part in PARTS} | {"values": {}, "statistics": COLUMNS | {"histogram": HISTOGRAM}}
 
 
 def of_schema(schema):
@@ -179,6 +186,8 @@ def check_schema(page, many):
 
     @settings(max_examples=many)
     @given(of_schema(SCHEMA))
+    @example(EMPTY)
+    @example(EMPTY | {"modules": REAL[0]["modules"][:1]})
     def check(body):
         accepted.append(agree(page, json.dumps(body)))
 
@@ -192,7 +201,7 @@ def test_mutated_dumps_get_the_same_verdict_from_python_and_the_page(page):
 
 
 def test_dumps_of_the_schema_get_the_same_verdict_from_python_and_the_page(page):
-    check_schema(page, 100)
+    assert any(check_schema(page, 100))
 
 
 @pytest.mark.long

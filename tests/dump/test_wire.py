@@ -16,7 +16,7 @@ from trace_rules import assert_same_table
 
 from chainrule.dump.json_values import json_value
 from chainrule.dump.wire import LINE_ITEMS, dump_json, dump_topology, dump_trace, frame, json_number, load, trace_schema
-from chainrule.errors import DumpError
+from chainrule.errors import MAX_NAME, DumpError
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stats import BINS
@@ -301,6 +301,21 @@ def test_a_whole_number_beyond_64_bits_is_written_as_a_float(number, written):
     """PyTorch refuses larger ones, and the failed op is recorded."""
     made = trace_model(lambda x: x * number, torch.ones(2, dtype=torch.float64))
     assert load(dump_trace(made)).ops[0].attributes == {"other": written}
+
+
+def test_long_names_and_names_with_lone_surrogates_are_written_and_read():
+    model = nn.Sequential()
+    inner = model
+    for _ in range(60):
+        inner.add_module("layer_with_a_long_name_" * 8, nn.Sequential())
+        (inner,) = inner.children()
+    inner.add_module("a\ud800b", nn.Linear(3, 2))
+    made = trace_model(model, torch.ones(1, 3))
+    read = load(dump_trace(made))
+    assert read.modules[-1].path.endswith("_name_.a?b")
+    assert max(len(each.path) for each in read.modules) == MAX_NAME
+    assert [each.name for each in read.tensors] == [each.name for each in made.tensors]
+    assert {each.name[-9:] for each in read.tensors if each.role == "parameter"} == {"?b.weight", "_.a?b.bias"[-9:]}
 
 
 def test_a_file_name_that_is_not_utf_8_is_written(tmp_path):

@@ -1,6 +1,7 @@
 """The Graphviz export: every node and edge once, nothing in a name breaks out of its quotes."""
 
 import dataclasses
+import html
 import re
 
 import pytest
@@ -14,7 +15,8 @@ QUOTED = r'"((?:[^"\\]|\\.)*)"'
 def read_label(quoted):
     """A label as Graphviz shows it."""
     assert re.fullmatch(QUOTED, quoted)
-    return re.sub(r"\\(.)", lambda match: {"n": "\n"}.get(match[1], match[1]), quoted[1:-1])
+    shown = re.sub(r"\\(.)", lambda match: {"n": "\n"}.get(match[1], match[1]), quoted[1:-1])
+    return html.unescape(shown)
 
 
 def statements(dot):
@@ -29,7 +31,19 @@ def statements(dot):
 
 @pytest.mark.parametrize(
     "text",
-    ["plain", 'a "b"', "\\", '\\"', "ends in \\", "\\N is not the node's name", "two\nlines", "σ_w² → ∂L/∂w", ""],
+    [
+        "plain",
+        'a "b"',
+        "\\",
+        '\\"',
+        "ends in \\",
+        "\\N is not the node's name",
+        "two\nlines",
+        "a & b",
+        "&#27;",
+        "σ_w² → ∂L/∂w",
+        "",
+    ],
 )
 def test_graphviz_reads_a_quoted_label(text):
     assert read_label(quote(text)) == text

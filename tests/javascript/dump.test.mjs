@@ -55,7 +55,7 @@ function schemaOf(form) {
     const inner = schemaOf(form.form);
     if (form.how === "map") return { type: "object", additionalProperties: inner };
     if (form.how === "or null") return { anyOf: [...(inner.anyOf ?? [inner]), { type: "null" }] };
-    return { type: "array", items: inner, ...(form.how === "pair" ? { minItems: 2, maxItems: 2 } : {}) };
+    return { type: "array", items: inner, ...{ pair: { minItems: 2, maxItems: 2 }, filled: { minItems: 1 } }[form.how] };
   }
   const parts = Object.entries(form);
   return { type: "object", additionalProperties: false,

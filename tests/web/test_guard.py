@@ -311,13 +311,16 @@ def test_a_browser_keeps_few_sessions(guarded, open_client):
     """Each view has a port, and so a cookie, of its own."""
     client = open_client(guarded(token=with_token()))
     ports = [f"chainrule_{port}" for port in range(9000, 9012)]
-    jar = "; ".join(f"{name}=x" for name in ("theme", *ports[:6], COOKIE, *ports[6:]))
-    answer = client.get(f"/?token={TOKEN}", headers={"cookie": jar})
+    ends = {name: f"{10**9 + order:x}.x.x" for order, name in enumerate(ports)} | {ports[3]: "malformed"}
+    others = ("theme=x", "chainrule_theme=dark", "chainrule_\xe9=x", f"{COOKIE}=x")
+    jar = "; ".join((*others, *(f"{name}={ends[name]}" for name in reversed(ports))))
+    answer = client.get(f"/?token={TOKEN}", headers={"cookie": jar.encode("latin-1")})
+    assert answer.status_code == 303
     changed = answer.headers.get_list("set-cookie")
     deleted = [each.partition("=")[0] for each in changed if "Max-Age=0" in each]
-    assert deleted == ports[: len(ports) - MAX_OTHERS]
+    assert deleted == [ports[3], *ports[:3]]
     assert [each.partition("=")[0] for each in changed if "Max-Age=0" not in each] == [COOKIE]
-    assert surplus(ports[:MAX_OTHERS], COOKIE) == []
+    assert surplus(dict.fromkeys(ports[:MAX_OTHERS], "x"), COOKIE) == []
 
 
 def test_servers_on_one_host_have_separate_cookies(guarded, open_client):

@@ -58,7 +58,7 @@ def check_dump(dump: TraceDump) -> None:
     for name, values in dump.values.items():
         _check_id("tensor", tensors, f"values.{name}", name)
         shape = dump.tensors[tensors[name]].shape
-        if len(values) != math.prod(shape) or len(values) > SMALL:
+        if len(values) > SMALL or len(values) != math.prod(shape):
             _fail(
                 f"values.{name}",
                 f"{len(values)} values for a tensor of shape {shape}; expected one per element, at most {SMALL}",

@@ -26,7 +26,7 @@ from chainrule.diagnose.rules import LOCAL_RULES, RULES
 from chainrule.dump.checks import check_dump, read_json, shown_json
 from chainrule.dump.compression import unpacked
 from chainrule.dump.json_values import Number, json_number, json_value
-from chainrule.errors import DumpError
+from chainrule.errors import MAX_NAME, DumpError
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, SMALL, StatisticsTable, Summary
 from chainrule.stats.summary import FloatArray
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
@@ -63,7 +63,7 @@ Integer = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 Size = Annotated[int, Field(ge=0, le=LARGEST)]
 Line = Annotated[int, Field(ge=1, le=LARGEST)]
 
-Name = Annotated[str, Field(max_length=10_000)]
+Name = Annotated[str, Field(max_length=MAX_NAME)]
 """A name or an id. Exports repeat names, so a longer one could make them too large for any reader."""
 
 
@@ -74,10 +74,10 @@ class _Part(BaseModel):
 class SourceDump(_Part):
     """The line of code behind an op; `file` is relative."""
 
-    file: str
+    file: Name
     line: Integer
     text: str
-    function: str
+    function: Name
 
 
 class SnippetDump(_Part):
@@ -202,7 +202,7 @@ class FaultDump(_Part):
 
     kind: FaultKind
     message: str
-    module: str | None
+    module: Name | None
     op: str | None
     tensor: str | None
     source: SourceDump | None
@@ -237,7 +237,7 @@ class TraceDump(_Part):
     spec: dict[str, Any] | None
     environment: dict[str, Any]
     loss: Number | None
-    modules: list[ModuleDump]
+    modules: list[ModuleDump] = Field(min_length=1, description="The first is the whole model.")
     ops: list[OpDump]
     tensors: list[TensorDump]
     saved: list[SavedDump]

@@ -41,9 +41,9 @@ def quote(text: str) -> str:
     r"""A quoted string that Graphviz shows as `text`.
 
     Inside quotes only `\"` is an escape, but labels give a backslash a meaning of its own (`\N` is the node's name), so
-    each is doubled. Line breaks become `\n`; IMPOSSIBLE characters become U+FFFD.
+    each is doubled; `&` would begin an entity. Line breaks become `\n`; IMPOSSIBLE characters become U+FFFD.
     """
-    escaped = IMPOSSIBLE.sub("\ufffd", text).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = IMPOSSIBLE.sub("\ufffd", text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
     return '"' + LINE_BREAK.sub(r"\\n", escaped) + '"'
 
 

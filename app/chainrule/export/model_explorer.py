@@ -20,8 +20,8 @@ Json = dict[str, Any]
 GRAPH = "trace"
 """The id of the one graph."""
 
-MAX_LEVELS = 32
-"""Deeper groups are left out: each node contains the path of its group."""
+MAX_PATH = 1000
+"""Groups inside a group with a longer path are left out: each node contains the path of its group."""
 
 MAX_TEXT = 200
 """The maximum length of a text that many nodes repeat."""
@@ -57,7 +57,6 @@ def to_model_explorer(trace: Trace) -> Json:
 def _groups(trace: Trace) -> dict[str, str]:
     """The path of groups of each module: one group per module from the root down."""
     groups: dict[str, str] = {}
-    levels: dict[str, int] = {}
     for module in trace.modules:
         pending = [module]
         while (outer := _outer(trace, pending[-1])) is not None and outer.id not in groups:
@@ -67,9 +66,8 @@ def _groups(trace: Trace) -> dict[str, str]:
             name = inner.path.removeprefix(f"{outer.path}.") if outer else inner.path
             # A slash would open one more group, so a division slash replaces it.
             name = _short(f"{name} {inner.type}".strip()).replace("/", "∕")
-            around, level = (groups[outer.id], levels[outer.id]) if outer else ("", 0)
-            levels[inner.id] = level + 1
-            groups[inner.id] = "/".join(each for each in (around, name if level < MAX_LEVELS else "") if each)
+            around = groups[outer.id] if outer else ""
+            groups[inner.id] = around if len(around) > MAX_PATH else "/".join(filter(None, (around, name)))
     return groups
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from chainrule.errors import plain_name
 from chainrule.trace import native, ops
 from chainrule.trace.flops import backward_flops, flops
 from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
@@ -35,6 +36,10 @@ def assemble(
     _find_kept_by_hand(journal)
     of_other_passes = _of_other_passes(journal, loss_row)
     _name_tensors(journal, of_other_passes)
+    for tensor in journal.tensors:
+        tensor.name = plain_name(tensor.name)
+    for op in journal.ops:
+        op.name = plain_name(op.name)
     for row in of_other_passes:
         journal.tensors[row].gradient_of = NO_ROW
     modules, module_ids = _modules(journal)
@@ -336,7 +341,7 @@ def _modules(journal: Journal) -> tuple[tuple[Module, ...], dict[int, str]]:
             if path not in ids:
                 ids[path] = f"m{len(modules)}"
                 type_name = journal.modules[rows[path]].type if path in rows else "container"
-                modules.append(Module(ids[path], path, type_name, parent))
+                modules.append(Module(ids[path], plain_name(path), plain_name(type_name), parent))
             parent = ids[path]
     return tuple(modules), {row: ids[path] for path, row in rows.items()}
 

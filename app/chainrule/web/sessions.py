@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 SECONDS = 30 * 86_400
 """How long a session admits."""
@@ -18,7 +18,7 @@ SECONDS = 30 * 86_400
 MAX_OTHERS = 8
 """Sessions of other servers on this host that a browser keeps: more would fill the headers of each request."""
 
-NAME = re.compile(r"chainrule(_\w+)?")
+NAME = re.compile(r"chainrule(_[0-9]{1,5})?")
 PORT = re.compile(r":([0-9]+)$")
 
 
@@ -37,16 +37,21 @@ def new_session(token: str) -> str:
 def is_session(text: str, token: str) -> bool:
     """Whether the token signed the session, and it has not ended."""
     said, _, signature = text.rpartition(".")
-    # A signed text has the form that `new_session` gives it.
     return (
         hmac.compare_digest(signature.encode("utf-8", "surrogateescape"), _signature(said, token).encode())
-        and int(said.partition(".")[0], 16) > time.time()
+        and _end_of(said) > time.time()
     )
 
 
-def surplus(names: Iterable[str], own: str) -> list[str]:
-    """The cookies of other servers to delete: all but the newest. Browsers send the oldest first."""
-    return [name for name in names if NAME.fullmatch(name) and name != own][:-MAX_OTHERS]
+def surplus(cookies: Mapping[str, str], own: str) -> list[str]:
+    """The sessions of other servers to delete: all but those that end last."""
+    others = [name for name in cookies if NAME.fullmatch(name) and name != own]
+    return sorted(others, key=lambda name: _end_of(cookies[name]))[:-MAX_OTHERS]
+
+
+def _end_of(session: str) -> int:
+    end = session.partition(".")[0]
+    return int(end, 16) if re.fullmatch("[0-9a-f]{1,16}", end) else 0
 
 
 def _signature(said: str, token: str) -> str:

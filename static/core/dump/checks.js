@@ -5,6 +5,9 @@ import { idIndex } from "../ids.js";
 import { DUMP, isRecord, isText, misfit, shown } from "./form.js";
 
 const BINS = 64;
+const COLUMNS = ["n", "mean", "std", "min", "max", "norm", "zero_fraction", "nan", "posinf", "neginf", "dead_fraction",
+  "saturation"];
+const HISTOGRAM = ["low", "high", "counts"];
 
 /** Values of larger tensors are not in a dump. */
 const SMALL = 16;
@@ -114,7 +117,7 @@ function unknownId(id, list, where) {
 /** @param {Dump} dump @param {Rows} tensors @throws {DumpProblem} a row of no tensor, a tensor with two rows, a column that
  * is not as long as there are rows, or a histogram without 64 bins */
 function checkStatistics({ statistics }, tensors) {
-  const { tensor, histogram: { bins: _, ...histogram }, ...columns } = statistics;
+  const { tensor, histogram } = statistics;
   const seen = new Set();
   tensor.forEach((id, row) => {
     const where = `statistics.tensor[${row}]`;
@@ -122,11 +125,11 @@ function checkStatistics({ statistics }, tensors) {
     if (seen.has(id)) throw new DumpProblem(`the tensor ${shown(id)} has two rows`, where);
     seen.add(id);
   });
-  const named = Object.entries(histogram).map(([name, column]) => [`histogram.${name}`, column]);
-  for (const [name, column] of [...Object.entries(columns), ...named]) {
+  for (const name of [...COLUMNS, ...HISTOGRAM]) {
+    const column = /** @type {any} */ (name in histogram ? histogram : statistics)[name];
     if (column.length !== tensor.length) {
       throw new DumpProblem(`${column.length} entries; expected one for each of the ${tensor.length} tensors`,
-        `statistics.${name}`);
+        `statistics.${name in histogram ? "histogram." : ""}${name}`);
     }
   }
   const row = histogram.counts.findIndex((bins) => bins.length !== BINS);
@@ -189,9 +192,9 @@ function rowIn(rows, id) {
 /** @template {{id: string}} T @param {string} list @param {readonly T[]} parts
  * @param {(part: T) => number[]} needsOf the rows that a part depends on; negative ones are none */
 function checkCycle(list, parts, needsOf) {
-  const needs = parts.map((part) => needsOf(part).filter((row) => row >= 0));
   // In the order of execution, nothing depends on what comes later.
-  if (needs.every((before, row) => before.every((each) => each < row))) return;
+  if (parts.every((part, row) => needsOf(part).every((each) => each < row))) return;
+  const needs = parts.map((part) => needsOf(part).filter((row) => row >= 0));
   /** @type {number[][]} */
   const users = parts.map(() => []);
   needs.forEach((before, row) => before.forEach((each) => users[each].push(row)));
@@ -223,7 +226,7 @@ function checkCycle(list, parts, needsOf) {
 function checkAgreement({ ops, tensors }, rows) {
   /** @type {Map<string, number>} */
   const makers = new Map();
-  const readers = tensors.map(({ consumers }) => new Set(consumers));
+  const readers = tensors.map(({ consumers }) => membership(consumers));
   ops.forEach(({ id, inputs, outputs, phase, twin }, row) => {
     outputs.forEach((name, at) => {
       const where = `ops[${row}].outputs[${at}]`;
@@ -238,23 +241,30 @@ function checkAgreement({ ops, tensors }, rows) {
       }
     });
     inputs.forEach((name, at) => {
-      if (readers[rowIn(rows.tensors, name)].has(id)) return;
+      if (readers[rowIn(rows.tensors, name)](id)) return;
       throw new DumpProblem(`the tensor ${shown(name)} does not have this op among its consumers`,
         `ops[${row}].inputs[${at}]`);
     });
     if (twin !== null && phase === "forward")
       throw new DumpProblem("only a backward op has a twin", `ops[${row}].twin`);
   });
-  const reads = ops.map(({ inputs }) => new Set(inputs));
+  const reads = ops.map(({ inputs }) => membership(inputs));
   tensors.forEach(({ id, producer, consumers }, row) => {
     if (producer !== null && !makers.has(id)) {
       throw new DumpProblem(`the op ${shown(producer)} does not have this tensor among its outputs`,
         `tensors[${row}].producer`);
     }
     consumers.forEach((name, at) => {
-      if (reads[rowIn(rows.ops, name)].has(id)) return;
+      if (reads[rowIn(rows.ops, name)](id)) return;
       throw new DumpProblem(`the op ${shown(name)} does not have this tensor among its inputs`,
         `tensors[${row}].consumers[${at}]`);
     });
   });
+}
+
+/** @param {readonly string[]} list @returns {(item: string) => boolean} a short list needs no set */
+function membership(list) {
+  if (list.length < 16) return (item) => list.includes(item);
+  const set = new Set(list);
+  return (item) => set.has(item);
 }

@@ -38,20 +38,26 @@ export function checkedDump(value) {
   }
   const dump = checked(value);
   // Added since the first dumps were written.
-  const faults = dump.faults.map((fault) => brief({ ...{ level: "fault", layers: [], rule: null }, ...fault }));
-  dump.ops.forEach((op) => {
-    if (op.source !== null) op.source = brief(op.source);
-  });
-  const error = dump.error == null ? dump.error : brief(dump.error);
+  const faults = dump.faults.map((fault) =>
+    brief({ ...{ level: "fault", layers: [], rule: null }, ...fault }, ["message", "remedy", "rule"])
+  );
+  const ops = dump.ops.map((op) =>
+    op.source === null || op.source.text.length <= MAX_SHOWN ? op : { ...op, source: brief(op.source, ["text"]) }
+  );
+  const error = dump.error == null ? dump.error : brief(dump.error, ["message"]);
   // A file may be called like a method of objects, such as toString.
-  return { ...dump, faults, error, sources: Object.assign(Object.create(null), dump.sources) };
+  return { ...dump, ops, faults, error, sources: Object.assign(Object.create(null), dump.sources) };
 }
 
-/** @template {object} T @param {T} part @returns {T} the same with its long texts shortened */
-function brief(part) {
-  const long = Object.entries(part).filter(([, text]) => typeof text === "string" && text.length > MAX_SHOWN);
-  return long.length === 0 ? part
-    : { ...part, ...Object.fromEntries(long.map(([name, text]) => [name, `${text.slice(0, MAX_SHOWN)}…`])) };
+/** @template {object} T @param {T} part @param {readonly (keyof T)[]} names @returns {T} the same, with shorter texts */
+function brief(part, names) {
+  const copy = { ...part };
+  for (const name of names) {
+    const text = part[name];
+    if (typeof text === "string" && text.length > MAX_SHOWN)
+      copy[name] = /** @type {any} */ (`${text.slice(0, MAX_SHOWN).toWellFormed()}…`);
+  }
+  return copy;
 }
 
 // Which graph a dump is of, in a few letters: dumps of one model at several steps have the same.

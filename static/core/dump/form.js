@@ -23,7 +23,8 @@ const OBJECT = "an object";
 /** Whether a value is of a kind, by the kind's name in messages. @type {Record<string, (value: any) => boolean>} */
 const KINDS = {
   [TEXT]: isText,
-  [NAME]: (value) => isText(value) && (value.length <= MAX_NAME || [...value].length <= MAX_NAME),
+  [NAME]: (value) =>
+    isText(value) && (value.length <= MAX_NAME || (value.length <= 2 * MAX_NAME && [...value].length <= MAX_NAME)),
   [NUMBER]: Number.isFinite,
   [AMOUNT]: (value) => Number.isFinite(value) && value >= 0,
   [VALUE]: (value) => Number.isFinite(value) || WORDS.includes(value),
@@ -35,11 +36,11 @@ const KINDS = {
 };
 
 /** A kind; values of which it is one; a record, where `?` marks a field that may be missing; or a form made of another:
- * a list of it, a list of two, an object with members of it, it or null.
+ * a list of it, such a list that is not empty, a list of two, an object with members of it, it or null.
  * @typedef {string | readonly unknown[] | Made | {readonly [field: string]: Form}} Form */
 
 export class Made {
-  /** @param {"list" | "pair" | "map" | "or null"} how @param {Form} form */
+  /** @param {"list" | "filled" | "pair" | "map" | "or null"} how @param {Form} form */
   constructor(how, form) {
     this.how = how;
     this.form = form;
@@ -47,12 +48,13 @@ export class Made {
 }
 
 const list = (/** @type {Form} */ form) => new Made("list", form);
+const filled = (/** @type {Form} */ form) => new Made("filled", form);
 const pair = (/** @type {Form} */ form) => new Made("pair", form);
 const map = (/** @type {Form} */ form) => new Made("map", form);
 const orNull = (/** @type {Form} */ form) => new Made("or null", form);
 
 const ID = orNull(TEXT);
-const SOURCE = orNull({ file: TEXT, line: INTEGER, text: TEXT, function: TEXT });
+const SOURCE = orNull({ file: NAME, line: INTEGER, text: TEXT, function: NAME });
 const [TEXTS, COUNTS, FIGURES] = [list(TEXT), list(COUNT), list(orNull(NUMBER))];
 
 /** @type {Form} */
@@ -61,7 +63,7 @@ export const DUMP = {
   spec: orNull(OBJECT),
   environment: OBJECT,
   loss: orNull(VALUE),
-  modules: list({ id: NAME, path: NAME, type: NAME, parent: ID }),
+  modules: filled({ id: NAME, path: NAME, type: NAME, parent: ID }),
   ops: list({ id: NAME, name: NAME, phase: ["forward", "backward"], module: TEXT, attributes: OBJECT, inputs: TEXTS,
     outputs: TEXTS, twin: ID, flops: SIZE, bytes: SIZE, source: SOURCE }),
   tensors: list({ id: NAME, name: NAME,
@@ -76,7 +78,7 @@ export const DUMP = {
       "no_optimizer", "leftover_gradient", "eval_mode", "untied", "broadcast", "softmax", "exploding", "vanishing",
       "gradient_drop", "dead", "saturated", "starts_at_zero", "replicas", "graph_break", "recompilation", "precision"],
     message: TEXT,
-    module: ID,
+    module: orNull(NAME),
     op: ID,
     tensor: ID,
     source: SOURCE,
@@ -129,6 +131,7 @@ function misfitOfMade(value, { how, form }) {
     return null;
   }
   if (!Array.isArray(value)) return { path: "", says: `${shown(value)} is not a list` };
+  if (how === "filled" && value.length === 0) return { path: "", says: "the list is empty" };
   if (how === "pair" && value.length !== 2) return { path: "", says: `${value.length} items; expected 2` };
   for (let at = 0; at < value.length; at += 1) {
     const found = misfit(value[at], form);

@@ -8,8 +8,8 @@ export function csv(table) {
   return table.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
 }
 
-/** How a text begins that a spreadsheet would run. */
-const FORMULA = /^[=+\-@\t\r]/;
+/** How a text begins that a spreadsheet would run, unless it is a number. */
+const FORMULA = /^(?:[=@\t\r\n]|[-+](?![\d.]+(?:e[-+]?\d+)?$|Infinity$))/;
 
 /** @param {string | number} value @returns {string} */
 function cell(value) {
