@@ -270,9 +270,9 @@ def long_names(body):
 
 def long_messages(body):
     body["faults"] = [
-        FAULT | {"message": "w" * 10**5, "module": "m" * 10**5, "remedy": "r" * 10**5, "rule": "x" * 10**5}
+        FAULT | {"message": "w" * 10**5, "module": "m" * 10**4, "remedy": "r" * 10**5, "rule": "x" * 10**5}
     ]
-    body["ops"][0]["source"] = {"file": "f" * 10**5, "line": 3, "text": "t" * 10**5, "function": "g" * 10**5}
+    body["ops"][0]["source"] = {"file": "f" * 10**4, "line": 3, "text": "t" * 10**5, "function": "g" * 10**4}
     body["error"] = {"op": "n0", "message": "e" * 10**5}
 
 
