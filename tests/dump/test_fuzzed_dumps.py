@@ -158,7 +158,7 @@ def of_schema(schema):
     if kind == "array":
         return st.lists(of_schema(schema["items"]), max_size=2)
     if "properties" not in schema:
-        inner = schema["additionalProperties"]
+        inner = schema.get("additionalProperties", True)
         return st.dictionaries(IDS, VALUES if inner is True else of_schema(inner), max_size=2)
     needed = set(schema.get("required", ()))
     parts = {name: of_schema(part) for name, part in schema["properties"].items()}
