@@ -6,7 +6,7 @@
 
 import { gradientLine, hasChange, layersText } from "../core/lab/diagnosis.js";
 import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
-import { significant } from "../core/format.js";
+import { count, significant } from "../core/format.js";
 import { healthIcon } from "../core/health.js";
 import { faultIcon, faultsOf, faultWord, headline, judged, placeOf } from "../core/lab/faults.js";
 import { parseWidths } from "../core/lab/widths.js";
@@ -89,7 +89,7 @@ class DiagnosisList extends HTMLElement {
       this.#faultsDrawn = drawn;
       this.#faults.replaceChildren(...first.map((fault) => this.#fault(fault, placeOf(fault, topology))));
       const more = faults.length - first.length;
-      if (more > 0) this.#faults.append(html("li", { class: "more" }, `${more} more findings are in the dump.`));
+      if (more > 0) this.#faults.append(html("li", { class: "more" }, `${count(more)} more findings are in the dump.`));
     }
     this.#told = faults;
     this.#faults.hidden = faults.length === 0;

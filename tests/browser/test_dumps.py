@@ -296,7 +296,7 @@ def test_a_hostile_dump_is_shown_and_the_page_goes_on(explorer, tmp_path, spoil)
         expect(faults.locator(".said")).to_have_text(f"{'w' * 2000}…")
     elif body["faults"]:
         expect(faults).to_have_count(101)
-        expect(faults.last).to_have_text("199900 more findings are in the dump.")
+        expect(faults.last).to_have_text("199,900 more findings are in the dump.")
     page.locator('graph-view .box[data-id="l1"]').click()
     expect(page.locator('graph-view .box[data-id="l1"].selected')).to_have_count(1)
 

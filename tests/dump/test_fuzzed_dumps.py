@@ -174,6 +174,9 @@ def check_mutations(page, many):
     @settings(max_examples=many, print_blob=False)
     @given(mutated())
     @example(json.dumps(REAL[0]))
+    @example(json.dumps(REAL[0] | {"timing": {"a": "\ud800"}}))
+    @example(json.dumps(REAL[0] | {"timing": {"\ud800": 0}}))
+    @example(json.dumps(REAL[0] | {"sources": {"\ud800": []}}))
     def check(text):
         accepted.append(agree(page, text))
 
