@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -193,6 +193,17 @@ class Reloads:
 
     def wait(self):
         assert self.seen.acquire(timeout=60), "no reload came"
+
+
+def test_a_reload_that_is_interrupted_gets_time_to_end(monkeypatch):
+    clock, done, interrupted = [0.0], threading.Event(), []
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(watch.Reloads, "_interrupt", lambda *_: interrupted.append(clock[0]))
+    reloads = watch.Reloads(SimpleNamespace(name="net", has_changed=True, reload=done.wait))
+    for clock[0] in (0.0, 1.0, 11.0, 12.0, 20.0, 22.0):
+        reloads.look()
+    done.set()
+    assert interrupted == [11.0, 22.0]
 
 
 def test_a_watched_model_is_reloaded_after_an_edit(edited, write, folder):
