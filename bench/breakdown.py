@@ -15,7 +15,6 @@ JSON        `dump_trace` of a finished trace
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,7 +29,7 @@ from chainrule.stats import StatisticsSlab
 from chainrule.trace import recorder
 from chainrule.trace.assemble import assemble
 from models import Case, case
-from timing import interleave
+from timing import interleave, now
 from worker import full_trace, record
 
 PARTS = ("bare", "hooks", "recorder", "assembling", "statistics", "JSON")
@@ -93,9 +92,9 @@ def breakdown(name: str, seconds: float) -> dict[str, float]:
     assembling: list[float] = []
 
     def timed(*args: Any, **kwargs: Any) -> Any:
-        began = time.process_time()
+        began = now()
         trace = assemble(*args, **kwargs)
-        assembling.append(time.process_time() - began)
+        assembling.append(now() - began)
         return trace
 
     def blind() -> None:

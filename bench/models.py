@@ -1,10 +1,10 @@
-"""The five reference models of every figure: random weights, seeded, on the CPU.
+"""The five reference models of every figure: random weights, seeded.
 
 M1  50 × [Linear(100, 100), ReLU], batch 200      M2  the chapter's 100 → 50 → 1, batch 200
 M3  a ResNet-18 on 64 × 64 images, batch 8        M4  12 GPT-like blocks, width 256, 4 × 128 positions
 M5  1000 × [Linear(100, 100), ReLU], batch 200
 
-Also L10 … L1000 and any other number of such layers.
+Also L10 … L1000 and any other number of such layers. `M1@cuda` is M1 on that device.
 """
 
 from __future__ import annotations
@@ -120,8 +120,11 @@ def case(name: str) -> Case:
     Raises:
         KeyError: there is no such model.
     """
+    name, _, device = name.partition("@")
+    device = device or "cpu"
     torch.manual_seed(0)
     if name.startswith("L") and name[1:].isdecimal():
-        return Case(mlp(int(name[1:])), torch.randn(200, 100), torch.randn(200, 100))
-    make, x_shape, y_shape = _CASES[name]
-    return Case(make(), torch.randn(*x_shape), torch.randn(*y_shape))
+        make, x_shape, y_shape = lambda: mlp(int(name[1:])), (200, 100), (200, 100)
+    else:
+        make, x_shape, y_shape = _CASES[name]
+    return Case(make().to(device), torch.randn(*x_shape).to(device), torch.randn(*y_shape).to(device))

@@ -2,6 +2,7 @@
 
     python bench/recording.py [--models M1,M2] [--peers torchlens,torchviz] [--seconds 3]
     python bench/recording.py --profile M1,M4
+    python bench/recording.py --models M1@cuda,M4@cuda --peers none
 
 A full trace is everything: both graphs, exact statistics with 64 bins of every tensor and gradient, and the JSON. The
 other tools do less, and the table says what; one that fails is a row that says how. One thread, CPU time, all in turns
@@ -11,7 +12,8 @@ a trace adds to the peak of memory. --profile says where the time of a trace goe
 
 Prints one table and writes bench/results/bench.json. A run that leaves out models or tools writes bench-partial.json
 beside it, and so does one in which something of Chainrule's own fails: the rest is measured nevertheless, and the exit
-status is 1. It takes about a quarter of an hour; run it on an idle machine.
+status is 1. It takes about a quarter of an hour; run it on an idle machine. Of models on a CUDA device the first table
+is all, by the clock, until the device has ended.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 CALLS = {"M1": 2, "M2": 20}
 """Calls in one turn of a small model, so that a turn is long enough for the clock."""
+
+CUDA = "@cuda"
+"""Ends the name of a model that is on that device."""
 
 LAYERS = (10, 30, 100, 300, 1000)
 NO_COMPILER = {"CHAINRULE_KERNEL": "torch"}
@@ -264,7 +269,7 @@ def names_of(known: Sequence[str], *, or_none: bool = False) -> Any:
         if or_none and names in ([], ["none"]):
             return []
         for name in names:
-            if name not in known:
+            if name.removesuffix(CUDA) not in known:
                 raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
         if not names:
             raise argparse.ArgumentTypeError(f"{text!r} names none of {', '.join(known)}")
@@ -305,16 +310,18 @@ def main() -> None:
     for name in arguments.models:
         _progress(f"{name}, beside {len(arguments.peers)} others")
         figures |= bench_model(name, arguments.peers, arguments.seconds)
-    for depth in LAYERS:
-        _progress(f"{depth} layers")
-        figures |= bench_layers(depth, arguments.seconds / 2)
-    _progress("statistics kernel")
-    figures |= bench_kernel()
-    for name in arguments.models:
-        _progress(f"memory of {name}")
-        figures |= bench_memory(name)
+    on_host = not any(name.endswith(CUDA) for name in arguments.models)
+    if on_host:
+        for depth in LAYERS:
+            _progress(f"{depth} layers")
+            figures |= bench_layers(depth, arguments.seconds / 2)
+        _progress("statistics kernel")
+        figures |= bench_kernel()
+        for name in arguments.models:
+            _progress(f"memory of {name}")
+            figures |= bench_memory(name)
     _progress("")
-    print(render(sections(figures, arguments.models, arguments.peers)))
+    print(render(sections(figures, arguments.models, arguments.peers)[: None if on_host else 1]))
     figures["seconds"] = round(time.perf_counter() - began)
     print(f"\n{figures['seconds']} s")
     failed = [key for key in figures if key.endswith("_failure") and not key.startswith(tuple(PEERS))]

@@ -1,4 +1,4 @@
-"""Ratios that a shared machine does not spoil: candidates take turns, and each round gives one ratio of CPU times."""
+"""Ratios that a shared machine does not spoil: candidates take turns, and each round gives one ratio of times."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
+import torch
+
 
 def cpu_seconds(run: Callable[[], object], calls: int = 1, *, warm: bool = False) -> float:
-    """CPU seconds per call; garbage that others have left is collected before the clock starts.
+    """Seconds per call, see `now`; garbage that others have left is collected before the clock starts.
 
     With `warm`, one more call then fills the caches again that other processes and the collector have used meanwhile.
     """
     gc.collect()
     if warm:
         run()
-    started = time.process_time()
+    started = now()
     for _ in range(calls):
         run()
-    return (time.process_time() - started) / calls
+    return (now() - started) / calls
+
+
+def now() -> float:
+    """CPU seconds of this process; if it uses a CUDA device, the seconds of the clock when the device has ended."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time()
 
 
 def interleave(

@@ -3,7 +3,8 @@
     python bench/watch.py [--rounds 5] [--models M1,M3,M4] [--only bare,every=1]
 
 AdamW on the models of models.py, one thread. CPU seconds of the process with its threads: other work on the machine
-does not count, nor does the work that a tool leaves to another process. Each round trains a new model with each
+does not count, nor does the work that a tool leaves to another process. `--models M1@cuda` trains on a CUDA device, by
+the clock. Each round trains a new model with each
 candidate, in turn; the table has the median and the quartiles of the ratios. Writes bench/results/bench-watch.json.
 
 A tool that is not installed fails: the extra `bench` has all but Cockpit, which needs an old setuptools
@@ -18,7 +19,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +28,7 @@ import torch
 
 import chainrule
 from models import Case, case
-from timing import quartiles
+from timing import now, quartiles
 
 SECONDS = 2.0
 """Approximate duration of the bare steps in each training."""
@@ -153,10 +153,10 @@ def seconds_a_step(model: str, candidate: str, steps: int) -> float:
     optimizer = torch.optim.AdamW(which.model.parameters())
     with tempfile.TemporaryDirectory() as folder, CANDIDATES[candidate](which, optimizer, Path(folder)) as step:
         step()  # what only the first step does
-        began = time.process_time()
+        began = now()
         for _ in range(steps):
             step()
-        return (time.process_time() - began) / steps
+        return (now() - began) / steps
 
 
 def main() -> None:

@@ -23,6 +23,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -703,6 +704,7 @@ static void find_variants(void) {
 
 /* The memory of a tensor; strides in elements. The arrays are the tensor's own. */
 struct memory {
+    int32_t device; /* its type: `host` or `cuda` */
     const char *x;
     int64_t dimensions;
     const int64_t *shape, *strides;
@@ -720,7 +722,7 @@ static int32_t (*get_storage_size)(void *, int64_t *); /* in bytes */
 static int32_t (*get_dtype)(void *, int32_t *), (*get_device_type)(void *, int32_t *);
 
 static Py_ssize_t cdata; /* where the Python object holds the at::Tensor */
-static int32_t dtypes[NO_KIND], host; /* PyTorch's numbers */
+static int32_t dtypes[NO_KIND], host, cuda = -1; /* PyTorch's numbers; cuda only where kernels can be launched */
 
 /* For the questions that the functions above do not answer. Wrappers are those of torch.func. */
 static PyCFunction is_neg;
@@ -751,14 +753,16 @@ static bool is_held(void *tensor, const struct memory *memory, int64_t size) {
            offset >= -before && after < held / size - offset;
 }
 
-/* The kind of a tensor with all its memory on the host; NO_KIND for anything else. */
+/* The kind of a tensor with all its memory on the host or a CUDA device; NO_KIND for anything else. */
 static enum kind borrow(PyObject *object, struct memory *memory) {
     int i = 0;
     while (i < MAX_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
     if (i == MAX_TYPES) return NO_KIND;
     void *tensor = (char *)object + cdata, *x;
-    int32_t device, dtype;
-    if (get_device_type(tensor, &device) != 0 || device != host || get_dtype(tensor, &dtype) != 0) return NO_KIND;
+    int32_t dtype;
+    if (get_device_type(tensor, &memory->device) != 0 || (memory->device != host && memory->device != cuda) ||
+        get_dtype(tensor, &dtype) != 0)
+        return NO_KIND;
     int kind = 0;
     while (kind < NO_KIND && (dtypes[kind] != dtype || kind == SMALL_FLOAT32 || kind == SMALL_BFLOAT16)) kind++;
     int64_t *shape, *strides;
@@ -823,10 +827,10 @@ static bool view_memory(enum kind kind, const char *x, const int64_t *shape, con
     return view->n * view->repeats < TOO_MANY;
 }
 
-/* Whether `object` is a tensor that can be read here: its kind and its memory. */
-static bool readable(PyObject *object, enum kind *kind, struct memory *memory) {
+/* Whether `object` is a tensor that can be read on a device of this type: its kind and its memory. */
+static bool readable(PyObject *object, int32_t device, enum kind *kind, struct memory *memory) {
     *kind = borrow(object, memory);
-    if (*kind == NO_KIND || memory->x == NULL || (uintptr_t)memory->x % SIZE[*kind] != 0) return false;
+    if (*kind == NO_KIND || memory->device != device || memory->x == NULL || (uintptr_t)memory->x % SIZE[*kind] != 0) return false;
     for (int64_t i = 0; i < memory->dimensions; i++)
         if (memory->shape[i] == 0) return false;
     return is_false(is_neg(object, NULL)); /* else the values are the opposite of those in memory */
@@ -835,17 +839,21 @@ static bool readable(PyObject *object, enum kind *kind, struct memory *memory) {
 static bool view_of(PyObject *object, struct view *view) {
     struct memory memory;
     enum kind kind;
-    return readable(object, &kind, &memory) &&
+    return readable(object, host, &kind, &memory) &&
            view_memory(kind, memory.x, memory.shape, memory.strides, memory.dimensions, view);
+}
+
+static bool batch_in(enum kind kind, const struct memory *memory, struct batch *batch) {
+    if (memory->dimensions < 2) return false;
+    batch->rows = memory->strides[0] == 0 ? 1 : memory->shape[0]; /* once more is not more often */
+    batch->stride = memory->strides[0] * (int64_t)SIZE[kind];
+    return view_memory(kind, memory->x, memory->shape + 1, memory->strides + 1, memory->dimensions - 1, &batch->units);
 }
 
 static bool batch_of(PyObject *object, struct batch *batch) {
     struct memory memory;
     enum kind kind;
-    if (!readable(object, &kind, &memory) || memory.dimensions < 2) return false;
-    batch->rows = memory.strides[0] == 0 ? 1 : memory.shape[0]; /* once more is not more often */
-    batch->stride = memory.strides[0] * (int64_t)SIZE[kind];
-    return view_memory(kind, memory.x, memory.shape + 1, memory.strides + 1, memory.dimensions - 1, &batch->units);
+    return readable(object, host, &kind, &memory) && batch_in(kind, &memory, batch);
 }
 
 /* --------------------------------------------------------------------------------------------- the Python functions */
@@ -1335,11 +1343,428 @@ static PyType_Spec beside_spec = {
     .name = "_kernel.Beside", .basicsize = sizeof(Beside), .flags = Py_TPFLAGS_DEFAULT, .slots = beside_slots,
 };
 
+/* -------------------------------------------------------------------------------------------- on a CUDA device */
+
+/* Rows that kernels.cu computes on a device: launched here, since a call of PyTorch takes longer than a small kernel.
+ * The driver and PyTorch are known by their functions' addresses. The rows' memory, in blocks, comes from Python, and
+ * so does the rest where an answer is False: other dtypes, tensors with gaps, a stream that is being captured. */
+enum { DEVICES = 64, PLACES = 16, THREADS = 512, TILE = 8192, MAX_BLOCKS = 256, ALONE = 4 * TILE };
+enum { BUNDLE = 64, BUNDLE_BLOCKS = 32, BUNDLE_MOST = 4 * BUNDLE_BLOCKS * TILE };
+enum { BUNDLE_SCRATCH = BUNDLE * (16 + BUNDLE_BLOCKS * 48), SCRATCH = BUNDLE_SCRATCH + 16 + MAX_BLOCKS * 48 }; /* bytes */
+enum { DEVICE_ROW = COLUMNS * 8 + BINS * 4 + 16 * 8 };
+enum task_of_device { SUMMARIZE, HISTOGRAM, DEAD, SATURATED, SUMMARIZE_GROUP, KERNELS };
+enum { FLOATS = 3 };
+
+static int32_t (*get_device_index)(void *, int32_t *), (*get_stream)(int32_t, void **);
+static int (*launch_kernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                            void **);
+static int (*stream_is_capturing)(void *, int *), (*get_current_device)(int *);
+static void *device_kernels[DEVICES][FLOATS][KERNELS];
+
+/* The block that the next row on a stream goes to. */
+struct place {
+    int32_t device;
+    void *stream;
+    char *block; /* on the device: the scratch, then rows */
+    int64_t number, used, rows;
+};
+
+struct entry {
+    int64_t row, block, index, is_copy;
+};
+
+typedef struct {
+    PyObject_HEAD
+    bool only_moments;
+    int count;
+    struct place places[PLACES];
+    struct entry *entries;
+    int64_t used, room;
+    int64_t *latest; /* row → its entry and 1 */
+    int64_t latest_room;
+} Launches;
+
+struct launch {
+    enum kind kind;
+    struct memory memory;
+    void **kernels;
+    struct place *place; /* NULL: none is known for its stream */
+    int32_t device;
+    void *stream;
+};
+
+static bool can_launch(Launches *self, PyObject *tensor, struct launch *to) {
+    static const int of_kind[] = {[FLOAT32] = 1, [FLOAT16] = 2, [BFLOAT16] = 3};
+    int current, status;
+    if (cuda < 0 || !readable(tensor, cuda, &to->kind, &to->memory) || to->kind > BFLOAT16 || of_kind[to->kind] == 0 ||
+        get_device_index((char *)tensor + cdata, &to->device) != 0 || to->device < 0 || to->device >= DEVICES ||
+        get_current_device(&current) != 0 || current != to->device || get_stream(to->device, &to->stream) != 0 ||
+        stream_is_capturing(to->stream, &status) != 0 || status != 0)
+        return false;
+    to->kernels = device_kernels[to->device][of_kind[to->kind] - 1];
+    to->place = NULL;
+    for (int i = 0; i < self->count && to->place == NULL; i++)
+        if (self->places[i].device == to->device && self->places[i].stream == to->stream) to->place = &self->places[i];
+    return true;
+}
+
+static bool launch(const struct launch *to, enum task_of_device task, int64_t blocks, void **arguments) {
+    return launch_kernel(to->kernels[task], blocks < MAX_BLOCKS ? (unsigned)blocks : MAX_BLOCKS, 1, 1, THREADS, 1, 1, 0,
+                         to->stream, arguments, NULL) == 0;
+}
+
+/* With a histogram, one block reads all of a small tensor twice: a second kernel would take longer. */
+static int64_t blocks_for(int64_t n, bool has_counts) {
+    return has_counts && n <= ALONE ? 1 : (n + TILE - 1) / TILE;
+}
+
+static char *next_row(const struct place *place) { return place->block + SCRATCH + place->used * DEVICE_ROW; }
+
+/* Note where the row will be. False with an error if there is no memory. */
+static bool note_row(Launches *self, int64_t row, int64_t block, int64_t index, bool is_copy) {
+    if (self->used == self->room) {
+        int64_t room = self->room > 0 ? 2 * self->room : 256;
+        struct entry *more = realloc(self->entries, (size_t)room * sizeof *more);
+        if (more == NULL) return PyErr_NoMemory(), false;
+        self->entries = more, self->room = room;
+    }
+    if (row >= self->latest_room) {
+        int64_t room = row + 256 > 2 * self->latest_room ? row + 256 : 2 * self->latest_room;
+        int64_t *more = realloc(self->latest, (size_t)room * sizeof *more);
+        if (more == NULL) return PyErr_NoMemory(), false;
+        memset(more + self->latest_room, 0, (size_t)(room - self->latest_room) * sizeof *more);
+        self->latest = more, self->latest_room = room;
+    }
+    self->entries[self->used] = (struct entry){row, block, index, is_copy};
+    self->latest[row] = ++self->used;
+    return true;
+}
+
+static struct entry *entry_of(Launches *self, int64_t row) {
+    return row >= 0 && row < self->latest_room && self->latest[row] > 0 ? &self->entries[self->latest[row] - 1] : NULL;
+}
+
+/* True; False: not for this module to do; None: first a block is needed. */
+static PyObject *launch_row(Launches *self, PyObject *tensor, int64_t row, uint32_t times) {
+    struct launch to;
+    struct view view;
+    if (!can_launch(self, tensor, &to) || !view_memory(to.kind, to.memory.x, to.memory.shape, to.memory.strides,
+                                                       to.memory.dimensions, &view) ||
+        !view.dense || view.repeats != 1 || view.n * times >= TOO_MANY)
+        Py_RETURN_FALSE;
+    struct place *place = to.place;
+    if (to.kernels[SUMMARIZE] == NULL || place == NULL || place->used == place->rows) Py_RETURN_NONE;
+    void *scratch = place->block + BUNDLE_SCRATCH, *at = next_row(place);
+    const void *x = view.x;
+    uint64_t n = (uint64_t)view.n;
+    uint32_t has_counts = !self->only_moments;
+    const int64_t blocks = blocks_for(view.n, has_counts);
+    if (!launch(&to, SUMMARIZE, blocks, (void *[]){&x, &n, &times, &at, &has_counts, &scratch}) ||
+        (has_counts && blocks > 1 && !launch(&to, HISTOGRAM, blocks, (void *[]){&x, &n, &times, &at, &scratch})))
+        Py_RETURN_FALSE;
+    if (!note_row(self, row, place->number, place->used++, false)) return NULL;
+    Py_RETURN_TRUE;
+}
+
+static PyObject *launches_take(Launches *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has_arguments("take", given, 3)) return NULL;
+    Py_ssize_t row = row_of(arguments[1]);
+    if (row < 0) return NULL;
+    unsigned long times = PyLong_AsUnsignedLong(arguments[2]);
+    if (PyErr_Occurred()) return NULL;
+    return times < TOO_MANY ? launch_row(self, arguments[0], row, (uint32_t)times) : Py_NewRef(Py_False);
+}
+
+static PyObject *launches_take_moments(Launches *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has_arguments("take_moments", given, 4)) return NULL;
+    PyObject *tensor = arguments[0], *rows = arguments[1], *name = arguments[2];
+    if (!PyDict_Check(rows) || !PyIter_Check(arguments[3])) {
+        PyErr_SetString(PyExc_TypeError, "take_moments() takes a dict of rows and an iterator of places");
+        return NULL;
+    }
+    int known = PyDict_Contains(rows, name);
+    if (known < 0) return NULL;
+    if (known == 1) return PyLong_FromLong(-1);
+    struct launch to;
+    if (!can_launch(self, tensor, &to) || to.place == NULL || to.place->used == to.place->rows) Py_RETURN_NONE;
+    PyObject *place = PyIter_Next(arguments[3]), *row = NULL, *done = NULL;
+    if (place == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    PyObject *number = PyTuple_Check(place) ? PyTuple_GetItem(place, 0) : place;
+    Py_ssize_t at = row_of(number);
+    if (at >= 0) done = launch_row(self, tensor, at, 1);
+    if (done == Py_True && PyDict_SetItem(rows, name, number) == 0) row = Py_NewRef(number);
+    else if (done != NULL && done != Py_True) row = Py_NewRef(Py_None);
+    Py_XDECREF(done);
+    Py_DECREF(place);
+    return row;
+}
+
+/* Tensors that one kernel reads. */
+struct group {
+    struct launch to;
+    struct {
+        struct {
+            const void *x;
+            uint64_t n;
+            void *row;
+        } tasks[BUNDLE];
+    } argument;
+    PyObject *names[BUNDLE];
+    int64_t rows[BUNDLE], blocks;
+    int size;
+};
+
+/* Launch it; the names of a launch that fails are removed. False with an error. */
+static bool launch_group(Launches *self, struct group *group, PyObject *rows) {
+    if (group->size == 0) return true;
+    void *scratch = group->to.place->block;
+    const bool done = launch_kernel(group->to.kernels[SUMMARIZE_GROUP], (unsigned)group->blocks, (unsigned)group->size, 1,
+                                    THREADS, 1, 1, 0, group->to.stream, (void *[]){&group->argument, &scratch}, NULL) == 0;
+    for (int i = 0; !done && i < group->size; i++) {
+        self->latest[group->rows[i]] = 0;
+        if (PyDict_DelItem(rows, group->names[i]) != 0) return false;
+    }
+    group->size = 0;
+    return true;
+}
+
+/* The moments of tensors, a dict of them by name, each to a place of `room`, as far as this can be done: names of
+ * tensors that are left are missing in `rows`. */
+static PyObject *launches_take_group(Launches *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has_arguments("take_group", given, 3)) return NULL;
+    PyObject *tensors = arguments[0], *rows = arguments[1], *name, *tensor;
+    if (!PyDict_Check(tensors) || !PyDict_Check(rows) || !PyIter_Check(arguments[2])) {
+        PyErr_SetString(PyExc_TypeError, "take_group() takes a dict of tensors, one of rows and an iterator of places");
+        return NULL;
+    }
+    struct group group = {.size = 0};
+    Py_ssize_t next = 0;
+    while (PyDict_Next(tensors, &next, &name, &tensor)) {
+        struct launch to;
+        struct view view;
+        int known = PyDict_Contains(rows, name);
+        if (known < 0) return NULL;
+        if (known == 1 || !can_launch(self, tensor, &to) || to.place == NULL || to.place->used == to.place->rows ||
+            to.kernels[SUMMARIZE_GROUP] == NULL ||
+            !view_memory(to.kind, to.memory.x, to.memory.shape, to.memory.strides, to.memory.dimensions, &view) ||
+            !view.dense || view.repeats != 1 || view.n > BUNDLE_MOST)
+            continue;
+        if ((group.size == BUNDLE || (group.size > 0 && (group.to.kind != to.kind || group.to.place != to.place))) &&
+            !launch_group(self, &group, rows))
+            return NULL;
+        PyObject *place = PyIter_Next(arguments[2]);
+        if (place == NULL) break;
+        PyObject *number = PyTuple_Check(place) ? PyTuple_GetItem(place, 0) : place;
+        Py_ssize_t row = row_of(number);
+        const int at = group.size;
+        bool done = row >= 0 && PyDict_SetItem(rows, name, number) == 0;
+        if (done) {
+            const int64_t wanted = blocks_for(view.n, false), blocks = wanted < BUNDLE_BLOCKS ? wanted : BUNDLE_BLOCKS;
+            group.blocks = at == 0 || blocks > group.blocks ? blocks : group.blocks;
+            group.to = to;
+            group.argument.tasks[at].x = view.x;
+            group.argument.tasks[at].n = (uint64_t)view.n;
+            group.argument.tasks[at].row = next_row(to.place);
+            group.names[at] = name;
+            group.rows[at] = row;
+            done = note_row(self, row, to.place->number, to.place->used++, false);
+            group.size++;
+        }
+        Py_DECREF(place);
+        if (!done) return NULL;
+    }
+    if (PyErr_Occurred() || !launch_group(self, &group, rows)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* The row that a fraction belongs to: on the device, in the stream that the launch goes to. NULL: not there. */
+static char *row_on_device(Launches *self, const struct launch *to, Py_ssize_t row) {
+    const struct entry *entry = entry_of(self, row);
+    if (to->place == NULL || entry == NULL || entry->block != to->place->number) return NULL;
+    return to->place->block + SCRATCH + entry->index * DEVICE_ROW;
+}
+
+static PyObject *launches_dead_fraction(Launches *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has_arguments("dead_fraction", given, 2)) return NULL;
+    Py_ssize_t row = row_of(arguments[0]);
+    if (row < 0) return NULL;
+    struct launch to;
+    struct batch batch;
+    void *at;
+    if (!can_launch(self, arguments[1], &to) || (at = row_on_device(self, &to, row)) == NULL ||
+        !batch_in(to.kind, &to.memory, &batch) || !batch.units.dense || batch.units.repeats != 1)
+        Py_RETURN_FALSE;
+    const void *x = batch.units.x;
+    void *scratch = to.place->block + BUNDLE_SCRATCH;
+    uint64_t rows = (uint64_t)batch.rows, units = (uint64_t)batch.units.n;
+    uint64_t stride = (uint64_t)batch.stride / SIZE[to.kind];
+    const int64_t blocks = (batch.units.n + 31) / 32;
+    return PyBool_FromLong(launch(&to, DEAD, blocks, (void *[]){&x, &rows, &stride, &units, &at, &scratch}));
+}
+
+static PyObject *launches_saturation(Launches *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has_arguments("saturation", given, 4)) return NULL;
+    Py_ssize_t row = row_of(arguments[0]);
+    float middle = (float)PyFloat_AsDouble(arguments[2]), limit = (float)PyFloat_AsDouble(arguments[3]);
+    if (PyErr_Occurred()) return NULL;
+    struct launch to;
+    struct view view;
+    void *at;
+    if (!can_launch(self, arguments[1], &to) || (at = row_on_device(self, &to, row)) == NULL ||
+        !view_memory(to.kind, to.memory.x, to.memory.shape, to.memory.strides, to.memory.dimensions, &view) ||
+        !view.dense) /* repeats do not change a share */
+        Py_RETURN_FALSE;
+    if (to.kind != FLOAT32) limit = limit_of_halves(limit, to.kind == FLOAT16 ? 13 : 16);
+    const void *x = view.x;
+    void *scratch = to.place->block + BUNDLE_SCRATCH;
+    uint64_t n = (uint64_t)view.n;
+    const int64_t blocks = (view.n + TILE - 1) / TILE;
+    return PyBool_FromLong(launch(&to, SATURATED, blocks, (void *[]){&x, &n, &middle, &limit, &at, &scratch}));
+}
+
+static PyObject *launches_copy(Launches *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has_arguments("copy", given, 2)) return NULL;
+    Py_ssize_t row = row_of(arguments[0]), new = row_of(arguments[1]);
+    if (row < 0 || new < 0) return NULL;
+    const struct entry *entry = entry_of(self, row);
+    if (entry == NULL) Py_RETURN_FALSE;
+    if (!note_row(self, new, entry->block, entry->index, true)) return NULL;
+    Py_RETURN_TRUE;
+}
+
+static PyObject *launches_forget(Launches *self, PyObject *number) {
+    Py_ssize_t row = row_of(number);
+    if (row < 0) return NULL;
+    if (entry_of(self, row) != NULL) self->latest[row] = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *launches_has(Launches *self, PyObject *number) {
+    return PyBool_FromLong(entry_of(self, PyLong_AsSsize_t(number)) != NULL);
+}
+
+static PyObject *launches_add_block(Launches *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has_arguments("add_block", given, 5)) return NULL;
+    struct place added = {.device = (int32_t)PyLong_AsLong(arguments[1]), .number = PyLong_AsLongLong(arguments[0])};
+    added.stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(arguments[2]);
+    added.block = (char *)(uintptr_t)PyLong_AsUnsignedLongLong(arguments[3]);
+    added.rows = (PyLong_AsLongLong(arguments[4]) - SCRATCH) / DEVICE_ROW;
+    if (PyErr_Occurred()) return NULL;
+    int i = 0;
+    while (i < self->count && (self->places[i].device != added.device || self->places[i].stream != added.stream)) i++;
+    if (i == PLACES) Py_RETURN_FALSE;
+    self->places[i] = added;
+    if (i == self->count) self->count++;
+    Py_RETURN_TRUE;
+}
+
+static PyObject *launches_entries(Launches *self, PyObject *unused) {
+    (void)unused;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < self->used; i++)
+        if (self->latest[self->entries[i].row] == i + 1) {
+            self->entries[kept] = self->entries[i];
+            self->latest[self->entries[kept].row] = kept + 1;
+            kept++;
+        }
+    self->used = kept;
+    return PyBytes_FromStringAndSize((const char *)self->entries, kept * (Py_ssize_t)sizeof *self->entries);
+}
+
+static PyObject *launches_clear(Launches *self, PyObject *unused) {
+    (void)unused;
+    for (int64_t i = 0; i < self->used; i++) self->latest[self->entries[i].row] = 0;
+    for (int i = 0; i < self->count; i++) self->places[i].used = 0;
+    self->used = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *launches_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    int only_moments;
+    if (keywords != NULL || !PyArg_ParseTuple(arguments, "p", &only_moments)) return NULL;
+    Launches *self = (Launches *)PyType_GenericAlloc(type, 0);
+    if (self != NULL) self->only_moments = only_moments != 0;
+    return (PyObject *)self;
+}
+
+static void launches_dealloc(Launches *self) {
+    free(self->entries);
+    free(self->latest);
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef launches_methods[] = {
+    {"take", FAST(launches_take), METH_FASTCALL,
+     "take(tensor, row, times): compute the row; False if that is not for this module to do, None if it needs a block."},
+    {"take_moments", FAST(launches_take_moments), METH_FASTCALL,
+     "take_moments(tensor, rows, name, room): as the function."},
+    {"take_group", FAST(launches_take_group), METH_FASTCALL,
+     "take_group(tensors, rows, room): take_moments of a dict of tensors by name; those left are not in rows."},
+    {"dead_fraction", FAST(launches_dead_fraction), METH_FASTCALL,
+     "dead_fraction(row, tensor): compute it in a row that was taken; False as for take."},
+    {"saturation", FAST(launches_saturation), METH_FASTCALL,
+     "saturation(row, tensor, middle, limit): as dead_fraction."},
+    {"copy", FAST(launches_copy), METH_FASTCALL, "copy(row, new): False if row was not taken."},
+    {"forget", (PyCFunction)launches_forget, METH_O, "forget(row)"},
+    {"has", (PyCFunction)launches_has, METH_O, "has(row): whether it was taken."},
+    {"add_block", FAST(launches_add_block), METH_FASTCALL,
+     "add_block(number, device, stream, address, bytes): rows on this stream go there; False on too many streams."},
+    {"entries", (PyCFunction)launches_entries, METH_NOARGS,
+     "entries(): int64 (rows, 4): row, block, its row in the block, whether it is a copy."},
+    {"clear", (PyCFunction)launches_clear, METH_NOARGS, "clear(): forget all rows; their room in the blocks is free."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot launches_slots[] = {
+    {Py_tp_doc, "Rows that are computed on CUDA devices."}, {Py_tp_new, launches_new},
+    {Py_tp_dealloc, launches_dealloc}, {Py_tp_methods, launches_methods}, {0, NULL},
+};
+
+static PyType_Spec launches_spec = {
+    .name = "_kernel.Launches", .basicsize = sizeof(Launches), .flags = Py_TPFLAGS_DEFAULT, .slots = launches_slots,
+};
+
+static PyObject *py_bind_device(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    (void)self;
+    void *const functions[] = {&get_device_index, &get_stream, &launch_kernel, &stream_is_capturing,
+                               &get_current_device};
+    enum { FUNCTIONS = sizeof functions / sizeof *functions };
+    int64_t addresses[FUNCTIONS];
+    if (!has_arguments("bind_device", given, 2)) return NULL;
+    int32_t type = (int32_t)PyLong_AsLong(arguments[0]);
+    if (PyErr_Occurred() || !numbers_of(arguments[1], FUNCTIONS, addresses)) return NULL;
+    for (int i = 0; i < FUNCTIONS; i++) {
+        void *address = (void *)(intptr_t)addresses[i];
+        memcpy(functions[i], &address, sizeof address);
+    }
+    cuda = type;
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_load_kernels(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    (void)self;
+    int64_t addresses[FLOATS * KERNELS];
+    if (!has_arguments("load_kernels", given, 2)) return NULL;
+    Py_ssize_t device = row_of(arguments[0]);
+    if (device < 0 || !numbers_of(arguments[1], FLOATS * KERNELS, addresses)) return NULL;
+    if (device >= DEVICES) Py_RETURN_FALSE;
+    for (int i = 0; i < FLOATS * KERNELS; i++)
+        device_kernels[device][i / KERNELS][i % KERNELS] = (void *)(intptr_t)addresses[i];
+    Py_RETURN_TRUE;
+}
+
 static PyMethodDef functions[] = {
     {"bind", FAST(py_bind), METH_FASTCALL,
      "bind(tensor, functions, dtypes, *types): read tensors of exactly these types."},
+    {"bind_device", FAST(py_bind_device), METH_FASTCALL,
+     "bind_device(type, functions): launch kernels on devices of this type."},
+    {"load_kernels", FAST(py_load_kernels), METH_FASTCALL,
+     "load_kernels(device, kernels): these belong to it; False if its number is too large."},
     {"is_readable", py_is_readable, METH_O,
-     "is_readable(tensor): whether all its values are in host memory, in a dtype that is known here."},
+     "is_readable(tensor): whether all its values are in host memory, or that of a CUDA device, in a known dtype."},
     {"summarize", FAST(py_summarize), METH_FASTCALL,
      "summarize(tensor, moments, counts): write one row of statistics; False if that is not for this module to do."},
     {"summarize_row", FAST(py_summarize_row), METH_FASTCALL,
@@ -1367,10 +1792,12 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__kernel(void) {
     find_variants();
     PyObject *made = PyModule_Create(&module);
-    PyObject *beside = PyType_FromSpec(&beside_spec);
-    if (made != NULL && (beside == NULL || PyModule_AddObjectRef(made, "Beside", beside) != 0 ||
+    PyObject *beside = PyType_FromSpec(&beside_spec), *launches = PyType_FromSpec(&launches_spec);
+    if (made != NULL && (beside == NULL || PyModule_AddObjectRef(made, "Beside", beside) != 0 || launches == NULL ||
+                         PyModule_AddObjectRef(made, "Launches", launches) != 0 ||
                          PyModule_AddStringConstant(made, "SOURCE", SOURCE) != 0))
         Py_CLEAR(made);
     Py_XDECREF(beside);
+    Py_XDECREF(launches);
     return made;
 }

@@ -1,8 +1,11 @@
 """Statistics of tensors on a device, taken there: no synchronisation per tensor, one copy to the host per pass.
 
-A tensor of up to STAGED bytes is copied in one launch and summarized on the host when the pass is over; for a larger
-one the device makes a record: extremes, counts, and each chunk's mean and deviations. Both wait in words of device
-memory. `fetch` copies the words and finishes the rows. The tensor itself is not kept.
+On CUDA, kernels of our own take those of float32, float16 and bfloat16 (`kernels.cu`). The rest of this module is for
+other dtypes, for tensors with large gaps, and for all where the kernels cannot be compiled, by PyTorch's operations.
+
+There, a tensor of up to STAGED bytes is copied in one launch and summarized on the host when the pass is over; for a
+larger one the device makes a record: extremes, counts, and each chunk's mean and deviations. Both wait in words of
+device memory. `fetch` copies the words and finishes the rows. The tensor itself is not kept.
 
 Order: all launches go to the stream that is current when a tensor is seen, which is the one that made it (autograd runs
 the hooks of a backward pass on the forward pass's streams, whatever the thread). Words belong to one stream, so that no
@@ -12,13 +15,14 @@ Memory (totals at `StatisticsSlab`): two float64 or int64 buffers of CHUNK eleme
 until `fetch`, which copies them once more, the words: MAX_STAGED, a record of some 600 bytes per tensor, and the rest
 of a block per stream.
 
-It uses PyTorch's operations only, so the same code is tested on the CPU.
+PyTorch's operations are the same on the CPU, where they are tested too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from threading import RLock
 
@@ -26,9 +30,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from chainrule.stats import cuda, native
 from chainrule.stats.kernel import is_freed, repeat, summarize
 from chainrule.stats.pieces import pieces, pieces_of_units, without_repeats
-from chainrule.stats.summary import BINS, DEAD_FRACTION, SATURATION, SMALL, CountArray, FloatArray
+from chainrule.stats.summary import BINS, COLUMNS, DEAD_FRACTION, SATURATION, SMALL, CountArray, FloatArray, N
 from chainrule.stats.units import SATURATED
 
 CHUNK = 1 << 22
@@ -136,26 +141,54 @@ def _words_of(chunks: int) -> int:
     return 2 + 3 * chunks + 1 + CLASSES
 
 
+_ROW = np.dtype([("moments", np.float64, len(COLUMNS)), ("counts", np.uint32, BINS), ("values", np.float64, SMALL)])
+"""A row in `kernels.cu`. Before the rows of a block is its scratch memory."""
+
+_SCRATCH = 64 * (16 + 32 * 48) + 16 + 256 * 48
+"""Bytes: one for each tensor of a group, and one for a single tensor. See `_kernel.c`."""
+
+FIRST_BLOCK, MAX_BLOCK = 1 << 19, 1 << 23
+"""Bytes of the first block of rows; each further one is as large as all before it, up to the maximum."""
+
+MAX_COPY = 1 << 25
+"""A tensor with gaps of up to so many bytes is copied, so that the kernels can read it."""
+
+
 @dataclass(slots=True)
 class DeviceRows:
     """Rows of a slab whose statistics wait on a device. Thread-safe."""
 
+    only_moments: bool = False
+    launches: native.Launches | None = None
+    _blocks: list[torch.Tensor] = field(default_factory=list)
     _words: dict[tuple[torch.device, int], _Words] = field(default_factory=dict)
     _rows: dict[int, _Staged | _Record] = field(default_factory=dict)
     _fractions: dict[tuple[int, int], tuple[_Words, int, int]] = field(default_factory=dict)
     _staged: int = 0
     _turn: RLock = field(default_factory=RLock)
 
+    def __post_init__(self) -> None:
+        if native.kernel is not None:
+            self.launches = native.kernel.Launches(self.only_moments)
+
     def __contains__(self, row: int) -> bool:
         """Whether anything waits for `row`."""
+        if self.launches is not None and self.launches.has(row):
+            return True
         return row in self._rows or (row, DEAD_FRACTION) in self._fractions or (row, SATURATION) in self._fractions
 
     def forget(self, row: int) -> None:
         """Discard everything that waits for `row`."""
         with self._turn:
+            if self.launches is not None:
+                self.launches.forget(row)
             self._rows.pop(row, None)
             self._fractions.pop((row, DEAD_FRACTION), None)
             self._fractions.pop((row, SATURATION), None)
+
+    def take_at_once(self, row: int, tensor: torch.Tensor) -> bool:
+        """Let the kernels take the statistics of `tensor` for a new row, without a call of PyTorch, if they can."""
+        return self.launches is not None and self.launches.take(tensor, row, 1) is True
 
     def write(self, row: int, tensor: torch.Tensor) -> None:
         """Take the statistics of `tensor`, which is not empty, for `row`.
@@ -174,6 +207,8 @@ class DeviceRows:
         tensor, times = (tensor, 1) if is_small else without_repeats(tensor)
         nbytes = tensor.numel() * tensor.element_size()
         with self._turn:
+            if self._launch(row, tensor, times, nbytes):
+                return
             words = self._words_for(tensor)
             if is_small or (nbytes <= STAGED and self._staged + nbytes <= MAX_STAGED):
                 start, room = words.reserve(-(-nbytes // 8))
@@ -183,10 +218,39 @@ class DeviceRows:
             else:
                 self._rows[row] = _write_record(tensor, times, words)
 
+    def _launch(self, row: int, tensor: torch.Tensor, times: int, nbytes: int) -> bool:
+        if self.launches is None or not tensor.is_floating_point():
+            return False
+        with torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext():
+            if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+                return False
+            if not cuda.prepare(tensor.device.index or 0):
+                return False
+            taken = self.launches.take(tensor, row, times)
+            if taken is None and self._add_block(self.launches, tensor.device):
+                taken = self.launches.take(tensor, row, times)
+            if taken is False and nbytes <= MAX_COPY and (tensor.is_neg() or not tensor.is_contiguous()):
+                # Its memory may be used again: in the same stream.
+                taken = self._launch(row, tensor.resolve_neg().contiguous(), times, nbytes)
+        return taken is True
+
+    def _add_block(self, launches: native.Launches, device: torch.device) -> bool:
+        size = min(max(FIRST_BLOCK, sum(len(each) for each in self._blocks)), MAX_BLOCK)
+        with torch.inference_mode(False):
+            block = torch.empty(size, dtype=torch.uint8, device=device)
+            block[:_SCRATCH].zero_()
+        stream = cuda.current_stream(device)
+        if not launches.add_block(len(self._blocks), device.index or 0, stream, block.data_ptr(), size):
+            return False
+        self._blocks.append(block)
+        return True
+
     def write_copy(self, row: int, new: int) -> bool:
         """Let row `new` wait for what `row` waits for; False if it waits for nothing."""
         with self._turn:
             self.forget(new)
+            if self.launches is not None and self.launches.copy(row, new):
+                return True
             if row not in self._rows:
                 return False
             self._rows[new] = self._rows[row]
@@ -194,14 +258,18 @@ class DeviceRows:
 
     def write_dead_fraction(self, row: int, activation: torch.Tensor) -> None:
         """`units.dead_fraction` of `activation`, for `row`."""
+        if self.launches is not None and self.launches.dead_fraction(row, activation):
+            return
         activation = activation.detach()
         counted = (torch.count_nonzero(piece.amax(0) <= 0) for piece in pieces_of_units(activation, CHUNK))
         self._write_fraction(row, DEAD_FRACTION, activation, counted, activation[0].numel())
 
     def write_saturation(self, row: int, activation: torch.Tensor, middle: float) -> None:
         """`units.saturation` of `activation`, for `row`."""
-        values, _ = without_repeats(activation.detach())
         limit = SATURATED * (1 - middle)
+        if self.launches is not None and self.launches.saturation(row, activation, middle, limit):
+            return
+        values, _ = without_repeats(activation.detach())
         counted = (
             torch.count_nonzero(((piece - middle).abs_() if middle else piece.abs()) > limit)
             for piece in pieces(values, CHUNK)
@@ -233,9 +301,12 @@ class DeviceRows:
         return words
 
     def fetch(
-        self, at: Callable[[int], tuple[FloatArray, CountArray]], keep_values: Callable[[int, torch.Tensor], None]
+        self,
+        at: Callable[[int], tuple[FloatArray, CountArray]],
+        write_rows: Callable[[npt.NDArray[np.int64], FloatArray, CountArray], None],
+        keep_values: Callable[[int, torch.Tensor], None],
     ) -> None:
-        """Finish all waiting rows into `at(row)`: moments (len(COLUMNS),) and counts (BINS,).
+        """Finish all waiting rows: by `write_rows`, or into `at(row)`: moments (len(COLUMNS),) and counts (BINS,).
 
         Calls `keep_values(row, tensor)` for each small tensor.
 
@@ -243,6 +314,7 @@ class DeviceRows:
             RuntimeError: a device does not give its words; then all rows of all devices keep waiting.
         """
         with self._turn:
+            self._fetch_launched(write_rows, keep_values)
             if not (self._rows or self._fractions):
                 return
             fetched = {id(words): words.to_host() for words in self._words.values()}
@@ -265,6 +337,30 @@ class DeviceRows:
             for words in self._words.values():
                 words.give_back()
             self._staged = 0
+
+    def _fetch_launched(
+        self,
+        write_rows: Callable[[npt.NDArray[np.int64], FloatArray, CountArray], None],
+        keep_values: Callable[[int, torch.Tensor], None],
+    ) -> None:
+        entries = np.frombuffer(b"" if self.launches is None else self.launches.entries(), np.int64).reshape(-1, 4)
+        if self.launches is None or not len(entries):
+            return
+        for device in {each.device for each in self._blocks if each.is_cuda}:
+            torch.cuda.synchronize(device)
+        for number, block in enumerate(self._blocks):
+            rows, _, places, is_copy = entries[entries[:, 1] == number].T
+            if not len(rows):
+                continue
+            used = block[_SCRATCH : _SCRATCH + (places.max() + 1) * _ROW.itemsize]
+            found = used.cpu().numpy().view(_ROW)[places]
+            found["moments"][is_copy == 1, DEAD_FRACTION:] = math.nan
+            write_rows(rows, found["moments"], found["counts"])
+            for index in () if self.only_moments else np.flatnonzero(found["moments"][:, N] <= SMALL):
+                if not is_copy[index]:
+                    size = int(found["moments"][index, N])
+                    keep_values(int(rows[index]), torch.from_numpy(found["values"][index, :size]))
+        self.launches.clear()
 
 
 def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:

@@ -34,6 +34,10 @@ DTYPES = (
 )
 
 
+Place = tuple[int, int, FloatArray, Any]
+"""A row: its number, its number in a block of rows, and the arrays of the block."""
+
+
 class Beside(Protocol):
     """Reads tensors in a second thread, beside the program. If too many wait, the caller's thread reads.
 
@@ -51,6 +55,56 @@ class Beside(Protocol):
         """
 
 
+class Launches(Protocol):
+    """Rows that the kernels in `kernels.cu` compute on CUDA devices, of tensors in FLOATS without gaps.
+
+    A function that answers False or None leaves the tensor to PyTorch.
+    """
+
+    def __init__(self, only_moments: bool, /) -> None: ...
+
+    def take(self, tensor: torch.Tensor, row: int, times: int, /) -> bool | None:
+        """Compute the statistics of `tensor`, whose elements count so many times, as `row`; None: it needs a block."""
+
+    def take_moments(
+        self, tensor: torch.Tensor, rows: dict[str, int], name: str, room: Iterator[Place], /
+    ) -> int | None:
+        """`Kernel.take_moments`."""
+
+    def take_group(
+        self,
+        tensors: dict[str, torch.Tensor],
+        rows: dict[str, int],
+        room: Iterator[tuple[int, int, FloatArray, Any]],
+        /,
+    ) -> None:
+        """`take_moments` of tensors by name, of many at once; those that are left to PyTorch get no row."""
+
+    def dead_fraction(self, row: int, tensor: torch.Tensor, /) -> bool:
+        """Add the dead fraction to a row that was taken."""
+
+    def saturation(self, row: int, tensor: torch.Tensor, middle: float, limit: float, /) -> bool:
+        """Add the share of values further than `limit` from `middle` to a row that was taken."""
+
+    def copy(self, row: int, new: int, /) -> bool:
+        """Let row `new` have the statistics of `row`."""
+
+    def forget(self, row: int, /) -> None:
+        """Let `row` have no statistics."""
+
+    def has(self, row: int, /) -> bool:
+        """Whether `row` was taken."""
+
+    def add_block(self, number: int, device: int, stream: int, address: int, size: int, /) -> bool:
+        """Put rows on this stream of the device into this memory, whose first bytes are zero."""
+
+    def entries(self) -> bytes:
+        """int64 (rows, 4): row, number of the block, its row in the block, whether it is a copy."""
+
+    def clear(self) -> None:
+        """Forget all rows; their room in the blocks is free."""
+
+
 class Kernel(Protocol):
     """The compiled module. It reads tensors of any strides in place, without a copy, with their sign.
 
@@ -62,6 +116,14 @@ class Kernel(Protocol):
 
     Beside: type[Beside]
 
+    Launches: type[Launches]
+
+    def bind_device(self, device_type: int, functions: tuple[int, ...], /) -> None:
+        """Launch kernels on devices of this type, by the functions at these addresses; see `cuda.Driver`."""
+
+    def load_kernels(self, device: int, kernels: tuple[int, ...], /) -> bool:
+        """Launch these on a device: `cuda.TASKS` of each of `cuda.FLOATS`. False if its number is too large."""
+
     def bind(self, tensor: torch.Tensor, functions: tuple[int, ...], dtypes: tuple[int, ...], /, *types: type) -> None:
         """Read tensors of exactly these types; `tensor` is an example.
 
@@ -72,7 +134,7 @@ class Kernel(Protocol):
         """
 
     def is_readable(self, tensor: torch.Tensor, /) -> bool:
-        """Whether all values are in host memory that was not freed, and their dtypes are known."""
+        """Whether all values are in memory of the host or of a CUDA device, not freed, in a dtype that is known."""
 
     def summarize(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray | None, /) -> bool:
         """Write the statistics into their rows; without `counts` only the moments, which takes one reading."""
@@ -81,7 +143,7 @@ class Kernel(Protocol):
         """`summarize` into one row of arrays (rows, 12) and (rows, 64)."""
 
     def take_moments(
-        self, tensor: torch.Tensor, rows: dict[str, int], name: str, room: Iterator[tuple[int, int, FloatArray, Any]], /
+        self, tensor: torch.Tensor, rows: dict[str, int], name: str, room: Iterator[Place], /
     ) -> int | None:
         """Write the moments of `tensor` to the next place in `room`, note its row in `rows`, and return it.
 

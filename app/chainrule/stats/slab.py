@@ -44,9 +44,10 @@ class StatisticsSlab:
     tensor is read that the compiled kernel leaves to PyTorch, else nothing.
 
     On a CUDA device 72 MiB while one is read, and until the rows are fetched 41 MiB and 1,200 bytes a row (of more than
-    4 Mi elements, 48 for each further 4 Mi; on several streams, 8 MiB for each further stream). Tensors on devices of
-    other kinds are copied to the host whole. No tensor is kept alive, but with
-    `beside` those that wait to be read.
+    4 Mi elements, 48 for each further 4 Mi; on several streams, 8 MiB for each further stream). The kernels in
+    `kernels.cu` need 480 bytes a row, up to 8 MiB more for each stream, and the copy of a tensor with gaps, up to
+    32 MiB. Tensors on devices of other kinds are copied to the host whole. No tensor is kept alive, but with `beside`
+    those that wait to be read.
     """
 
     ON_DEVICE: ClassVar[frozenset[str]] = frozenset({"cuda"})
@@ -118,7 +119,7 @@ class StatisticsSlab:
     def take_at_once(self, tensor: torch.Tensor) -> int:
         """`take` by the compiled kernel alone, without a call of PyTorch; -1 if the kernel cannot read the tensor."""
         kernel = native.kernel
-        if kernel is None or self._waiting is not None:
+        if kernel is None:
             return -1
         place = next(self._room, None) or self._reserve()
         row, index, moments, counts = place
@@ -128,6 +129,8 @@ class StatisticsSlab:
         elif kernel.summarize_row(tensor, moments, counts, index):
             if tensor.numel() <= SMALL:
                 self._keep_values(row, tensor)
+            return row
+        if self._waiting is not None and self._waiting.take_at_once(row, tensor):
             return row
         self._spare.append(place)
         return -1
@@ -139,11 +142,19 @@ class StatisticsSlab:
         have histograms.
         """
         kernel = native.kernel
-        if kernel is None or not self._only_moments or self._waiting is not None:
+        if kernel is None or not self._only_moments:
             return None
         if not self._opened:
             self._open()
-        return kernel.take_moments(tensor, rows, name, self._room)
+        row = kernel.take_moments(tensor, rows, name, self._room)
+        if row is None and self._waiting is not None and self._waiting.launches is not None:
+            row = self._waiting.launches.take_moments(tensor, rows, name, self._room)
+        return row
+
+    def take_group(self, tensors: dict[str, torch.Tensor], rows: dict[str, int]) -> None:
+        """`take_named` of many tensors, all at once on a device; `rows` lacks those that are not read so."""
+        if self._only_moments and self._waiting is not None and self._waiting.launches is not None:
+            self._waiting.launches.take_group(tensors, rows, self._room)
 
     def write(self, row: int, tensor: torch.Tensor) -> None:
         """Write the statistics of `tensor` to `row`. Raises the errors of `take`."""
@@ -173,7 +184,7 @@ class StatisticsSlab:
     def write_dead_fraction(self, row: int, activation: torch.Tensor) -> None:
         """Write the dead fraction of `activation`, (batch, …), to `row`."""
         kernel = native.kernel
-        if kernel is not None and self._waiting is None and (share := kernel.dead_fraction(activation)) is not None:
+        if kernel is not None and (share := kernel.dead_fraction(activation)) is not None:
             self._write_fraction(row, DEAD_FRACTION, share)
         elif activation.device.type in self.ON_DEVICE:
             self._on_device().write_dead_fraction(row, activation)
@@ -245,7 +256,7 @@ class StatisticsSlab:
     def _on_device(self) -> DeviceRows:
         with self._lock:
             if self._waiting is None:
-                self._waiting = DeviceRows()
+                self._waiting = DeviceRows(only_moments=self._only_moments)
             return self._waiting
 
     def _write_fraction(self, row: int, column: int, share: float) -> None:
@@ -274,7 +285,14 @@ class StatisticsSlab:
     def _fetch(self) -> None:
         self.settle()
         if self._waiting is not None:
-            self._waiting.fetch(self._at, self._keep_values)
+            self._waiting.fetch(self._at, self._write_rows, self._keep_values)
+
+    def _write_rows(self, rows: npt.NDArray[np.int64], moments: FloatArray, counts: CountArray) -> None:
+        blocks, places = np.divmod(rows, self._size)
+        for block in np.unique(blocks):
+            own = blocks == block
+            to_moments, to_counts = self._blocks[block]
+            to_moments[places[own]], to_counts[places[own]] = moments[own], counts[own]
 
 
 def _places(start: int, size: int, block: tuple[FloatArray, CountArray]) -> tuple[Iterator[int], Iterator[_Place]]:

@@ -150,6 +150,15 @@ class StepStatistics:
         rows[layer] = row
         return row
 
+    def _take_all(self, rows: dict[str, int], tensors: dict[str, torch.Tensor]) -> None:
+        self._slab.take_group(tensors, rows)
+        if len(rows) < len(tensors):
+            for name, tensor in tensors.items():
+                self._take(rows, name, tensor)
+            in_order = {name: rows[name] for name in tensors if name in rows}
+            rows.clear()
+            rows |= in_order
+
     @torch.no_grad()
     def take_parameters(self, optimizer: Optimizer) -> None:
         """Take the parameters, and their gradients as the optimizer sees them; of DTensors the part of this rank.
@@ -160,16 +169,13 @@ class StepStatistics:
         # A fused optimizer divides by the scale itself.
         scale = getattr(optimizer, "grad_scale", None)
         divider = 1.0 if scale is None else float(scale)
-        weights, gradients = self._rows["weight"], self._rows["weight_gradient"]
-        for name, whole in self._members.parameters:
-            parameter = local_part(whole)
-            self._take(weights, name, parameter)
-            gradient = whole.grad
-            if gradient is not None:
-                row = self._take(gradients, name, gradient)
-                if divider != 1 and row >= 0:
-                    self._dividers[row] = divider
-                self._updated.append((name, parameter))
+        gradients = self._rows["weight_gradient"]
+        given = {name: each.grad for name, each in self._members.parameters if each.grad is not None}
+        self._take_all(self._rows["weight"], dict(self._members.parameters))
+        self._take_all(gradients, given)
+        if divider != 1:
+            self._dividers |= dict.fromkeys(gradients.values(), divider)
+        self._updated = [(name, local_part(each)) for name, each in self._members.parameters if name in given]
         self._samples = [_sample(parameter) for _, parameter in self._updated]
         if _are_plain(self._samples):
             self._negatives = list(torch._foreach_neg(self._samples))
@@ -185,10 +191,10 @@ class StepStatistics:
         else:
             for negative, sample in zip(self._negatives, self._samples, strict=True):
                 negative.add_(sample)
+        self._take_all(updates, {name: each for (name, _), each in zip(self._updated, self._negatives, strict=True)})
         for (name, parameter), update in zip(self._updated, self._negatives, strict=True):
-            row = self._take(updates, name, update)
-            if row >= 0 and update.numel() != parameter.numel():
-                self._repeats[row] = parameter.numel() / update.numel()
+            if name in updates and update.numel() != parameter.numel():
+                self._repeats[updates[name]] = parameter.numel() / update.numel()
         self._updated, self._samples, self._negatives = [], [], []
 
     @property
