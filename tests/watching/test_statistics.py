@@ -1,11 +1,13 @@
 """The statistics of a step: outputs, parameters and updates of unusual kinds, and what stays of the hooks."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
 import chainrule
+from chainrule.stats import BINS, COLUMNS, StatisticsSlab
 from chainrule.watching.statistics import Members, StepStatistics
 
 
@@ -90,3 +92,19 @@ def test_the_gradient_of_an_output_that_has_a_hook_already():
     norms = statistics.norms("gradient")
     assert norms.keys() == {"0", "1", "2"}
     assert norms["0"] == norms["1"] == pytest.approx((net[2].weight.norm() * 2**0.5 / 2).item())
+
+
+def test_rows_that_are_not_used_may_hold_any_bits(monkeypatch):
+    """Memory that was not written to can hold a signalling NaN, of which numpy warns."""
+
+    def new_block(slab):
+        bits = np.full((slab._size, len(COLUMNS)), 0x7FF0000000000001, np.uint64)
+        return bits.view(np.float64), np.empty((slab._size, BINS), np.uint32)
+
+    monkeypatch.setattr(StatisticsSlab, "_new_block", new_block)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    statistics = StepStatistics(Members(model), 1.0, has_histograms=False)
+    model(torch.ones(2, 3)).sum().backward()
+    statistics.end()
+    assert len(statistics.keys) < len(statistics._slab.moments)
+    assert statistics.first_nonfinite(0.5) is None

@@ -152,12 +152,14 @@ class StepStatistics:
 
     def _take_all(self, rows: dict[str, int], tensors: dict[str, torch.Tensor]) -> None:
         self._slab.take_group(tensors, rows)
-        if len(rows) < len(tensors):
+        grouped = len(rows)
+        if grouped < len(tensors):
             for name, tensor in tensors.items():
                 self._take(rows, name, tensor)
-            in_order = {name: rows[name] for name in tensors if name in rows}
-            rows.clear()
-            rows |= in_order
+            if grouped:  # the others are behind them
+                in_order = {name: rows[name] for name in tensors if name in rows}
+                rows.clear()
+                rows |= in_order
 
     @torch.no_grad()
     def take_parameters(self, optimizer: Optimizer) -> None:
@@ -241,7 +243,8 @@ class StepStatistics:
 
     def first_nonfinite(self, loss: float | None) -> tuple[str, str | None] | None:
         """The place of the first NaN or Inf in words, and the path of the module or the name of the parameter."""
-        bad = set(np.flatnonzero(self._moments[:, _NONFINITE].any(1)).tolist())
+        # Beyond its rows a slab holds any bits, of which numpy may warn.
+        bad = set(np.flatnonzero(self._moments[: self._slab.rows, _NONFINITE].any(1)).tolist())
         first: dict[str, str] = {}
         for part, rows in self._rows.items() if bad else ():
             if place := next((layer for layer, row in rows.items() if row in bad), None):
