@@ -1,9 +1,11 @@
 """Promises of the image and the composition, read from the files: tests have no container engine."""
 
+import ipaddress
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -75,9 +77,16 @@ def test_everything_it_copies_exists_and_is_sent_to_the_builder():
     assert {line.removeprefix("!") for line in ignored if line.startswith("!")} == names, "and nothing else is"
 
 
+def copied_from(target):
+    """The file here that the image has at this path."""
+    (source,) = [each.split()[0] for each in arguments_of("COPY") if each.split()[-1] == target]
+    return str(ROOT / source)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is this machine on Linux, as in the image")
 def test_the_health_check_asks_where_the_server_is_told_to_listen():
     _, *arguments = json.loads(last("HEALTHCHECK").partition("CMD ")[2])
+    arguments[-1] = copied_from(arguments[-1])
 
     class Alive(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -97,6 +106,41 @@ def test_the_health_check_asks_where_the_server_is_told_to_listen():
         gone = subprocess.run([sys.executable, *arguments], check=False, capture_output=True, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert gone.returncode != 0
+
+
+HANGS = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, as in the image")
+def test_the_check_of_a_replica_ends_a_server_that_hangs_and_no_other():
+    check = [*REPLICAS["chainrule-1"]["healthcheck"]["test"][1:]]
+    assert check[0] == "python"
+    check = [sys.executable, *(copied_from(each) if each.endswith(".py") else each for each in check[1:])]
+    with (
+        subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, text=True) as hanging,
+        subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, text=True) as other,
+    ):
+        try:
+            environment = os.environ | {
+                "CHAINRULE_HOST": "127.0.0.1",
+                "CHAINRULE_PORT": hanging.stdout.readline().strip(),
+            }
+            # The image's own check leaves it.
+            assert subprocess.run(check[:-1], check=False, env=environment).returncode == 1
+            assert hanging.poll() is None
+            assert subprocess.run(check, check=False, env=environment).returncode == 1
+            assert hanging.wait() == -signal.SIGKILL
+            # Nobody listens now: a server that still starts is not ended.
+            assert subprocess.run(check, check=False, env=environment).returncode == 1
+            assert other.poll() is None
+        finally:
+            hanging.kill()
+            other.kill()
 
 
 # The composition: two replicas behind a proxy.
@@ -140,7 +184,10 @@ def test_a_service_can_change_nothing_and_take_no_more_than_its_share():
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert {"mem_limit", "cpus", "pids_limit"} <= service.keys()
-        assert not {"privileged", "cap_add", "devices", "network_mode", "pid"} & service.keys()
+        assert not {"privileged", "devices", "network_mode", "pid"} & service.keys()
+    assert {name: service["cap_add"] for name, service in SERVICES.items() if "cap_add" in service} == {
+        "tls": ["NET_BIND_SERVICE"]
+    }
 
 
 def test_two_replicas_are_alike_and_only_the_proxy_is_reached_from_outside():
@@ -149,8 +196,10 @@ def test_two_replicas_are_alike_and_only_the_proxy_is_reached_from_outside():
     assert REPLICAS["chainrule-1"]["networks"] == ["inside"]
     assert COMPOSE["networks"]["inside"] == {"internal": True}
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-        "proxy": ["${PUBLISH:-127.0.0.1:8000}:8080"]
+        "proxy": ["${PUBLISH:-127.0.0.1:8000}:8080"],
+        "tls": ["80:8080", "443:8443"],
     }
+    assert SERVICES["tls"]["profiles"] == ["tls"]
 
 
 def test_a_replica_is_the_image_with_settings_that_are_settings():
@@ -158,7 +207,7 @@ def test_a_replica_is_the_image_with_settings_that_are_settings():
     given = replica["environment"]
     # It does not start without a token, and says why.
     assert re.fullmatch(r"\$\{CHAINRULE_TOKEN:\?[^}]+\}", given["CHAINRULE_TOKEN"])
-    values = {name: re.sub(r"\$\{\w+:-\}", "", value) for name, value in given.items()}
+    values = {name: re.sub(r"\$\{\w+:[-+][^}]*\}", "", value) for name, value in given.items()}
     settings = settings_of(values | {"CHAINRULE_TOKEN": "a-token-of-some-length"})
     assert settings.allowed_hosts == ()
     assert settings.trusted_proxies == ("*",)
@@ -221,14 +270,51 @@ def test_the_proxy_passes_on_what_the_server_judges_by():
     headers = {words[1]: words[2] for words in directives(PLAIN) if words[0] == "proxy_set_header"}
     assert headers == {
         "Host": "$http_host",
-        # Values of an outer proxy are passed on, not overwritten: the cookie is Secure where TLS is.
-        "X-Forwarded-For": "$proxy_add_x_forwarded_for",
+        # Those of a trusted proxy: the cookie is Secure where TLS is. A client's own headers do not count.
+        "X-Forwarded-For": "$remote_addr",
         "X-Forwarded-Proto": "$forwarded_proto",
         "Upgrade": "$http_upgrade",
         "Connection": "$connection_upgrade",
     }
-    schemes = dict(directives_in("map", "$http_x_forwarded_proto", "$forwarded_proto"))
-    assert schemes == {"default": "$scheme", "http": "http", "https": "https"}
+    assert directive("real_ip_header") == ["X-Forwarded-For"]
+    ((pattern, direct),) = [
+        each
+        for each in directives_in("map", '"$remote_addr $realip_remote_addr"', "$is_direct")
+        if each[0] != "default"
+    ]
+    # nginx replaces the address of a trusted proxy alone.
+    assert (re.match(pattern.removeprefix("~"), "1.2.3.4 1.2.3.4") is not None, direct) == (True, "1")
+    assert not re.match(pattern.removeprefix("~"), "1.2.3.4 172.30.77.2")
+    schemes = dict(directives_in("map", '"$is_direct $http_x_forwarded_proto"', "$forwarded_proto"))
+    assert schemes == {"default": "$scheme", "0 https": "https"}
+
+
+def test_the_proxy_trusts_caddy_alone():
+    trusted = [line.split() for line in (ROOT / "deploy" / "trusted.conf").read_text().splitlines() if line[:1] != "#"]
+    address = SERVICES["tls"]["networks"]["outside"]["ipv4_address"]
+    assert trusted == [["set_real_ip_from", f"{address};"]]
+    (subnet,) = COMPOSE["networks"]["outside"]["ipam"]["config"]
+    addresses = [each["networks"]["outside"]["ipv4_address"] for each in (SERVICES["tls"], SERVICES["proxy"])]
+    # Docker's own address is the first of the network.
+    hosts = [str(each) for each in ipaddress.ip_network(subnet["subnet"]).hosts()]
+    assert sorted(addresses) == hosts[1:3]
+
+
+def test_one_address_cannot_take_all():
+    assert directive("limit_req")[0] == "zone=requests"
+    assert directive("limit_conn")[0] == "connections"
+    places = 2 * Settings().max_sockets
+    assert Settings().max_sockets < int(directive("limit_conn")[1]) < places
+    assert directive("limit_req_status") == directive("limit_conn_status") == ["429"]
+    assert any(words[0] == "error_page" and "429" in words for words in directives(PLAIN)), "in the shape of all errors"
+
+
+def test_tls_reaches_the_proxy():
+    caddy = (ROOT / "deploy" / "Caddyfile").read_text()
+    assert "reverse_proxy proxy:8080" in caddy
+    ports = [each.partition(":")[2] for each in SERVICES["tls"]["ports"]]
+    assert [f"http_port {ports[0]}" in caddy, f"https_port {ports[1]}" in caddy] == [True, True]
+    assert SERVICES["tls"]["environment"].keys() == set(re.findall(r"\{\$(\w+)\}", caddy))
 
 
 def test_the_proxy_writes_down_no_token():

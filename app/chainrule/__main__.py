@@ -400,7 +400,8 @@ def _server_settings(
     Another user of this machine can reach loopback, and would read what a private server shows.
     """
     settings = _settings(host=host, port=port, insecure=insecure)
-    if (is_private or not settings.is_loopback) and settings.token is None and not settings.insecure:
+    has_token = settings.token is not None or settings.tokens_file
+    if (is_private or not settings.is_loopback) and not has_token and not settings.insecure:
         settings = _settings(host=host, port=port, insecure=insecure, token=secrets.token_urlsafe(24))
     return settings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -15,6 +16,9 @@ LogFormat = Literal["text", "json"]
 
 TOKEN_PATTERN = re.compile(r"[A-Za-z0-9._~-]{8,256}")
 """A token consists of characters that need no escaping in links."""
+
+NAME_PATTERN = re.compile(r"[\w.@+-]{1,64}")
+"""The name of a person, as the log shows it."""
 
 SPARE_DESCRIPTORS = 200
 """File descriptors that a server needs beside its open connections."""
@@ -32,6 +36,10 @@ class Settings(BaseSettings):
     token: SecretStr | None = Field(
         default=None,
         description="Password of the server: 8 to 256 letters, digits and . _ ~ - (created if needed and not set).",
+    )
+    tokens_file: str = Field(
+        default="",
+        description="File with a line `NAME TOKEN` for each person; whose line is removed is refused at once.",
     )
     insecure: bool = Field(default=False, description="Accept requests without a token.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -146,10 +154,40 @@ class Settings(BaseSettings):
             raise ValueError("a token is 8 to 256 letters, digits and . _ ~ -")
         return value
 
+    @field_validator("tokens_file", mode="after")
+    @classmethod
+    def _check_tokens_file(cls, value: str) -> str:
+        if value:
+            read_tokens(Path(value))
+        return value
+
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
         return is_loopback(self.host)
+
+
+def read_tokens(path: Path) -> dict[str, str]:
+    """Token → name, from the lines `NAME TOKEN` of a file; lines that are empty or begin with # do not count.
+
+    Raises:
+        ValueError: the file cannot be read, or names the line that is wrong, without its token.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"the file cannot be read: {error}") from None
+    tokens: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, token, *more = [*line.split(), "", ""][: max(2, len(line.split()))]
+        if more or not NAME_PATTERN.fullmatch(name) or not TOKEN_PATTERN.fullmatch(token):
+            raise ValueError(f"line {number} is not a name and a token of 8 to 256 letters, digits and . _ ~ -")
+        if token in tokens or name in tokens.values():
+            raise ValueError(f"line {number} has a name or a token of an earlier line")
+        tokens[token] = name
+    return tokens
 
 
 def read_settings(**given: Any) -> Settings:

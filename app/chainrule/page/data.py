@@ -55,7 +55,7 @@ def page_data(
         "glossary": glossary(),
         "rules": asdict(RULES),
         "local_rules": asdict(LOCAL_RULES),
-        "needs_token": settings.token is not None,
+        "needs_token": settings.token is not None or bool(settings.tokens_file),
         "error": error,
         "dump": dump,
         "dumps": list(dumps),

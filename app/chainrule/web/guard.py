@@ -6,7 +6,6 @@ refusal or a 500, has the same security headers; a 500 reveals nothing about the
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import logging
 import re
@@ -22,8 +21,9 @@ from chainrule.errors import BusyError, ChainruleError, RequestError
 from chainrule.settings import Settings, is_loopback
 from chainrule.web.answers import error_answer, no_such_address
 from chainrule.web.metrics import Metrics
+from chainrule.web.people import people_of
 from chainrule.web.request_log import request_id
-from chainrule.web.sessions import SECONDS, cookie_name, is_session, new_session, surplus
+from chainrule.web.sessions import SECONDS, cookie_name, new_session, surplus
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Guard:
         self.app = app
         self.settings = settings
         self.metrics = metrics
-        self.token = settings.token.get_secret_value() if settings.token else None
+        self.people = people_of(settings)
         # Requests ("http") and sockets ("websocket") that are open now, without probes.
         self.open = Counter[str]()
 
@@ -111,16 +111,25 @@ class Guard:
                     message = {"type": "http.response.body", "body": b""}
             await send(message)
 
+        async def receive_admitted() -> Message:
+            """The next message, or the end of a socket whose owner is no longer admitted."""
+            message = await receive()
+            if token and self.people.name_of(token) is None:
+                await send({"type": "websocket.close", "code": 1008, "reason": "the token does not admit any more"})
+                return {"type": "websocket.disconnect", "code": 1008}
+            return message
+
         counted = False
         try:
             answer = self.refusal(scope)
+            token = scope.get("state", {}).get("token") if scope["type"] == "websocket" else None
             if answer is not None:
                 await answer(scope, receive, send_guarded)
                 return
             counted = scope["path"] not in OPEN_PATHS
             self.open[scope["type"]] += counted
             # Routes know GET alone; its headers are HEAD's headers.
-            await self.app({**scope, "method": "GET"} if head else scope, receive, send_guarded)
+            await self.app({**scope, "method": "GET"} if head else scope, receive_admitted, send_guarded)
         except ClientDisconnect:
             # The client left before its body had arrived.
             pass
@@ -191,27 +200,30 @@ class Guard:
     def _token_answer(self, scope: Scope, headers: Headers) -> Response | None:
         given, query = split_token(scope["query_string"])
         by_link = given is not None and scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        with_token = by_link and self.token is not None and _same(given or "", self.token)
-        if not with_token and self.token is not None and not self._admitted(headers, self.token):
+        of_link = self.people.token_of(given or "") if by_link else None
+        token = of_link or self._admitted(headers)
+        if token is None and self.people.needs_token:
             raise RequestError(
                 "a token is needed: open the complete link that the server printed, or send it as "
                 "`Authorization: Bearer`",
                 status=401,
                 code="unauthorized",
             )
+        if token is not None:
+            scope.setdefault("state", {}).update(token=token, person=self.people.name_of(token))
         if not by_link:
             return None
         # Addresses are shown, sent on and written down: a token, even an old one, must not stay in them.
         # Two leading slashes would name another host.
         target = "/" + quote(scope["path"].lstrip("/")) + (f"?{query}" if query else "")
         answer = RedirectResponse(target, 303, {"cache-control": "no-store"})
-        if with_token:
+        if of_link is not None:
             own = cookie_name(headers["host"])
             for name in surplus(cookie_parser(headers.get("cookie", "")), own):
                 answer.delete_cookie(name)
             answer.set_cookie(
                 own,
-                new_session(self.token or ""),
+                new_session(of_link),
                 path="/",
                 httponly=True,
                 # Not strict: browsers send no strict cookie when a link in a mail or chat leads here, nor on this
@@ -224,13 +236,14 @@ class Guard:
             )
         return answer
 
-    def _admitted(self, headers: Headers, token: str) -> bool:
+    def _admitted(self, headers: Headers) -> str | None:
+        """The token that a program sent, or that signed a browser's session, if it admits."""
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _same(credentials.strip(), token):
-            return True
+        if scheme.lower() == "bearer" and (token := self.people.token_of(credentials.strip())) is not None:
+            return token
         # Starlette's parser is lenient: another program's odd cookie on this host must not lock anybody out.
         cookie = cookie_parser(headers.get("cookie", "")).get(cookie_name(headers.get("host", "")))
-        return cookie is not None and is_session(cookie, token)
+        return None if cookie is None else self.people.token_of_session(cookie)
 
 
 def host_allowed(host: str, settings: Settings) -> bool:
@@ -284,11 +297,6 @@ def split_token(query: bytes) -> tuple[str | None, str]:
         else:
             rest.append(part)
     return given, "&".join(rest)
-
-
-def _same(given: str, token: str) -> bool:
-    """Compare in constant time."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
 
 def _is_address(name: str) -> bool:

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from chainrule.settings import Settings
 from chainrule.web import request_log
+from chainrule.web.people import people_of
 from chainrule.web.request_log import noted_spec, request_id, spec_hash
 
 STRUCK_OUT = "[token]"
@@ -110,18 +111,20 @@ class Formatter(logging.Formatter):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self._token = settings.token.get_secret_value() if settings.token else None
+        self._people = people_of(settings)
         self._write = _json if settings.log_format == "json" else _text
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record as text, without the token."""
+        """A record as text, without tokens."""
         spec = noted_spec()
         known: dict[str, object] = {"request_id": request_id(), "spec": "" if spec is None else spec_hash(spec)}
         fields = {key: value for key, value in known.items() if value} | getattr(record, "fields", {})
         exception = self.formatException(record.exc_info) if record.exc_info and record.exc_info[1] else ""
         stack = "\n".join(filter(None, [exception, record.stack_info]))
         text = self._write(record, fields, stack)
-        return text if self._token is None else text.replace(self._token, STRUCK_OUT)
+        for token in self._people.tokens:
+            text = text.replace(token, STRUCK_OUT)
+        return text
 
 
 def _json(record: logging.LogRecord, fields: dict[str, object], stack: str) -> str:

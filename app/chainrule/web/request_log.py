@@ -241,6 +241,8 @@ class RequestLog:
             "client": client[0] if client else "",
             "ms": round((time.perf_counter() - start) * 1e3, 1),
         }
+        if person := scope.get("state", {}).get("person"):
+            fields["person"] = person
         if note.error:
             fields["error"] = note.error
         logger.info("%s", event, extra={"fields": fields})
