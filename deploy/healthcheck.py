@@ -2,8 +2,8 @@
 
     python healthcheck.py [--restart]
 
-With --restart it also ends a server that accepts connections and does not answer three times: Docker restarts a
-container whose process has ended, but not one that is unhealthy. A server that refuses connections still starts.
+With --restart it also ends a server that accepts three connections and answers none of them in time: Docker restarts a
+container whose process has ended, but not one that is unhealthy. A server that refuses connections may still start.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LISTENS = "0A"
 """The state of a socket in /proc/net/tcp."""
 
 
-def answers(host: str, port: int) -> bool:
+def is_healthy(host: str, port: int) -> bool:
     """Whether /healthz has status 200.
 
     Raises:
-        ConnectionRefusedError: no server listens.
+        TimeoutError: a server listens, and does not answer.
     """
     # To connect to 0.0.0.0 or to :: is to ask this machine. No proxy that the environment names comes between.
     asked = http.client.HTTPConnection(host, port, timeout=SECONDS)
     try:
         asked.request("GET", "/healthz")
         return asked.getresponse().status == 200
-    except ConnectionRefusedError:
+    except TimeoutError:
         raise
     except (OSError, http.client.HTTPException):
         return False
@@ -62,11 +62,8 @@ def main() -> int:
     host, port = os.environ["CHAINRULE_HOST"], int(os.environ["CHAINRULE_PORT"])
     for attempt in range(ATTEMPTS if "--restart" in sys.argv else 1):
         time.sleep(PAUSE if attempt else 0)
-        try:
-            if answers(host, port):
-                return 0
-        except ConnectionRefusedError:
-            return 1
+        with suppress(TimeoutError):
+            return 0 if is_healthy(host, port) else 1
     if "--restart" in sys.argv:
         for process in listeners(port):
             os.kill(process, signal.SIGKILL)

@@ -314,6 +314,8 @@ def test_tls_reaches_the_proxy():
     assert "reverse_proxy proxy:8080" in caddy
     ports = [each.partition(":")[2] for each in SERVICES["tls"]["ports"]]
     assert [f"http_port {ports[0]}" in caddy, f"https_port {ports[1]}" in caddy] == [True, True]
+    # Caddy would write down the link of a request that fails.
+    assert re.search(r"request>uri query \{\s+delete token\s+\}", caddy)
     assert SERVICES["tls"]["environment"].keys() == set(re.findall(r"\{\$(\w+)\}", caddy))
 
 

@@ -399,10 +399,11 @@ def _server_settings(
 
     Another user of this machine can reach loopback, and would read what a private server shows.
     """
-    settings = _settings(host=host, port=port, insecure=insecure)
+    given = {"host": host, "port": port, "insecure": insecure} | ({"tokens_file": ""} if is_private else {})
+    settings = _settings(**given)
     has_token = settings.token is not None or settings.tokens_file
     if (is_private or not settings.is_loopback) and not has_token and not settings.insecure:
-        settings = _settings(host=host, port=port, insecure=insecure, token=secrets.token_urlsafe(24))
+        settings = _settings(**given, token=secrets.token_urlsafe(24))
     return settings
 
 
@@ -412,6 +413,7 @@ def _private_settings(port: int) -> Settings:
     return _settings(
         host="127.0.0.1",
         port=port,
+        tokens_file="",
         token=secrets.token_urlsafe(24) if settings.token is None else None,
         # No other client waits for an answer, so Ctrl-C ends the server at once.
         shutdown_seconds=None if "shutdown_seconds" in settings.model_fields_set else 1,

@@ -39,7 +39,8 @@ class Settings(BaseSettings):
     )
     tokens_file: str = Field(
         default="",
-        description="File with a line `NAME TOKEN` for each person; whose line is removed is refused at once.",
+        description="File with a line `NAME TOKEN` for each person; "
+        "a person whose line is removed is refused with the next request.",
     )
     insecure: bool = Field(default=False, description="Accept requests without a token.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -174,7 +175,7 @@ def read_tokens(path: Path) -> dict[str, str]:
         ValueError: the file cannot be read, or names the line that is wrong, without its token.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"the file cannot be read: {error}") from None
     tokens: dict[str, str] = {}

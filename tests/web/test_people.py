@@ -1,14 +1,23 @@
 """Tokens of persons, from a file that changes while the server runs."""
 
 import logging
+from contextlib import suppress
 
 import pytest
 from served import wait_for
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocketDisconnect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from chainrule.__main__ import _server_settings
 from chainrule.settings import Settings, read_settings
+from chainrule.web.guard import Guard
+from chainrule.web.logs import Formatter
 from chainrule.web.main import create_app
+from chainrule.web.metrics import Metrics
 
 ANNA, BEN = "token-of-anna", "token-of-ben"
 
@@ -118,4 +127,39 @@ def test_the_log_names_persons_and_no_tokens(serve, people, caplog):
         wait_for(lambda: any(each.getMessage() == "socket closed" for each in caplog.records), 60, "the log")
     fields = [each.fields for each in caplog.records if hasattr(each, "fields")]
     assert {each.get("person") for each in fields} == {"ben"}
-    assert BEN not in str(fields)
+
+
+def test_the_log_strikes_out_every_token_that_was_ever_known(people):
+    settings = Settings(tokens_file=people.path)
+    formatter = Formatter(settings)
+    people(f"ben {BEN}-and-more\n")
+    for token in (ANNA, BEN, f"{BEN}-and-more"):
+        record = logging.LogRecord("chainrule", logging.ERROR, "", 0, f"a link with {token}", None, None)
+        assert formatter.format(record) == "error a link with [token]"
+
+
+def test_news_do_not_reach_who_is_no_longer_admitted(serve, people):
+    async def news(websocket):
+        await websocket.accept()
+        await websocket.send_text("first")
+        people("")
+        await websocket.send_text("second")
+        with suppress(WebSocketDisconnect):
+            await websocket.receive_text()
+
+    settings = Settings(tokens_file=people.path)
+    guard = Middleware(Guard, settings=settings, metrics=Metrics())
+    address = serve(Starlette(routes=[WebSocketRoute("/news", news)], middleware=[guard]))
+    with connect(f"ws://{address}/news", additional_headers=bearer(ANNA)) as socket:
+        assert socket.recv(timeout=60) == "first"
+        with pytest.raises(ConnectionClosed) as ended:
+            socket.recv(timeout=60)
+    assert ended.value.rcvd.code == 1008
+
+
+def test_a_private_server_is_for_its_own_link_alone(people, monkeypatch):
+    monkeypatch.setenv("CHAINRULE_TOKENS_FILE", people.path)
+    settings = _server_settings(None, None, None, is_private=True)
+    assert settings.token is not None
+    assert settings.tokens_file == ""
+    assert _server_settings("0.0.0.0", None, None).token is None, "of a class everybody has a token of their own"

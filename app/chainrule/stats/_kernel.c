@@ -1444,13 +1444,22 @@ static struct entry *entry_of(Launches *self, int64_t row) {
     return row >= 0 && row < self->latest_room && self->latest[row] > 0 ? &self->entries[self->latest[row] - 1] : NULL;
 }
 
+/* Whether the elements lie in memory row by row: the values of a small tensor are kept in this order. */
+static bool in_order(const struct memory *memory) {
+    int64_t n = 1;
+    for (int64_t i = memory->dimensions - 1; i >= 0; n *= memory->shape[i--])
+        if (memory->shape[i] != 1 && memory->strides[i] != n) return false;
+    return true;
+}
+
 /* True; False: not for this module to do; None: first a block is needed. */
 static PyObject *launch_row(Launches *self, PyObject *tensor, int64_t row, uint32_t times) {
     struct launch to;
     struct view view;
     if (!can_launch(self, tensor, &to) || !view_memory(to.kind, to.memory.x, to.memory.shape, to.memory.strides,
                                                        to.memory.dimensions, &view) ||
-        !view.dense || view.repeats != 1 || view.n * times >= TOO_MANY)
+        !view.dense || view.repeats != 1 || view.n * times >= TOO_MANY ||
+        (!self->only_moments && view.n <= 16 && !in_order(&to.memory)))
         Py_RETURN_FALSE;
     struct place *place = to.place;
     if (to.kernels[SUMMARIZE] == NULL || place == NULL || place->used == place->rows) Py_RETURN_NONE;
@@ -1486,7 +1495,11 @@ static PyObject *launches_take_moments(Launches *self, PyObject *const *argument
     if (known < 0) return NULL;
     if (known == 1) return PyLong_FromLong(-1);
     struct launch to;
-    if (!can_launch(self, tensor, &to) || to.place == NULL || to.place->used == to.place->rows) Py_RETURN_NONE;
+    struct view view;
+    if (!can_launch(self, tensor, &to) || to.place == NULL || to.place->used == to.place->rows ||
+        !view_memory(to.kind, to.memory.x, to.memory.shape, to.memory.strides, to.memory.dimensions, &view) ||
+        !view.dense || view.repeats != 1)
+        Py_RETURN_NONE;
     PyObject *place = PyIter_Next(arguments[3]), *row = NULL, *done = NULL;
     if (place == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     PyObject *number = PyTuple_Check(place) ? PyTuple_GetItem(place, 0) : place;
@@ -1514,18 +1527,25 @@ struct group {
     int size;
 };
 
-/* Launch it; the names of a launch that fails are removed. False with an error. */
-static bool launch_group(Launches *self, struct group *group, PyObject *rows) {
-    if (group->size == 0) return true;
+/* Take back the rows of a group that was not launched; an error that is set stays. */
+static void drop_group(Launches *self, struct group *group, PyObject *rows) {
+    PyObject *kind, *value, *traceback;
+    PyErr_Fetch(&kind, &value, &traceback);
+    for (int i = 0; i < group->size; i++) {
+        self->latest[group->rows[i]] = 0;
+        if (PyDict_DelItem(rows, group->names[i]) != 0) PyErr_Clear();
+    }
+    group->size = 0;
+    PyErr_Restore(kind, value, traceback);
+}
+
+static void launch_group(Launches *self, struct group *group, PyObject *rows) {
+    if (group->size == 0) return;
     void *scratch = group->to.place->block;
     const bool done = launch_kernel(group->to.kernels[SUMMARIZE_GROUP], (unsigned)group->blocks, (unsigned)group->size, 1,
                                     THREADS, 1, 1, 0, group->to.stream, (void *[]){&group->argument, &scratch}, NULL) == 0;
-    for (int i = 0; !done && i < group->size; i++) {
-        self->latest[group->rows[i]] = 0;
-        if (PyDict_DelItem(rows, group->names[i]) != 0) return false;
-    }
+    if (!done) drop_group(self, group, rows);
     group->size = 0;
-    return true;
 }
 
 /* The moments of tensors, a dict of them by name, each to a place of `room`, as far as this can be done: names of
@@ -1543,21 +1563,21 @@ static PyObject *launches_take_group(Launches *self, PyObject *const *arguments,
         struct launch to;
         struct view view;
         int known = PyDict_Contains(rows, name);
-        if (known < 0) return NULL;
+        if (known < 0) break;
         if (known == 1 || !can_launch(self, tensor, &to) || to.place == NULL || to.place->used == to.place->rows ||
             to.kernels[SUMMARIZE_GROUP] == NULL ||
             !view_memory(to.kind, to.memory.x, to.memory.shape, to.memory.strides, to.memory.dimensions, &view) ||
             !view.dense || view.repeats != 1 || view.n > BUNDLE_MOST)
             continue;
-        if ((group.size == BUNDLE || (group.size > 0 && (group.to.kind != to.kind || group.to.place != to.place))) &&
-            !launch_group(self, &group, rows))
-            return NULL;
+        if (group.size == BUNDLE || (group.size > 0 && (group.to.kind != to.kind || group.to.place != to.place)))
+            launch_group(self, &group, rows);
         PyObject *place = PyIter_Next(arguments[2]);
         if (place == NULL) break;
         PyObject *number = PyTuple_Check(place) ? PyTuple_GetItem(place, 0) : place;
         Py_ssize_t row = row_of(number);
         const int at = group.size;
-        bool done = row >= 0 && PyDict_SetItem(rows, name, number) == 0;
+        bool done = row >= 0 && note_row(self, row, to.place->number, to.place->used, false) &&
+                    PyDict_SetItem(rows, name, number) == 0;
         if (done) {
             const int64_t wanted = blocks_for(view.n, false), blocks = wanted < BUNDLE_BLOCKS ? wanted : BUNDLE_BLOCKS;
             group.blocks = at == 0 || blocks > group.blocks ? blocks : group.blocks;
@@ -1567,13 +1587,18 @@ static PyObject *launches_take_group(Launches *self, PyObject *const *arguments,
             group.argument.tasks[at].row = next_row(to.place);
             group.names[at] = name;
             group.rows[at] = row;
-            done = note_row(self, row, to.place->number, to.place->used++, false);
+            to.place->used++;
             group.size++;
-        }
+        } else if (row >= 0 && entry_of(self, row) != NULL)
+            self->latest[row] = 0;
         Py_DECREF(place);
-        if (!done) return NULL;
+        if (!done) break;
     }
-    if (PyErr_Occurred() || !launch_group(self, &group, rows)) return NULL;
+    if (PyErr_Occurred()) {
+        drop_group(self, &group, rows);
+        return NULL;
+    }
+    launch_group(self, &group, rows);
     Py_RETURN_NONE;
 }
 
@@ -1671,12 +1696,26 @@ static PyObject *launches_entries(Launches *self, PyObject *unused) {
     return PyBytes_FromStringAndSize((const char *)self->entries, kept * (Py_ssize_t)sizeof *self->entries);
 }
 
-static PyObject *launches_clear(Launches *self, PyObject *unused) {
-    (void)unused;
-    for (int64_t i = 0; i < self->used; i++) self->latest[self->entries[i].row] = 0;
-    for (int i = 0; i < self->count; i++) self->places[i].used = 0;
-    self->used = 0;
-    Py_RETURN_NONE;
+/* Forget the first entries, which were fetched. The numbers of the blocks that are still needed. */
+static PyObject *launches_clear(Launches *self, PyObject *number) {
+    Py_ssize_t fetched = row_of(number);
+    if (fetched < 0) return NULL;
+    if (fetched > self->used) fetched = self->used;
+    for (int64_t i = 0; i < fetched; i++)
+        if (self->latest[self->entries[i].row] == i + 1) self->latest[self->entries[i].row] = 0;
+    self->used -= fetched;
+    memmove(self->entries, self->entries + fetched, (size_t)self->used * sizeof *self->entries);
+    for (int64_t i = 0; i < self->used; i++)
+        if (self->latest[self->entries[i].row] == fetched + i + 1) self->latest[self->entries[i].row] = i + 1;
+    PyObject *needed = PySet_New(NULL);
+    for (int64_t i = 0; needed != NULL && i < self->count + self->used; i++) {
+        struct place *place = i < self->count ? &self->places[i] : NULL;
+        if (place != NULL && self->used == 0) place->used = 0;
+        PyObject *block = PyLong_FromLongLong(place != NULL ? place->number : self->entries[i - self->count].block);
+        if (block == NULL || PySet_Add(needed, block) != 0) Py_CLEAR(needed);
+        Py_XDECREF(block);
+    }
+    return needed;
 }
 
 static PyObject *launches_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
@@ -1714,7 +1753,9 @@ static PyMethodDef launches_methods[] = {
      "add_block(number, device, stream, address, bytes): rows on this stream go there; False on too many streams."},
     {"entries", (PyCFunction)launches_entries, METH_NOARGS,
      "entries(): int64 (rows, 4): row, block, its row in the block, whether it is a copy."},
-    {"clear", (PyCFunction)launches_clear, METH_NOARGS, "clear(): forget all rows; their room in the blocks is free."},
+    {"clear", (PyCFunction)launches_clear, METH_O,
+     "clear(count): forget the first rows of entries(); the set of the blocks that are needed. If no row is left, the room\n"
+     "in these is free."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -144,6 +144,8 @@ def _words_of(chunks: int) -> int:
 _ROW = np.dtype([("moments", np.float64, len(COLUMNS)), ("counts", np.uint32, BINS), ("values", np.float64, SMALL)])
 """A row in `kernels.cu`. Before the rows of a block is its scratch memory."""
 
+_DTYPES_OF_KERNELS = {torch.float32, torch.float16, torch.bfloat16}
+
 _SCRATCH = 64 * (16 + 32 * 48) + 16 + 256 * 48
 """Bytes: one for each tensor of a group, and one for a single tensor. See `_kernel.c`."""
 
@@ -160,7 +162,7 @@ class DeviceRows:
 
     only_moments: bool = False
     launches: native.Launches | None = None
-    _blocks: list[torch.Tensor] = field(default_factory=list)
+    _blocks: dict[int, torch.Tensor] = field(default_factory=dict)
     _words: dict[tuple[torch.device, int], _Words] = field(default_factory=dict)
     _rows: dict[int, _Staged | _Record] = field(default_factory=dict)
     _fractions: dict[tuple[int, int], tuple[_Words, int, int]] = field(default_factory=dict)
@@ -219,7 +221,7 @@ class DeviceRows:
                 self._rows[row] = _write_record(tensor, times, words)
 
     def _launch(self, row: int, tensor: torch.Tensor, times: int, nbytes: int) -> bool:
-        if self.launches is None or not tensor.is_floating_point():
+        if self.launches is None or tensor.dtype not in _DTYPES_OF_KERNELS:
             return False
         with torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext():
             if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -235,14 +237,15 @@ class DeviceRows:
         return taken is True
 
     def _add_block(self, launches: native.Launches, device: torch.device) -> bool:
-        size = min(max(FIRST_BLOCK, sum(len(each) for each in self._blocks)), MAX_BLOCK)
+        size = min(max(FIRST_BLOCK, sum(len(each) for each in self._blocks.values())), MAX_BLOCK)
+        number = max(self._blocks, default=-1) + 1
         with torch.inference_mode(False):
             block = torch.empty(size, dtype=torch.uint8, device=device)
             block[:_SCRATCH].zero_()
         stream = cuda.current_stream(device)
-        if not launches.add_block(len(self._blocks), device.index or 0, stream, block.data_ptr(), size):
+        if not launches.add_block(number, device.index or 0, stream, block.data_ptr(), size):
             return False
-        self._blocks.append(block)
+        self._blocks[number] = block
         return True
 
     def write_copy(self, row: int, new: int) -> bool:
@@ -311,7 +314,7 @@ class DeviceRows:
         Calls `keep_values(row, tensor)` for each small tensor.
 
         Raises:
-            RuntimeError: a device does not give its words; then all rows of all devices keep waiting.
+            RuntimeError: a device does not give its rows; then those that were not finished keep waiting.
         """
         with self._turn:
             self._fetch_launched(write_rows, keep_values)
@@ -346,9 +349,9 @@ class DeviceRows:
         entries = np.frombuffer(b"" if self.launches is None else self.launches.entries(), np.int64).reshape(-1, 4)
         if self.launches is None or not len(entries):
             return
-        for device in {each.device for each in self._blocks if each.is_cuda}:
+        for device in {each.device for each in self._blocks.values() if each.is_cuda}:
             torch.cuda.synchronize(device)
-        for number, block in enumerate(self._blocks):
+        for number, block in self._blocks.items():
             rows, _, places, is_copy = entries[entries[:, 1] == number].T
             if not len(rows):
                 continue
@@ -360,7 +363,8 @@ class DeviceRows:
                 if not is_copy[index]:
                     size = int(found["moments"][index, N])
                     keep_values(int(rows[index]), torch.from_numpy(found["values"][index, :size]))
-        self.launches.clear()
+        needed = self.launches.clear(len(entries))
+        self._blocks = {number: block for number, block in self._blocks.items() if number in needed}
 
 
 def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:

@@ -3,8 +3,9 @@
  *
  * `summarize` writes the moments of a tensor, and of one with few elements, which one block reads, the histogram too.
  * Else each block writes the moments of its share, and the last one to end joins them; `histogram` then reads the
- * tensor again. `group` writes the moments of several tensors. All sums are in float64, and about a mean: of every TILE elements about their own, joined by equation
- * 2.1 of Chan, Golub & LeVeque 1979. All launches of a Scratch are in one stream, so that none overlaps the next. */
+ * tensor again. `group` writes the moments of several tensors. All sums are in float64. Every TILE elements have sums
+ * about their own mean, which equation 2.1 of Chan, Golub & LeVeque 1979 joins. All launches with one Scratch are in one
+ * stream, so that none overlaps the next. */
 
 typedef unsigned int u32;
 typedef unsigned long long u64;

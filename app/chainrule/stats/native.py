@@ -101,8 +101,8 @@ class Launches(Protocol):
     def entries(self) -> bytes:
         """int64 (rows, 4): row, number of the block, its row in the block, whether it is a copy."""
 
-    def clear(self) -> None:
-        """Forget all rows; their room in the blocks is free."""
+    def clear(self, count: int, /) -> set[int]:
+        """Forget the first rows of `entries()`; the numbers of the blocks that are still needed."""
 
 
 class Kernel(Protocol):

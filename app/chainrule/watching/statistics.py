@@ -151,15 +151,15 @@ class StepStatistics:
         return row
 
     def _take_all(self, rows: dict[str, int], tensors: dict[str, torch.Tensor]) -> None:
+        """Take tensors by name. `rows` is empty and gets their rows, in their order."""
         self._slab.take_group(tensors, rows)
-        grouped = len(rows)
-        if grouped < len(tensors):
-            for name, tensor in tensors.items():
-                self._take(rows, name, tensor)
-            if grouped:  # the others are behind them
-                in_order = {name: rows[name] for name in tensors if name in rows}
-                rows.clear()
-                rows |= in_order
+        left = [name for name in tensors if name not in rows]
+        for name in left:
+            self._take(rows, name, tensors[name])
+        if 0 < len(left) < len(tensors):  # the last ones are behind the others
+            in_order = {name: rows[name] for name in tensors if name in rows}
+            rows.clear()
+            rows |= in_order
 
     @torch.no_grad()
     def take_parameters(self, optimizer: Optimizer) -> None:
@@ -210,13 +210,15 @@ class StepStatistics:
     @property
     def _moments(self) -> FloatArray:
         """The slab's rows, divided by the scale, and scaled from a sample to the whole parameter."""
-        moments = self._slab.moments
+        found = self._slab.moments
+        moments = found if found.flags.writeable else found.copy()  # a copy each time, of several blocks
         for row, divider in self._dividers.items():
             moments[row, _SCALED] /= divider
         for row, repeats in self._repeats.items():
             moments[row, _COUNTS] *= repeats
             moments[row, _NORM] *= math.sqrt(repeats)
-        self._dividers, self._repeats = {}, {}
+        if moments is found:
+            self._dividers, self._repeats = {}, {}
         return moments
 
     @property

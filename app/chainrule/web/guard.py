@@ -84,10 +84,14 @@ class Guard:
             return
         started = False
         accepted = False
+        is_over = False
+        token: str | None = None  # of a socket's owner
         head = scope.get("method") == "HEAD"
 
         async def send_guarded(message: Message) -> None:
             nonlocal started, accepted
+            if is_over or (message["type"] == "websocket.send" and await end_of_admission()):
+                return
             if message["type"] == "websocket.close" and not started:
                 # No route accepted the WebSocket; a plain refusal would not say why.
                 started = True
@@ -111,18 +115,23 @@ class Guard:
                     message = {"type": "http.response.body", "body": b""}
             await send(message)
 
-        async def receive_admitted() -> Message:
-            """The next message, or the end of a socket whose owner is no longer admitted."""
-            message = await receive()
-            if token and self.people.name_of(token) is None:
+        async def end_of_admission() -> bool:
+            """Whether the owner of a socket is no longer admitted; it is closed then."""
+            nonlocal is_over
+            if token is not None and not is_over and self.people.name_of(token) is None:
+                is_over = True
                 await send({"type": "websocket.close", "code": 1008, "reason": "the token does not admit any more"})
-                return {"type": "websocket.disconnect", "code": 1008}
-            return message
+            return is_over
+
+        async def receive_admitted() -> Message:
+            message = await receive()
+            return {"type": "websocket.disconnect", "code": 1008} if await end_of_admission() else message
 
         counted = False
         try:
             answer = self.refusal(scope)
-            token = scope.get("state", {}).get("token") if scope["type"] == "websocket" else None
+            if scope["type"] == "websocket":
+                token = scope.get("state", {}).get("token")
             if answer is not None:
                 await answer(scope, receive, send_guarded)
                 return
@@ -204,7 +213,7 @@ class Guard:
         token = of_link or self._admitted(headers)
         if token is None and self.people.needs_token:
             raise RequestError(
-                "a token is needed: open the complete link that the server printed, or send it as "
+                "a token is needed: open the complete link that you got or that the server printed, or send it as "
                 "`Authorization: Bearer`",
                 status=401,
                 code="unauthorized",

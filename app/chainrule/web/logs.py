@@ -122,7 +122,7 @@ class Formatter(logging.Formatter):
         exception = self.formatException(record.exc_info) if record.exc_info and record.exc_info[1] else ""
         stack = "\n".join(filter(None, [exception, record.stack_info]))
         text = self._write(record, fields, stack)
-        for token in self._people.tokens:
+        for token in self._people.known:
             text = text.replace(token, STRUCK_OUT)
         return text
 

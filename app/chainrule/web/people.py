@@ -23,13 +23,14 @@ class People:
     """The tokens that admit, with the names of their owners; "" owns the server's own.
 
     If the file cannot be read, or one of its lines is wrong, the people of the last correct file stay, and the log says
-    so once.
+    it once.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._own = {settings.token.get_secret_value(): ""} if settings.token else {}
         self._file = Path(settings.tokens_file) if settings.tokens_file else None
         self._tokens = dict(self._own)
+        self._known = dict.fromkeys(self._own)
         self._seen: tuple[int, ...] | None = None
         _ = self.tokens  # of the file that the settings were checked with
 
@@ -50,9 +51,16 @@ class People:
                 self._seen = seen
                 try:
                     self._tokens = read_tokens(self._file) | self._own
+                    self._known |= dict.fromkeys(self._tokens)
                 except ValueError as error:
                     logger.error("the people of the last correct file stay: CHAINRULE_TOKENS_FILE: %s", error)
         return self._tokens
+
+    @property
+    def known(self) -> list[str]:
+        """All tokens that have ever admitted, the longest first: what the log must not show."""
+        _ = self.tokens
+        return sorted(self._known, key=len, reverse=True)
 
     def token_of(self, given: str) -> str | None:
         """The token that was given, if it admits, after a comparison with all in constant time."""
