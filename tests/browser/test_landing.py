@@ -20,7 +20,7 @@ def newcomer(kept, explorer):
 
 def test_a_newcomer_sees_fifty_layers_and_one_task(newcomer):
     expect(newcomer.get_by_role("heading", name=GREETING)).to_be_visible()
-    expect(newcomer.locator("layers-view canvas.layers")).to_be_visible()
+    expect(newcomer.locator("layers-view .frame")).to_be_visible()
     assert newcomer.evaluate("location.search").startswith("?widths=100x51")
     assert newcomer.evaluate("location.hash") == "#show=layers&lesson=signal.1"
 

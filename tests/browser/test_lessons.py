@@ -84,7 +84,7 @@ def test_a_wrong_answer_shows_the_right_one_and_stays_in_the_link(explorer):
 def test_a_link_that_names_a_step_and_no_spec_opens_the_view_of_the_step(explorer, open_at):
     explorer.page.goto(explorer.url + open_at if open_at == "/" else open_at)
     page = explorer.open("/#lesson=signal.2&answer=1").page
-    expect(page.locator("layers-view canvas.layers")).to_be_visible()
+    expect(page.locator("layers-view .frame")).to_be_visible()
     expect(page.locator("#spec-init")).to_have_value("standard_normal")
     assert page.evaluate("location.search").startswith("?widths=100x51&")
     assert page.evaluate("location.hash") == "#show=layers&lesson=signal.2&answer=1"
@@ -108,7 +108,7 @@ def test_on_a_small_screen_the_task_the_slider_and_the_picture_are_in_view(explo
             const top = document.elementFromPoint(x + width / 2, y + height / 2);
             return element.contains(top) || (top?.contains(element) ?? false);
         }""")
-    assert height - page.locator("layers-view canvas.layers").bounding_box()["y"] >= 50
+    assert height - page.locator("layers-view .frame").bounding_box()["y"] >= 50
 
 
 def test_the_explanation_is_scrolled_into_view_and_the_buttons_stay(explorer):

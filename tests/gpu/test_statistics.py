@@ -20,7 +20,16 @@ from agreement import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.stats import StatisticsSlab, StreamCapturedError, cuda, dead_fraction, device, saturation, unsupported
+from chainrule.stats import (
+    SMALL,
+    StatisticsSlab,
+    StreamCapturedError,
+    cuda,
+    dead_fraction,
+    device,
+    saturation,
+    unsupported,
+)
 from chainrule.trace.recorder import record
 from chainrule.trace.units import summarize_units
 
@@ -196,6 +205,7 @@ def test_a_full_device_leaves_a_note(monkeypatch):
     with record() as recording:
         out = torch.ones(100, device="cuda").relu().sum()
     assert out.item() == 100
-    notes = [tensor.note for tensor in recording.trace.tensors]
+    # Few values are copied and take no other memory.
+    notes = [tensor.note for tensor in recording.trace.tensors if math.prod(tensor.shape) > SMALL]
     assert notes
     assert set(notes) == {"no statistics: CUDA out of memory."}

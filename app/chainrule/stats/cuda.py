@@ -113,6 +113,7 @@ def prepare(device: int) -> bool:
         return False
     try:
         kernel.bind_device(_driver().device_type, _driver().addresses)
+        torch.cuda.mem_get_info(device)  # makes the device's context the current one of a thread that has none yet
         major, minor = torch.cuda.get_device_capability(device)
         return kernel.load_kernels(device, _driver().load(_driver().compile(f"sm_{major}{minor}")))
     except (OSError, AttributeError, KernelError) as error:
