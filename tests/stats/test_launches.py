@@ -5,6 +5,7 @@
 
 import ctypes
 import functools
+import os
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ def library(tmp_path_factory):
     target = tmp_path_factory.mktemp("kernels") / "kernels.so"
     defined = f'-DKERNELS="{cuda.SOURCE}"'
     flags = "-std=c++17 -O2 -shared -fPIC -ffp-contract=off -x c++".split()
-    subprocess.run(["g++", *flags, defined, HOST, "-o", target], check=True)
+    subprocess.run([os.environ.get("CXX", "c++"), *flags, defined, HOST, "-o", target], check=True)
     return ctypes.CDLL(str(target))
 
 
