@@ -271,6 +271,32 @@ def test_fractions(driver, dtype):
 
 
 @pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_values_at_the_limit_of_saturation(dtype):
+    """All numbers near the limit, and torch's own comparison of them."""
+    limit = torch.tensor(0.97, dtype=dtype)
+    bits = limit.view(torch.int32 if dtype == torch.float32 else torch.int16)
+    values = (bits + torch.arange(-4, 5, dtype=bits.dtype)).view(dtype)
+    for value in values:
+        table, one = Table(), value.reshape(1, 1)
+        table.rows.write(0, one)
+        table.rows.write_saturation(0, one, 0.0)
+        table.fetch()
+        assert table.moments[0, -1] == (one.abs() > 0.97).double().item()
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_unit_with_nan_is_not_dead_and_zero_has_no_sign():
+    table, activation = Table(), torch.tensor([[-1.0, float("nan"), -2.0], [-0.0, -1.0, -3.0]])
+    table.rows.write(0, activation)
+    table.rows.write_dead_fraction(0, activation)
+    table.fetch()
+    assert table.moments[0, -2] == (activation.amax(0) <= 0).double().mean()
+    high = COLUMNS.index("max")
+    assert (table.moments[0, high], np.signbit(table.moments[0, high])) == (0, False)
+
+
+@pytest.mark.usefixtures("driver")
 def test_names_are_noted_once():
     table, rows = Table(only_moments=True), {}
     places = iter([(row, row, None, None) for row in (4, 9)])

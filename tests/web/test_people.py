@@ -157,6 +157,27 @@ def test_news_do_not_reach_who_is_no_longer_admitted(serve, people):
     assert ended.value.rcvd.code == 1008
 
 
+def test_a_message_of_who_is_no_longer_admitted_is_not_read(serve, people):
+    read = []
+
+    async def listens(websocket):
+        await websocket.accept()
+        with suppress(WebSocketDisconnect):
+            while True:
+                read.append(await websocket.receive_text())
+                people("")
+
+    guard = Middleware(Guard, settings=Settings(tokens_file=people.path), metrics=Metrics())
+    address = serve(Starlette(routes=[WebSocketRoute("/listens", listens)], middleware=[guard]))
+    with connect(f"ws://{address}/listens", additional_headers=bearer(ANNA)) as socket:
+        socket.send("first")
+        wait_for(lambda: read, 60, "the first message")
+        socket.send("second")
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=60)
+    assert read == ["first"]
+
+
 def test_a_private_server_is_for_its_own_link_alone(people, monkeypatch):
     monkeypatch.setenv("CHAINRULE_TOKENS_FILE", people.path)
     settings = _server_settings(None, None, None, is_private=True)
