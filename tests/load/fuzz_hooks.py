@@ -9,7 +9,7 @@ from chainrule.spec.programs import DEFAULT, PROGRAMS
 
 NAMES = {key.name for key in SPEC_KEYS}
 
-REFUSALS = {"invalid_spec", "over_limit", "invalid_input", "invalid_parameter", "invalid_range", "invalid_body"}
+REFUSALS = {"invalid_spec", "invalid_sweep", "over_limit", "invalid_input", "invalid_parameter", "invalid_range", "invalid_body"}
 
 
 @schemathesis.hook
@@ -17,7 +17,8 @@ def map_case(context, case):  # noqa: ARG001 (the signature of a hook)
     """Drop the keys of a valid spec that its program does not use, so that most requests compute."""
     if not case.path.startswith("/api/v1/") or case.meta is None or not case.meta.generation.mode.is_positive:
         return case
-    for values in (case.query, case.body):
+    body = case.body if isinstance(case.body, dict) else {}
+    for values in (case.query, body, body.get("spec")):
         if isinstance(values, dict):
             program = values.get("program", DEFAULT)
             used = PROGRAMS[program].keys if program in PROGRAMS else NAMES

@@ -28,7 +28,8 @@ def test_an_axis_has_the_values_of_its_text(over, values):
 @pytest.mark.parametrize(
     ("over", "says"),
     [
-        ("scal=1:2:3", "scal: unknown key; .* did you mean 'scale'"),
+        ("", "^over: '' is not KEY=FROM:TO:COUNT.*no key"),
+        ("scal=1:2:3", "^over: scal: unknown key; .* did you mean 'scale'"),
         ("seed=1:2:3", "seed: unknown key; .*number of seeds"),
         ("widths=1,2", "widths: unknown key; .*use depth or width"),
         ("scale", "'scale' is not KEY=FROM:TO:COUNT.*no values"),

@@ -69,7 +69,7 @@ def test_a_dry_run_says_what_the_sweep_takes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["widths=3x3", "--over=scal=1,2", "-o", "a.csv"], "scal: unknown key"),
+        (["widths=3x3", "--over=scal=1,2", "-o", "a.csv"], "over: scal: unknown key"),
         (["widths=3x3", "--over=scale=1,2", "-o", "a.png"], "a.png: the suffix is .png; it must be .csv or .parquet"),
         (["widhts=3", "--over=scale=1,2", "-o", "a.csv"], "widhts: unknown key"),
         (["widths=3x3", "--over=scale=1:2:1000000000", "-o", "a.csv"], "over: 1000000000 cells, about"),

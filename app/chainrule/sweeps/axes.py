@@ -62,11 +62,13 @@ def read_axis(over: str, keys: Mapping[str, Key] = AXIS_KEYS, owner: str = "an a
         SweepError: the key is no axis, or the text is malformed or has a value that the key does not allow.
     """
     name, equals, text = over.partition("=")
+    if not name:
+        raise _malformed(over, "it has no key")
     if name not in keys:
         said = unknown_key(name, keys, owner)["message"].partition("; did you mean")
         hints = {"seed": "; give the number of seeds instead", "widths": "; use depth or width"}
         hint = hints.get(name, "") if keys is AXIS_KEYS else ""
-        raise SweepError(said[0] + (hint or "".join(said[1:])), field="over", limit=list(keys))
+        raise SweepError(f"over: {said[0]}" + (hint or "".join(said[1:])), field="over", limit=list(keys))
     if not equals or not text:
         raise _malformed(over, "it has no values")
     key = keys[name]
