@@ -2,7 +2,7 @@
 # docker build -t chainrule --build-arg TORCH_INDEX= .       CUDA: PyTorch as the default package index has it
 # docker run --rm --read-only --init -p 8000:8000 chainrule        prints the link to open
 
-# What Chainrule needs, in a layer that changes only with constraints.txt and pyproject.toml.
+# What Chainrule needs, in a layer that changes only with constraints.txt and requirements/.
 FROM python:3.12-slim AS dependencies
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -18,23 +18,26 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 
-COPY constraints.txt pyproject.toml ./
+# Only files whose SHA-256 is known, but for PyTorch, which comes from the index that is named.
+COPY constraints.txt ./
+COPY requirements requirements
 RUN python -m venv --without-pip /opt/python \
-    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['render'], *project['optional-dependencies']['digits'], *project['optional-dependencies']['dask'], sep='\n')" > requirements.txt \
-    && python -m pip --python /opt/python install -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements.txt
+    && python -m pip --python /opt/python install --no-deps --require-hashes -r requirements/server.txt \
+    && python -m pip --python /opt/python install -c constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
 
 
 # Chainrule itself, and its C++ extension. A read-only container builds nothing, so it is built here.
 FROM dependencies AS chainrule
 
 ENV XDG_CACHE_HOME=/opt/chainrule/cache
-RUN python -m pip --python /opt/python install -c constraints.txt ninja setuptools
-COPY README.md LICENSE hatch_build.py mkdocs.yml ./
+RUN python -m pip --python /opt/python install --no-deps --require-hashes -r requirements/build.txt \
+    && python -m pip install --no-deps --require-hashes -r requirements/build.txt
+COPY README.md LICENSE hatch_build.py mkdocs.yml pyproject.toml ./
 COPY app app
 COPY docs docs
 COPY static static
 COPY templates templates
-RUN python -m pip wheel --no-deps --wheel-dir dist . \
+RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
     && python -m pip --python /opt/python install --no-deps --target /opt/chainrule dist/*.whl \
     && PYTHONPATH=/opt/chainrule /opt/python/bin/python -m chainrule build-extension --no-cuda
 

