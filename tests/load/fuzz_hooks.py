@@ -9,7 +9,15 @@ from chainrule.spec.programs import DEFAULT, PROGRAMS
 
 NAMES = {key.name for key in SPEC_KEYS}
 
-REFUSALS = {"invalid_spec", "invalid_sweep", "over_limit", "invalid_input", "invalid_parameter", "invalid_range", "invalid_body"}
+REFUSALS = {
+    "invalid_spec",
+    "invalid_sweep",
+    "over_limit",
+    "invalid_input",
+    "invalid_parameter",
+    "invalid_range",
+    "invalid_body",
+}
 
 
 @schemathesis.hook

@@ -62,7 +62,9 @@ async def test_aborted_requests_leave_nothing_behind(serve, figure):
         freed = wait_for(lambda: server.metrics().in_hand == 0, 30, lambda: f"a free slot: {server.metrics().work()}")
         figure("slot is free after the last abort", freed, "s", "< 2")
         work = server.wait_idle(1)
-        figure("begun and cancelled", work.total("work_cancelled_total", reason="disconnected"), "requests", f">= {BEGUN}")
+        figure(
+            "begun and cancelled", work.total("work_cancelled_total", reason="disconnected"), "requests", f">= {BEGUN}"
+        )
         figure("failed", work.total("work_failed_total"), "requests", "== 0")
         wait_for(
             lambda: server.descriptors <= descriptors, 15, lambda: f"{descriptors} descriptors: {server.descriptors}"
