@@ -222,7 +222,8 @@ def test_open_serves_the_dump_and_opens_a_browser_if_there_is_one(dump, tmp_path
     browser.write_text(f'#!/bin/sh\necho "$1" > {visited}\n')
     browser.chmod(0o755)
     with serving(str(dump), command="open", BROWSER=str(browser)) as (_, link):
-        assert visited.read_text().strip() == link
+        # Under a host name of its own, where the system knows such names.
+        assert re.sub(r"chainrule-[0-9a-f]{8}\.localhost", "127.0.0.1", visited.read_text().strip()) == link
         data = page_data(link)
         assert data["dump"] == {"name": "net.json", "url": "/api/v1/dump.json"}
         served, token = link.partition("?token=")[::2]

@@ -210,9 +210,9 @@ def _in_words(problem: ErrorDetails) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address always means the machine itself."""
+    """Whether a host name or address always means the machine itself; names as RFC 6761 reserves them."""
     name = host.strip("[]").lower()
-    if name == "localhost":
+    if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
         return ipaddress.ip_address(name).is_loopback

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -87,6 +87,36 @@ def test_a_link_admits_from_wherever_it_is_clicked(
     for link in ("#view", "#trace"):
         page.goto(elsewhere)
         assert follow(page, link) == 200, link
+
+
+class Noting(BaseHTTPRequestHandler):
+    """Notes the cookies that it gets."""
+
+    def do_GET(self) -> None:
+        self.server.noted.append(self.headers.get("cookie", ""))  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(b'<!doctype html><link rel="icon" href="data:,">')
+
+    def log_message(self, *_: object) -> None:
+        """Write no log."""
+
+
+@pytest.mark.parametrize(("host", "is_sent"), [("127.0.0.1", True), ("chainrule-0123abcd.localhost", False)])
+def test_a_host_name_of_its_own_keeps_the_session_from_other_programs(
+    context: BrowserContext, guarded: Served, host: str, is_sent: bool
+) -> None:
+    own, page = guarded.url.replace("127.0.0.1", host), context.new_page()
+    page.goto(f"{own}/?token={TOKEN}&{VIEW}")
+    assert page.url == f"{own}/?{VIEW}"
+    page.wait_for_selector("run-status[data-seq]")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Noting) as other:
+        other.noted = []  # type: ignore[attr-defined]
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        page.goto(f"http://127.0.0.1:{other.server_port}/")
+        other.shutdown()
+        assert ["chainrule_" in cookies for cookies in other.noted] == [is_sent]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

@@ -7,6 +7,8 @@ import errno
 import gc
 import logging
 import os
+import queue
+import secrets
 import signal
 import socket
 import sys
@@ -14,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 from chainrule import __version__
 from chainrule.errors import ChainruleError
@@ -29,6 +32,9 @@ T = TypeVar("T")
 
 LAST_SECONDS = 3
 """After CHAINRULE_SHUTDOWN_SECONDS and these the process ends, even if something still computes."""
+
+LOOKUP_SECONDS = 0.5
+"""The longest wait for the system's answer to a host name: without a network it may take much longer."""
 
 
 class AddressError(ChainruleError):
@@ -231,9 +237,33 @@ def browse(address: str) -> None:
 
         # The link is on the screen in any case.
         with contextlib.suppress(Exception):
-            webbrowser.open(address)
+            webbrowser.open(on_own_host(address))
 
     threading.Thread(target=visit, daemon=True).start()
+
+
+def on_own_host(address: str) -> str:
+    """An address of this machine under a new name, `chainrule-….localhost`, if the system knows such names.
+
+    A browser sends the cookies of a host to all servers of the host, so under 127.0.0.1 other programs get them too.
+    RFC 6761 reserves these names for the machine itself; a browser resolves them without asking, or asks the system.
+    """
+    from chainrule.settings import is_loopback
+
+    parts, found = urlsplit(address), queue.SimpleQueue[set[str]]()
+    name = f"chainrule-{secrets.token_hex(4)}.localhost"
+
+    def look_up() -> None:
+        with contextlib.suppress(OSError):
+            found.put({str(place[0]) for *_, place in socket.getaddrinfo(name, parts.port)})
+
+    threading.Thread(target=look_up, daemon=True).start()
+    try:
+        known = found.get(timeout=LOOKUP_SECONDS)
+    except queue.Empty:
+        return address
+    is_same = parts.hostname in known and all(map(is_loopback, known))
+    return parts._replace(netloc=f"{name}:{parts.port}").geturl() if is_same else address
 
 
 def raise_descriptor_limit(wanted: int) -> None:
