@@ -1,4 +1,4 @@
-"""Requests whose clients go away at any moment, hundreds of them: the slot is free again, and nothing is left behind."""
+"""Hundreds of requests whose clients go away at any moment: the slot is free again, and nothing is left behind."""
 
 import asyncio
 import contextlib
