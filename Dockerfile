@@ -18,18 +18,20 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 
-# Only files whose SHA-256 is known, but for PyTorch, which comes from the index that is named.
+# Only files whose SHA-256 is known, except PyTorch, whose files differ from index to index.
 COPY constraints.txt ./
-COPY requirements requirements
+COPY requirements/server.txt requirements/server.txt
 RUN python -m venv --without-pip /opt/python \
     && python -m pip --python /opt/python install --no-deps --require-hashes -r requirements/server.txt \
-    && python -m pip --python /opt/python install -c constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
+    && python -m pip --python /opt/python install -c constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch \
+    && python -m pip --python /opt/python check
 
 
 # Chainrule itself, and its C++ extension. A read-only container builds nothing, so it is built here.
 FROM dependencies AS chainrule
 
 ENV XDG_CACHE_HOME=/opt/chainrule/cache
+COPY requirements/build.txt requirements/build.txt
 RUN python -m pip --python /opt/python install --no-deps --require-hashes -r requirements/build.txt \
     && python -m pip install --no-deps --require-hashes -r requirements/build.txt
 COPY README.md LICENSE hatch_build.py mkdocs.yml pyproject.toml ./

@@ -61,7 +61,7 @@ TORCH_TOOLS := hypothesis httpx ipykernel jsonschema mini-racer nbclient nbforma
 test-torch: ## recorder, statistics, build, watch and explore with another PyTorch, in an environment of its own: TORCH=2.15.0
 	@test -n "$(TORCH)" || { echo "Name a version, as in 'make test-torch TORCH=2.15.0'." >&2; exit 2; }
 	@test -e $(TORCH_VENV)/.installed || { $(PYTHON) -m venv $(TORCH_VENV) && \
-	grep -v '^torch\|^sympy' constraints.txt > $(TORCH_VENV)/constraints.txt && \
+	grep -v '^torch\|^sympy\|^setuptools' constraints.txt > $(TORCH_VENV)/constraints.txt && \
 	$(TORCH_VENV)/bin/python -m pip install --quiet -c $(TORCH_VENV)/constraints.txt $(INDEX) torch==$(TORCH) $(TORCH_TOOLS) -e . && \
 	touch $(TORCH_VENV)/.installed; }
 	@$(TORCH_VENV)/bin/python -m pytest tests/trace tests/stats tests/build tests/watching tests/user_model \
@@ -153,10 +153,13 @@ LOCK = $(BIN)/python -m uv pip compile --quiet --constraint constraints.txt --un
 LOCKED = awk '/^[a-z]/ {keep = !/^(torch|torchvision|triton)==|^(cuda|nvidia)-/ && !($$0 in known)} !is_new {known[$$0]; next} keep'
 lock: $(VENV)/.installed-dev ## requirements/*.txt: the versions in constraints.txt with the SHA-256 of their files; asks the package index
 	@$(PIP_INSTALL) uv
-	@mkdir -p requirements
-	@$(LOCK) --extra render --extra digits --extra dask pyproject.toml | $(LOCKED) is_new=1 - > requirements/server.txt
-	@printf '%s\n' hatchling mkdocs ninja setuptools | $(LOCK) - | $(LOCKED) is_new=1 - > requirements/build.txt
-	@$(LOCK) --extra dev pyproject.toml | $(LOCKED) requirements/server.txt requirements/build.txt is_new=1 - > requirements/developers.txt
+	@mkdir -p build && printf '%s\n' hatchling mkdocs ninja setuptools > build/build.in
+	@$(LOCK) --extra render --extra digits --extra dask pyproject.toml --output-file build/server.txt
+	@$(LOCK) build/build.in --output-file build/build.txt
+	@$(LOCK) --extra dev pyproject.toml --output-file build/developers.txt
+	@$(LOCKED) is_new=1 build/server.txt > requirements/server.txt
+	@$(LOCKED) is_new=1 build/build.txt > requirements/build.txt
+	@$(LOCKED) requirements/server.txt requirements/build.txt is_new=1 build/developers.txt > requirements/developers.txt
 
 AUDIT_VENV := .venv-audit
 $(AUDIT_VENV)/.installed:
@@ -184,18 +187,17 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	echo "$(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv." >&2; exit 1; }
 
-# PyTorch and torchvision are not in requirements/: their files differ from index to index. The first install puts them
-# and the rest of `constraints.txt` in place, the second one the package itself.
+# First the files with hashes, then PyTorch and torchvision, whose files differ from index to index, then the package.
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt) hatch_build.py $(wildcard app/chainrule/*/_*.c) | $(BIN)/python
 	@echo "Installing into $(VENV) (once; PyTorch is the large part) ..."
 	@$(INSTALL_HASHED) -r requirements/server.txt -r requirements/build.txt
-	@$(PIP_INSTALL) torch && $(PIP_INSTALL) --no-build-isolation -e .
+	@$(PIP_INSTALL) torch && $(PIP_INSTALL) --no-deps --no-build-isolation -e . && $(BIN)/python -m pip check
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt $(wildcard requirements/*.txt) hatch_build.py $(wildcard app/chainrule/*/_*.c) | $(BIN)/python
 	@echo "Installing into $(VENV), with the development tools (once; PyTorch is the large part) ..."
 	@$(INSTALL_HASHED) -r requirements/server.txt -r requirements/build.txt -r requirements/developers.txt
-	@$(PIP_INSTALL) torch torchvision && $(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@$(PIP_INSTALL) torch torchvision && $(PIP_INSTALL) --no-deps --no-build-isolation -e . && $(BIN)/python -m pip check
 	@touch $@ $(VENV)/.installed
 
 # An installation makes them too; this is for what has been edited since.
@@ -206,11 +208,11 @@ $(BUNDLES): $(shell find static -type d -o -name '*.js' -o -name '*.css') \
 # Tools to compare with. Without one of them its row says so, and the others are measured.
 $(VENV)/.installed-bench: pyproject.toml constraints.txt | $(VENV)/.installed-dev
 	@echo "Installing the tools that the bench compares with (once) ..."
-	@if $(PIP_INSTALL) -e '.[bench]'; then touch $@; else echo "They could not be installed; the table says which are missing." >&2; fi
+	@if $(PIP_INSTALL) --no-build-isolation -e '.[bench]'; then touch $@; else echo "They could not be installed; the table says which are missing." >&2; fi
 
 $(VENV)/.installed-load: pyproject.toml constraints.txt | $(VENV)/.installed-dev
 	@echo "Installing what the load battery needs (once) ..."
-	@$(PIP_INSTALL) -e '.[load]'
+	@$(PIP_INSTALL) --no-build-isolation -e '.[load]'
 	@touch $@
 
 node_modules/.installed: package.json package-lock.json $(VENV)/.installed-dev

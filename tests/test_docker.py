@@ -77,6 +77,22 @@ def test_everything_it_copies_exists_and_is_sent_to_the_builder():
     assert {line.removeprefix("!") for line in ignored if line.startswith("!")} == names, "and nothing else is"
 
 
+def test_it_installs_only_files_with_known_hashes_but_for_pytorch():
+    commands = [
+        each.strip() for stage in range(len(STAGES)) for run in arguments_of("RUN", stage) for each in run.split("&&")
+    ]
+    installs = [each for each in commands if re.match(r"python -m pip .*\binstall\b", each)]
+    hashed = [each for each in installs if re.search(r"--no-deps --require-hashes -r requirements/\w+\.txt$", each)]
+    assert len(hashed) == 3
+    others = [each for each in installs if each not in hashed]
+    assert [each.split()[-1] for each in others] == ["torch", "dist/*.whl"]
+    assert "--no-deps" in others[1]
+    assert "--no-deps --no-build-isolation" in next(each for each in commands if "pip wheel" in each)
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"(?m)^INSTALL_HASHED := .* --no-deps --require-hashes$", makefile)
+    assert len(re.findall(r"(?m)^\t@\$\(INSTALL_HASHED\) -r requirements/server.txt", makefile)) == 2
+
+
 def copied_from(target):
     """The file here that the image has at this path."""
     (source,) = [each.split()[0] for each in arguments_of("COPY") if each.split()[-1] == target]
@@ -223,6 +239,7 @@ def test_the_cluster_is_the_image_and_nothing_reaches_it():
         assert service["networks"] == ["cluster"]
     assert COMPOSE["networks"]["cluster"] == {"internal": True}
     assert [service["profiles"] for service in cluster.values()] == [["cluster"], ["cluster"], ["sweep"]]
+    assert "requirements/server.txt" in " ".join(arguments_of("RUN", 0))
     assert "\ndistributed==" in (ROOT / "requirements" / "server.txt").read_text(), "the image has Dask"
 
 

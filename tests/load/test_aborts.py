@@ -12,7 +12,7 @@ from served import wait_for
 from slider import true_loss
 
 REQUESTS, MOST, BEGUN = 200, 2000, 20
-"""Requests of a round and in all, and how many of them shall end while they compute."""
+"""Requests of a round, requests at most, and how many of them shall end while they compute."""
 
 AT_ONCE = 24
 """More than run and wait: some are closed while they compute, some in line, some after a refusal."""
@@ -53,7 +53,7 @@ async def test_aborted_requests_leave_nothing_behind(serve, figure):
             async with gate:
                 await give_up(server.port, number, rng)
 
-        # How many compute for a moment depends on how long the machine takes for an op.
+        # An aborted request holds the device to the end of an op. So a slow machine needs several rounds.
         sent = 0
         while sent < MOST and server.metrics().total("work_cancelled_total", reason="disconnected") < BEGUN:
             await asyncio.gather(*(one(sent + number) for number in range(REQUESTS)))

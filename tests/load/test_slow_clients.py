@@ -40,6 +40,7 @@ def server(serve):
 async def warm(server):
     """Load modules, and let the allocator take what so many answers at once need: this is not counted for slow
     clients."""
+    idle = server.descriptors
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client, Slider(server.address) as slider:
         for number in range(8):
             for target in (path("trace.html", **FIFTY), path("profile.json", seed=number)):
@@ -47,6 +48,7 @@ async def warm(server):
             await slider.set(**FIFTY, scale=1 + number / 10)
             await slider.shows(60)
         await asyncio.gather(*(client.get(path("trace.html", **FIFTY)) for _ in range(READERS)))
+    wait_for(lambda: server.descriptors <= idle, 10, "the descriptors of the first clients")
 
 
 async def closed_after(port, first, drip, pause):
@@ -194,7 +196,7 @@ async def test_silent_connections_leave_room_for_others(server, figure):
 
 
 async def test_live_clients_that_take_no_frames_are_closed(serve, figure):
-    # Of its own, since a server that has just given memory back takes it again.
+    # A new server: after other tests the allocator has just given memory back, and would take it again.
     with serve() as server:
         await warm(server)
         await deaf_clients(server, figure)

@@ -45,6 +45,7 @@ ROWS: dict[str, Row] = {
     "fuzz": Row(
         "requests inside and outside the API's description, by schemathesis with all checks",
         ("{0:cases} requests to {0:operations} operations, {0:failures} failures",),
+        "`CHAINRULE_DEADLINE_SECONDS=2`",
     ),
     "health": Row(
         "`/healthz` every 50 ms, while the device computes without pause",
@@ -63,8 +64,9 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "aborts": Row(
-        "200 requests that clients close at random moments",
+        "requests that clients close at random moments, until 20 were closed while they were computed",
         (
+            "{0:requests} requests",
             "the slot is free after {1:slot is free after the last abort} s",
             "{0:descriptors more than before} descriptors and {0:threads more than before} threads are left",
         ),
