@@ -70,9 +70,9 @@ def test_the_error_is_one_line_with_each_value_but_the_token(monkeypatch):
 
 
 def test_which_hosts_are_loopback():
-    for host in ("127.0.0.1", "127.8.9.1", "localhost", "LOCALHOST", "a.localhost", "::1", "[::1]"):
+    for host in ("127.0.0.1", "127.8.9.1", "localhost", "LOCALHOST", "::1", "[::1]"):
         assert is_loopback(host), host
-    for host in ("0.0.0.0", "::", "192.168.1.4", "localhost.example", "alocalhost", ""):
+    for host in ("0.0.0.0", "::", "192.168.1.4", "localhost.example", "a.localhost", ""):
         assert not is_loopback(host), host
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import secrets
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -209,10 +210,18 @@ def _in_words(problem: ErrorDetails) -> str:
     return f"CHAINRULE_{name.upper()}: {value}{says}"
 
 
+OWN_HOST = f"chainrule-{secrets.token_hex(4)}.localhost"
+"""A name of this machine that only this process uses.
+
+RFC 6761 reserves the names in `.localhost` for the machine itself. Some browsers ask the network for them, so a server
+accepts no other one of them, against DNS rebinding.
+"""
+
+
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address always means the machine itself; names as RFC 6761 reserves them."""
+    """Whether a host name or address always means the machine itself."""
     name = host.strip("[]").lower()
-    if name == "localhost" or name.endswith(".localhost"):
+    if name == "localhost":
         return True
     try:
         return ipaddress.ip_address(name).is_loopback

@@ -12,6 +12,7 @@ from playwright.sync_api import BrowserContext, Page
 from served import Metrics, Served
 
 TOKEN = "a-token-of-some-length"
+OWN_HOST = "chainrule-0123abcd.localhost"
 VIEW = "widths=10,5,1"
 PAGE = """<!doctype html><link rel="icon" href="data:,"><title>A course</title>
 <a id="token" href="{url}/?token={token}&{view}">the link that the server printed</a>
@@ -37,7 +38,8 @@ LOAD = """async (address) => {
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that wants a token."""
-    with Served(tmp_path_factory.mktemp("server") / "log.txt", token=TOKEN) as server:
+    folder = tmp_path_factory.mktemp("server")
+    with Served(folder / "log.txt", token=TOKEN, allowed_hosts=OWN_HOST) as server:
         yield server
 
 
@@ -103,7 +105,7 @@ class Noting(BaseHTTPRequestHandler):
         """Write no log."""
 
 
-@pytest.mark.parametrize(("host", "is_sent"), [("127.0.0.1", True), ("chainrule-0123abcd.localhost", False)])
+@pytest.mark.parametrize(("host", "is_sent"), [("127.0.0.1", True), (OWN_HOST, False)])
 def test_a_host_name_of_its_own_keeps_the_session_from_other_programs(
     context: BrowserContext, guarded: Served, host: str, is_sent: bool
 ) -> None:

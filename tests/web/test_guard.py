@@ -12,7 +12,7 @@ from starlette.routing import Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from chainrule.settings import Settings
+from chainrule.settings import OWN_HOST, Settings
 from chainrule.web import sessions
 from chainrule.web.guard import SECURITY_HEADERS, Guard, host_allowed
 from chainrule.web.metrics import Metrics
@@ -137,6 +137,8 @@ FOREIGN = (
 def test_hosts_of_a_loopback_server(settings):
     named = settings.model_copy(update={"allowed_hosts": ("class.example",)})
     assert [host for host in LOOPBACK if not host_allowed(host, named)] == []
+    assert host_allowed(f"{OWN_HOST}:8000", named)
+    assert not host_allowed("chainrule-0123abcd.localhost:8000", named), "a network may answer for such names"
     assert [host for host in FOREIGN if host_allowed(host, named)] == []
 
 

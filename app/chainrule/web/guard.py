@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chainrule.errors import BusyError, ChainruleError, RequestError
-from chainrule.settings import Settings, is_loopback
+from chainrule.settings import OWN_HOST, Settings, is_loopback
 from chainrule.web.answers import error_answer, no_such_address
 from chainrule.web.metrics import Metrics
 from chainrule.web.people import people_of
@@ -268,7 +268,7 @@ def host_allowed(host: str, settings: Settings) -> bool:
     if match["address"] and not _is_address(name):
         return False
     allowed = settings.allowed_hosts
-    if is_loopback(name) or name == settings.host.lower() or name in allowed or "*" in allowed:
+    if is_loopback(name) or name in (OWN_HOST, settings.host.lower()) or name in allowed or "*" in allowed:
         return True
     return not settings.is_loopback and _is_address(name)
 

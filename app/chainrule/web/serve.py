@@ -8,7 +8,6 @@ import gc
 import logging
 import os
 import queue
-import secrets
 import signal
 import socket
 import sys
@@ -243,19 +242,17 @@ def browse(address: str) -> None:
 
 
 def on_own_host(address: str) -> str:
-    """An address of this machine under a new name, `chainrule-….localhost`, if the system knows such names.
+    """An address of this machine under the name OWN_HOST, if the system resolves it.
 
     A browser sends the cookies of a host to all servers of the host, so under 127.0.0.1 other programs get them too.
-    RFC 6761 reserves these names for the machine itself; a browser resolves them without asking, or asks the system.
     """
-    from chainrule.settings import is_loopback
+    from chainrule.settings import OWN_HOST, is_loopback
 
     parts, found = urlsplit(address), queue.SimpleQueue[set[str]]()
-    name = f"chainrule-{secrets.token_hex(4)}.localhost"
 
     def look_up() -> None:
         with contextlib.suppress(OSError):
-            found.put({str(place[0]) for *_, place in socket.getaddrinfo(name, parts.port)})
+            found.put({str(place[0]) for *_, place in socket.getaddrinfo(OWN_HOST, parts.port)})
 
     threading.Thread(target=look_up, daemon=True).start()
     try:
@@ -263,7 +260,7 @@ def on_own_host(address: str) -> str:
     except queue.Empty:
         return address
     is_same = parts.hostname in known and all(map(is_loopback, known))
-    return parts._replace(netloc=f"{name}:{parts.port}").geturl() if is_same else address
+    return parts._replace(netloc=f"{OWN_HOST}:{parts.port}").geturl() if is_same else address
 
 
 def raise_descriptor_limit(wanted: int) -> None:
