@@ -2,8 +2,12 @@
 # docker build -t chainrule --build-arg TORCH_INDEX= .       CUDA: PyTorch as the default package index has it
 # docker run --rm --read-only --init -p 8000:8000 chainrule        prints the link to open
 
+# The digest is of the index of all platforms. CONTRIBUTING.md says how to renew it.
+FROM python:3.12.14-slim-trixie@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea AS base
+
+
 # What Chainrule needs, in a layer that changes only with constraints.txt and requirements/.
-FROM python:3.12-slim AS dependencies
+FROM base AS dependencies
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -51,7 +55,7 @@ RUN find /opt/python/lib -depth \( -path '*/torch/include' -o -path '*/torch/tes
         -o -path '*/torch/bin/*' -not -name torch_shm_manager \) -exec rm -rf {} +
 
 
-FROM python:3.12-slim
+FROM base
 
 LABEL org.opencontainers.image.title="Chainrule" \
       org.opencontainers.image.description="A visual explorer of computation graphs" \

@@ -93,6 +93,14 @@ def test_it_installs_only_files_with_known_hashes_but_for_pytorch():
     assert len(re.findall(r"(?m)^\t@\$\(INSTALL_HASHED\) -r requirements/server.txt", makefile)) == 2
 
 
+def test_every_image_of_others_has_a_version_and_a_digest():
+    built = re.findall(r"(?m)^FROM \S+ AS (\w+)$", TEXT)
+    used = [image for image in re.findall(r"(?m)^FROM (\S+)", TEXT) if image not in built]
+    used += [service["image"] for service in COMPOSE["services"].values() if service["image"] != "chainrule"]
+    assert sorted(image.partition(":")[0] for image in used) == ["caddy", "nginx", "python"]
+    assert [image for image in used if not re.fullmatch(r"\w+:\d+\.\d+\.\d+-[\w-]+@sha256:[0-9a-f]{64}", image)] == []
+
+
 def copied_from(target):
     """The file here that the image has at this path."""
     (source,) = [each.split()[0] for each in arguments_of("COPY") if each.split()[-1] == target]
@@ -239,7 +247,7 @@ def test_the_cluster_is_the_image_and_nothing_reaches_it():
         assert service["networks"] == ["cluster"]
     assert COMPOSE["networks"]["cluster"] == {"internal": True}
     assert [service["profiles"] for service in cluster.values()] == [["cluster"], ["cluster"], ["sweep"]]
-    assert "requirements/server.txt" in " ".join(arguments_of("RUN", 0))
+    assert "requirements/server.txt" in " ".join(arguments_of("RUN", 1))
     assert "\ndistributed==" in (ROOT / "requirements" / "server.txt").read_text(), "the image has Dask"
 
 
