@@ -34,12 +34,13 @@ async def sliders_at(stack, address):
 
 
 async def right_again(sliders, since):
-    """Wait until every client has a picture that came after a moment; gives the seconds until the last had."""
+    """Wait until every client has the picture of its last value, which came after a moment; gives the seconds until the
+    last had.
+    """
     async with asyncio.timeout(30):
-        while not all(slider.frames[-1].at > since for slider in sliders):
+        while not all(slider.frames[-1].at > since and slider.frames[-1].seq == slider.seq for slider in sliders):
             await asyncio.sleep(0.02)
     for number, slider in enumerate(sliders):
-        assert slider.frames[-1].seq == slider.seq
         assert slider.frames[-1].loss == true_loss(**spec_of(number))
         assert not slider.errors
     return max(0.0, max(slider.frames[-1].at for slider in sliders) - since)
