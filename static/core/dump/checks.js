@@ -1,8 +1,8 @@
 /** Checks that no form of a dump can state: ids exist, ops and tensors agree, nothing depends on itself, columns have one
  * length. The page refuses the dumps that `chainrule.load` refuses; the tests compare the two verdicts. */
 
-import { idIndex } from "../ids.js";
-import { DUMP, isRecord, isText, misfit, shown } from "./form.js";
+import { idIndex, linksOf, UNKNOWN } from "../ids.js";
+import { DUMP, isRecord, isText, misfitOf, shown } from "./form.js";
 
 const BINS = 64;
 const COLUMNS = ["n", "mean", "std", "min", "max", "norm", "zero_fraction", "nan", "posinf", "neginf", "dead_fraction",
@@ -29,6 +29,8 @@ const REFERENCES = {
   faults: { op: "ops", tensor: "tensors" },
 };
 
+const misfitOfDump = misfitOf(DUMP);
+
 /** A problem in a dump. `where` is a path such as `ops[12].inputs[0]`, empty for the whole. */
 export class DumpProblem extends Error {
   /** @param {string} says @param {string} [where] */
@@ -42,22 +44,24 @@ export class DumpProblem extends Error {
 /** @param {Record<string, unknown>} value @returns {Dump} the same, with `faults`, `sources` and `values` in any case
  * @throws {DumpProblem} its parts have another form, or do not fit together */
 export function checked(value) {
-  const found = misfit(value, DUMP);
+  const found = misfitOfDump(value);
   if (found !== null) throw new DumpProblem(found.says, found.path.slice(1));
   const dump = /** @type {Dump} */ (/** @type {unknown} */ ({ faults: [], sources: {}, values: {}, ...value }));
   checkFreeForms(dump);
-  const rows = { modules: rowsOf("modules", dump.modules), ops: rowsOf("ops", dump.ops),
-    tensors: rowsOf("tensors", dump.tensors) };
-  checkReferences(dump, rows);
-  checkStatistics(dump, rows.tensors);
-  checkValues(dump, rows.tensors);
-  checkPrecision(dump, rows.tensors);
-  checkCycles(dump, rows);
-  checkAgreement(dump, rows);
+  checkIds("modules", dump.modules);
+  checkIds("ops", dump.ops);
+  checkIds("tensors", dump.tensors);
+  checkReferences(dump);
+  const tensors = idIndex(dump.tensors);
+  checkStatistics(dump, tensors);
+  checkValues(dump, tensors);
+  checkPrecision(dump, tensors);
+  checkCycles(dump);
+  checkAgreement(dump);
   return dump;
 }
 
-/** @typedef {ReadonlyMap<string, number>} Rows by id */
+/** @typedef {import("../ids.js").Links} Links @typedef {ReadonlyMap<string, number>} Rows by id */
 
 /** @param {Dump} dump @throws {DumpProblem} a free-form value is nested too deeply, or has what JSON in Python cannot */
 function checkFreeForms(dump) {
@@ -77,36 +81,31 @@ function checkFreeForm(value, where, levels = MAX_DEPTH) {
   }
 }
 
-/** @param {string} list @param {readonly {id: string}[]} parts @returns {Rows} @throws {DumpProblem} an id stands twice */
-function rowsOf(list, parts) {
-  const rows = idIndex(parts);
-  const hidden = rows.size === parts.length ? -1 : parts.findIndex(({ id }, row) => rows.get(id) !== row);
-  if (hidden < 0) return rows;
+/** @param {string} list @param {readonly {id: string}[]} parts @throws {DumpProblem} an id stands twice */
+function checkIds(list, parts) {
+  if (idIndex(parts).size === parts.length) return;
   const firsts = new Map();
   const again = parts.findIndex(({ id }, row) => firsts.has(id) || !firsts.set(id, row));
   const { id } = parts[again];
   throw new DumpProblem(`the id ${shown(id)} already belongs to ${list}[${firsts.get(id)}]`, `${list}[${again}].id`);
 }
 
-/** @param {Dump} dump @param {Record<string, Rows>} rows @throws {DumpProblem} a field names nothing */
-function checkReferences(dump, rows) {
+/** @param {Dump} dump @throws {DumpProblem} a field names nothing */
+function checkReferences(dump) {
+  const lists = /** @type {Record<string, readonly any[]>} */ (/** @type {unknown} */ (dump));
   for (const [list, fields] of Object.entries(REFERENCES)) {
-    /** @type {any[]} */
-    const parts = /** @type {any} */ (dump)[list];
     for (const [field, kind] of Object.entries(fields)) {
-      for (let row = 0; row < parts.length; row += 1) {
-        const value = parts[row][field];
-        if (Array.isArray(value)) {
-          for (let at = 0; at < value.length; at += 1)
-            if (!rows[kind].has(value[at])) throw unknownId(value[at], kind, `${list}[${row}].${field}[${at}]`);
-        } else if (value !== null && !rows[kind].has(value)) {
-          throw unknownId(value, kind, `${list}[${row}].${field}`);
-        }
-      }
+      const { start, places } = linksOf(lists[list], field, lists[kind]);
+      const unknown = places.indexOf(UNKNOWN);
+      if (unknown < 0) continue;
+      const row = start.findIndex((first) => first > unknown) - 1;
+      const [value, at] = [lists[list][row][field], unknown - start[row]];
+      if (Array.isArray(value)) throw unknownId(value[at], kind, `${list}[${row}].${field}[${at}]`);
+      throw unknownId(value, kind, `${list}[${row}].${field}`);
     }
   }
   const failed = dump.error?.op ?? null;
-  if (failed !== null && !rows["ops"].has(failed)) throw unknownId(failed, "ops", "error.op");
+  if (failed !== null && !idIndex(dump.ops).has(failed)) throw unknownId(failed, "ops", "error.op");
 }
 
 /** @param {string} id @param {string} list that it should be in @param {string} where @returns {DumpProblem} */
@@ -118,12 +117,13 @@ function unknownId(id, list, where) {
  * is not as long as there are rows, or a histogram without 64 bins */
 function checkStatistics({ statistics }, tensors) {
   const { tensor, histogram } = statistics;
-  const seen = new Set();
+  const seen = new Uint8Array(tensors.size);
   tensor.forEach((id, row) => {
     const where = `statistics.tensor[${row}]`;
-    if (!tensors.has(id)) throw unknownId(id, "tensors", where);
-    if (seen.has(id)) throw new DumpProblem(`the tensor ${shown(id)} has two rows`, where);
-    seen.add(id);
+    const place = tensors.get(id);
+    if (place === undefined) throw unknownId(id, "tensors", where);
+    if (seen[place] === 1) throw new DumpProblem(`the tensor ${shown(id)} has two rows`, where);
+    seen[place] = 1;
   });
   for (const name of [...COLUMNS, ...HISTOGRAM]) {
     const column = /** @type {any} */ (name in histogram ? histogram : statistics)[name];
@@ -174,27 +174,24 @@ function checkPrecision({ precision }, tensors) {
   }
 }
 
-/** @param {Dump} dump @param {{modules: Rows, ops: Rows, tensors: Rows}} rows @throws {DumpProblem} a part depends on
- * itself */
-function checkCycles({ modules, ops, tensors }, rows) {
-  const producers = tensors.map(({ producer }) => rowIn(rows.ops, producer));
-  checkCycle("ops", ops, ({ inputs }) => inputs.map((id) => producers[rowIn(rows.tensors, id)] ?? -1));
-  checkCycle("modules", modules, ({ parent }) => [rowIn(rows.modules, parent)]);
-  checkCycle("ops", ops, ({ twin }) => [rowIn(rows.ops, twin)]);
-  checkCycle("tensors", tensors, ({ gradient_of }) => [rowIn(rows.tensors, gradient_of)]);
+/** @param {Dump} dump @throws {DumpProblem} a part depends on itself */
+function checkCycles({ modules, ops, tensors }) {
+  const { start, places } = linksOf(ops, "inputs", tensors);
+  const producers = linksOf(tensors, "producer", ops).places;
+  checkCycle("ops", ops, { start, places: places.map((tensor) => producers[tensor]) });
+  checkCycle("modules", modules, linksOf(modules, "parent", modules));
+  checkCycle("ops", ops, linksOf(ops, "twin", ops));
+  checkCycle("tensors", tensors, linksOf(tensors, "gradient_of", tensors));
 }
 
-/** @param {Rows} rows @param {string | null} id @returns {number} −1 for null */
-function rowIn(rows, id) {
-  return id === null ? -1 : rows.get(id) ?? -1;
-}
-
-/** @template {{id: string}} T @param {string} list @param {readonly T[]} parts
- * @param {(part: T) => number[]} needsOf the rows that a part depends on; negative ones are none */
-function checkCycle(list, parts, needsOf) {
+/** @param {string} list @param {readonly {id: string}[]} parts @param {Links} links the rows that each part depends on */
+function checkCycle(list, parts, { start, places }) {
+  let isOrdered = true;
   // In the order of execution, nothing depends on what comes later.
-  if (parts.every((part, row) => needsOf(part).every((each) => each < row))) return;
-  const needs = parts.map((part) => needsOf(part).filter((row) => row >= 0));
+  for (let row = 0; row < parts.length; row += 1)
+    for (let at = start[row]; at < start[row + 1]; at += 1) isOrdered &&= places[at] < row;
+  if (isOrdered) return;
+  const needs = parts.map((_, row) => [...places.subarray(start[row], start[row + 1])].filter((each) => each >= 0));
   /** @type {number[][]} */
   const users = parts.map(() => []);
   needs.forEach((before, row) => before.forEach((each) => users[each].push(row)));
@@ -221,50 +218,66 @@ function checkCycle(list, parts, needsOf) {
   throw new DumpProblem(`a cycle: ${names.join(" → ")}${more} → ${names[0]}`, `${list}[${cycle[first]}]`);
 }
 
-/** @param {Dump} dump @param {{ops: Rows, tensors: Rows}} rows @throws {DumpProblem} an op and a tensor do not name each
- * other, or a forward op has a twin */
-function checkAgreement({ ops, tensors }, rows) {
-  /** @type {Map<string, number>} */
-  const makers = new Map();
-  const readers = tensors.map(({ consumers }) => membership(consumers));
-  ops.forEach(({ id, inputs, outputs, phase, twin }, row) => {
-    outputs.forEach((name, at) => {
-      const where = `ops[${row}].outputs[${at}]`;
-      const other = makers.get(name);
-      if (other !== undefined)
-        throw new DumpProblem(`the tensor ${shown(name)} is already an output of ops[${other}]`, where);
-      makers.set(name, row);
-      const { producer } = tensors[rowIn(rows.tensors, name)];
-      if (producer !== id) {
-        const names = producer === null ? "no producer" : `${shown(producer)} as its producer`;
-        throw new DumpProblem(`the tensor ${shown(name)} names ${names}`, where);
+/** @param {Dump} dump @throws {DumpProblem} an op and a tensor do not name each other, or a forward op has a twin */
+function checkAgreement({ ops, tensors }) {
+  const [inputs, outputs] = [linksOf(ops, "inputs", tensors), linksOf(ops, "outputs", tensors)];
+  const [producers, consumers] = [linksOf(tensors, "producer", ops).places, linksOf(tensors, "consumers", ops)];
+  const makers = new Int32Array(tensors.length).fill(-1);
+  const isReader = membership(consumers);
+  const whereOf = (/** @type {number} */ op, /** @type {number} */ at) =>
+    `ops[${op}].outputs[${at - outputs.start[op]}]`;
+  for (let op = 0; op < ops.length; op += 1) {
+    for (let at = outputs.start[op]; at < outputs.start[op + 1]; at += 1) {
+      const tensor = outputs.places[at];
+      if (makers[tensor] >= 0) {
+        throw new DumpProblem(`the tensor ${shown(tensors[tensor].id)} is already an output of ops[${makers[tensor]}]`,
+          whereOf(op, at));
       }
-    });
-    inputs.forEach((name, at) => {
-      if (readers[rowIn(rows.tensors, name)](id)) return;
-      throw new DumpProblem(`the tensor ${shown(name)} does not have this op among its consumers`,
-        `ops[${row}].inputs[${at}]`);
-    });
-    if (twin !== null && phase === "forward")
-      throw new DumpProblem("only a backward op has a twin", `ops[${row}].twin`);
-  });
-  const reads = ops.map(({ inputs }) => membership(inputs));
-  tensors.forEach(({ id, producer, consumers }, row) => {
-    if (producer !== null && !makers.has(id)) {
-      throw new DumpProblem(`the op ${shown(producer)} does not have this tensor among its outputs`,
-        `tensors[${row}].producer`);
+      makers[tensor] = op;
+      if (producers[tensor] !== op) {
+        const { id, producer: named } = tensors[tensor];
+        const names = named === null ? "no producer" : `${shown(named)} as its producer`;
+        throw new DumpProblem(`the tensor ${shown(id)} names ${names}`, whereOf(op, at));
+      }
     }
-    consumers.forEach((name, at) => {
-      if (reads[rowIn(rows.ops, name)](id)) return;
-      throw new DumpProblem(`the op ${shown(name)} does not have this tensor among its inputs`,
-        `tensors[${row}].consumers[${at}]`);
-    });
-  });
+    for (let at = inputs.start[op]; at < inputs.start[op + 1]; at += 1) {
+      const tensor = inputs.places[at];
+      if (isReader(tensor, op)) continue;
+      throw new DumpProblem(`the tensor ${shown(tensors[tensor].id)} does not have this op among its consumers`,
+        `ops[${op}].inputs[${at - inputs.start[op]}]`);
+    }
+    if (ops[op].twin !== null && ops[op].phase === "forward")
+      throw new DumpProblem("only a backward op has a twin", `ops[${op}].twin`);
+  }
+  const isRead = membership(inputs);
+  for (let tensor = 0; tensor < tensors.length; tensor += 1) {
+    if (producers[tensor] >= 0 && makers[tensor] < 0) {
+      const { producer: named } = tensors[tensor];
+      throw new DumpProblem(`the op ${shown(named)} does not have this tensor among its outputs`,
+        `tensors[${tensor}].producer`);
+    }
+    for (let at = consumers.start[tensor]; at < consumers.start[tensor + 1]; at += 1) {
+      const op = consumers.places[at];
+      if (isRead(op, tensor)) continue;
+      throw new DumpProblem(`the op ${shown(ops[op].id)} does not have this tensor among its inputs`,
+        `tensors[${tensor}].consumers[${at - consumers.start[tensor]}]`);
+    }
+  }
 }
 
-/** @param {readonly string[]} list @returns {(item: string) => boolean} a short list needs no set */
-function membership(list) {
-  if (list.length < 16) return (item) => list.includes(item);
-  const set = new Set(list);
-  return (item) => set.has(item);
+/** @param {Links} links @returns {(part: number, row: number) => boolean} whether a part names a row; a short list needs no
+ * set */
+function membership({ start, places }) {
+  /** @type {Map<number, Set<number>>} */
+  const sets = new Map();
+  return (part, row) => {
+    const [from, to] = [start[part], start[part + 1]];
+    if (to - from < 16) {
+      for (let at = from; at < to; at += 1) if (places[at] === row) return true;
+      return false;
+    }
+    let set = sets.get(part);
+    if (set === undefined) sets.set(part, set = new Set(places.subarray(from, to)));
+    return set.has(row);
+  };
 }

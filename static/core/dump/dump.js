@@ -41,12 +41,11 @@ export function checkedDump(value) {
   const faults = dump.faults.map((fault) =>
     brief({ ...{ level: "fault", layers: [], rule: null }, ...fault }, ["message", "remedy", "rule"])
   );
-  const ops = dump.ops.map((op) =>
-    op.source === null || op.source.text.length <= MAX_SHOWN ? op : { ...op, source: brief(op.source, ["text"]) }
-  );
+  for (const op of dump.ops)
+    if (op.source !== null && op.source.text.length > MAX_SHOWN) op.source = brief(op.source, ["text"]);
   const error = dump.error == null ? dump.error : brief(dump.error, ["message"]);
   // A file may be called like a method of objects, such as toString.
-  return { ...dump, ops, faults, error, sources: Object.assign(Object.create(null), dump.sources) };
+  return { ...dump, faults, error, sources: Object.assign(Object.create(null), dump.sources) };
 }
 
 /** @template {object} T @param {T} part @param {readonly (keyof T)[]} names @returns {T} the same, with shorter texts */

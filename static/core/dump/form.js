@@ -98,56 +98,78 @@ export const DUMP = {
     expected: list(AMOUNT), "differing?": map(pair(COUNT)) }),
 };
 
-/** The first place at which a value has another form. The path is made from its end, so that only a problem costs time.
- * @param {any} value @param {Form} form @returns {{path: string, says: string} | null} */
-export function misfit(value, form) {
-  if (typeof form === "string") return KINDS[form](value) ? null : { path: "", says: `${shown(value)} is not ${form}` };
-  if (form instanceof Array)
-    return form.includes(value) ? null : { path: "", says: `${shown(value)} is not ${form.join(" or ")}` };
-  if (form instanceof Made) return misfitOfMade(value, form);
-  if (!isRecord(value)) return { path: "", says: `${shown(value)} is not an object` };
-  for (const [key, part] of fieldsOf(form)) {
-    const name = key.replace("?", "");
-    if (!Object.hasOwn(value, name)) {
-      if (key === name) return { path: `.${name}`, says: "the field is missing" };
-      continue;
-    }
-    const found = misfit(value[name], part);
-    if (found !== null) return { path: `.${name}${found.path}`, says: found.says };
-  }
-  const surplus = Object.keys(value).find((name) => !Object.hasOwn(form, name) && !Object.hasOwn(form, `${name}?`));
-  return surplus === undefined ? null : { path: `.${surplus}`, says: "the field is not part of the schema" };
+/** The first place at which a value has another form, or null. The path is made from its end, so that only a problem
+ * costs time. @typedef {{path: string, says: string} | null} Misfit */
+
+/** @param {Form} form @returns {(value: any) => Misfit} */
+export function misfitOf(form) {
+  if (form instanceof Made) return MADE[form.how](misfitOf(form.form));
+  if (typeof form !== "string" && !(form instanceof Array)) return misfitOfRecord(form);
+  const is = typeof form === "string" ? KINDS[form] : (/** @type {any} */ value) => form.includes(value);
+  const words = typeof form === "string" ? form : form.join(" or ");
+  return (value) => is(value) ? null : misfit(`${shown(value)} is not ${words}`);
 }
 
-/** @param {any} value @param {Made} form @returns {{path: string, says: string} | null} */
-function misfitOfMade(value, { how, form }) {
-  if (how === "or null") return value === null ? null : misfit(value, form);
-  if (how === "map") {
-    if (!isRecord(value)) return { path: "", says: `${shown(value)} is not an object` };
+/** @param {string} says @param {string} [path] */
+function misfit(says, path = "") {
+  return { path, says };
+}
+
+/** @param {{readonly [field: string]: Form}} form @returns {(value: any) => Misfit} */
+function misfitOfRecord(form) {
+  const fields = Object.entries(form).map(([key, part]) => ({ name: key.replace("?", ""), isNeeded: !key.endsWith("?"),
+    misfitOfPart: misfitOf(part) })
+  );
+  const names = new Set(fields.map(({ name }) => name));
+  return (value) => {
+    if (!isRecord(value)) return misfit(`${shown(value)} is not an object`);
+    let known = 0;
+    for (const { name, isNeeded, misfitOfPart } of fields) {
+      const part = value[name];
+      // JSON has no undefined.
+      if (part === undefined) {
+        if (isNeeded) return misfit("the field is missing", `.${name}`);
+        continue;
+      }
+      known += 1;
+      const found = misfitOfPart(part);
+      if (found !== null) return misfit(found.says, `.${name}${found.path}`);
+    }
+    let all = 0;
+    for (const _ in value) all += 1;
+    if (all === known) return null;
+    const surplus = Object.keys(value).find((name) => !names.has(name));
+    return misfit("the field is not part of the schema", `.${surplus}`);
+  };
+}
+
+/** @type {Record<Made["how"], (misfitOfPart: (value: any) => Misfit) => (value: any) => Misfit>} */
+const MADE = {
+  "or null": (misfitOfPart) => (value) => value === null ? null : misfitOfPart(value),
+  list: (misfitOfPart) => (value) => misfitOfList(value, misfitOfPart),
+  filled: (misfitOfPart) => (value) =>
+    Array.isArray(value) && value.length === 0 ? misfit("the list is empty") : misfitOfList(value, misfitOfPart),
+  pair: (misfitOfPart) => (value) =>
+    Array.isArray(value) && value.length !== 2 ? misfit(`${value.length} items; expected 2`)
+      : misfitOfList(value, misfitOfPart),
+  map: (misfitOfPart) => (value) => {
+    if (!isRecord(value)) return misfit(`${shown(value)} is not an object`);
     for (const [name, member] of Object.entries(value)) {
-      const found = isText(name) ? misfit(member, form) : { path: "", says: "the name is not text" };
-      if (found !== null) return { path: `.${name}${found.path}`, says: found.says };
+      const found = isText(name) ? misfitOfPart(member) : misfit("the name is not text");
+      if (found !== null) return misfit(found.says, `.${name}${found.path}`);
     }
     return null;
-  }
-  if (!Array.isArray(value)) return { path: "", says: `${shown(value)} is not a list` };
-  if (how === "filled" && value.length === 0) return { path: "", says: "the list is empty" };
-  if (how === "pair" && value.length !== 2) return { path: "", says: `${value.length} items; expected 2` };
+  },
+};
+
+/** @param {any} value @param {(value: any) => Misfit} misfitOfPart @returns {Misfit} */
+function misfitOfList(value, misfitOfPart) {
+  if (!Array.isArray(value)) return misfit(`${shown(value)} is not a list`);
   for (let at = 0; at < value.length; at += 1) {
-    const found = misfit(value[at], form);
-    if (found !== null) return { path: `[${at}]${found.path}`, says: found.says };
+    const found = misfitOfPart(value[at]);
+    if (found !== null) return misfit(found.says, `[${at}]${found.path}`);
   }
   return null;
-}
-
-/** @type {WeakMap<object, [string, Form][]>} */
-const fields = new WeakMap();
-
-/** @param {{readonly [field: string]: Form}} form @returns {[string, Form][]} */
-function fieldsOf(form) {
-  let found = fields.get(form);
-  if (found === undefined) fields.set(form, found = Object.entries(form));
-  return found;
 }
 
 /** @param {unknown} value @returns {value is string} no lone surrogates: Python has none in texts */

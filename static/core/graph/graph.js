@@ -37,7 +37,7 @@ export function buildGraph(topology) {
   const [opIndex, tensorIndex] = [idIndex(ops), idIndex(tensors)];
   const groups = numberGroups(topology);
   const opGroup = groupOfOps(topology, groups.nodes);
-  const wired = wiring(topology, opIndex, tensorIndex);
+  const wired = wiring(topology);
   const opAnchor = anchors(topology, opIndex, wired);
   ops.forEach((_, op) => {
     const anchor = opAnchor[op];
@@ -356,7 +356,11 @@ function addresses({ tensors }, groupId, opIndex, tensorIndex) {
   });
   /** Names of one tensor alone, which nothing else has. @type {Map<string, number>} */
   const nameIndex = new Map();
-  tensors.forEach(({ name }, index) => nameIndex.set(name, nameIndex.has(name) ? -1 : index));
+  tensors.forEach(({ name }, index) => {
+    const before = nameIndex.size;
+    nameIndex.set(name, index);
+    if (nameIndex.size === before) nameIndex.set(name, -1);
+  });
   const tensorId = tensors.map(({ id, name }, index) => {
     const isFree = nameIndex.get(name) === index && !opIndex.has(name) && !tensorIndex.has(name)
       && !groupIndex.has(name);

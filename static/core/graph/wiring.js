@@ -1,28 +1,31 @@
 /** A graph's edges as arrays of numbers, the forward op of every backward op, the results that are always drawn, and
  * the links between the two passes. No DOM. */
 
+import { linksOf } from "../ids.js";
 import { memo } from "../memo.js";
 
-/** @typedef {ReturnType<typeof wiring>} Edges */
+/** @typedef {ReturnType<typeof wiring>} Edges @typedef {import("../ids.js").Links} Links */
 
 /** Up to this length, a search through a list is faster than a set. */
 const FEW = 8;
 
 /** Who makes and reads what, by number; ids that nothing has are left out. A list per item is two arrays: item i's
- * entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`. @param {Topology} topology
- * @param {ReadonlyMap<string, number>} opIndex @param {ReadonlyMap<string, number>} tensorIndex */
-export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
-  const [inputStart, inputs] = lists(ops, ({ inputs }) => inputs, tensorIndex);
-  const [outputStart, outputs] = lists(ops, ({ outputs }) => outputs, tensorIndex);
-  const [consumerStart, consumers] = lists(tensors, ({ consumers }) => consumers, opIndex);
-  for (let tensor = 0; tensor < tensors.length; tensor += 1)
-    consumers.subarray(consumerStart[tensor], consumerStart[tensor + 1]).sort();
-  const producer = Int32Array.from(tensors, (tensor) => opIndex.get(tensor.producer ?? "") ?? -1);
-  const gradientOf = Int32Array.from(tensors, (tensor) => tensorIndex.get(tensor.gradient_of ?? "") ?? -1);
+ * entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`. @param {Topology} topology */
+export function wiring({ ops, tensors, saved }) {
+  const [inputStart, inputs] = known(linksOf(ops, "inputs", tensors));
+  const [outputStart, outputs] = known(linksOf(ops, "outputs", tensors));
+  const [consumerStart, consumers] = known(linksOf(tensors, "consumers", ops));
+  for (let tensor = 0; tensor < tensors.length; tensor += 1) {
+    const [start, end] = [consumerStart[tensor], consumerStart[tensor + 1]];
+    if (end - start > 1) consumers.subarray(start, end).sort();
+  }
+  const producer = linksOf(tensors, "producer", ops).places.map((op) => Math.max(op, -1));
+  const gradientOf = linksOf(tensors, "gradient_of", tensors).places.map((tensor) => Math.max(tensor, -1));
   // The parts of a gradient belong to the same tensor as their sum.
-  ops.forEach(({ name, phase, outputs }, op) => {
-    const whole = gradientOf[tensorIndex.get(outputs[0] ?? "") ?? -1] ?? -1;
-    if (name !== "accumulate" || phase !== "backward" || whole < 0) return;
+  ops.forEach(({ name, phase }, op) => {
+    if (name !== "accumulate" || phase !== "backward" || outputStart[op] === outputStart[op + 1]) return;
+    const whole = gradientOf[outputs[outputStart[op]]];
+    if (whole < 0) return;
     for (const part of inputs.subarray(inputStart[op], inputStart[op + 1]))
       if (gradientOf[part] === -1) gradientOf[part] = whole;
   });
@@ -32,29 +35,27 @@ export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
     const op = maker >= 0 ? maker : consumers[consumerStart[tensor]];
     return (consumerStart[tensor + 1] > consumerStart[tensor] || maker >= 0) && ops[op].phase === "backward" ? 1 : 0;
   });
-  const kept = saved.filter(({ tensor, op }) => tensorIndex.has(tensor) && opIndex.has(op));
-  const savedTensor = Int32Array.from(kept, ({ tensor }) => tensorIndex.get(tensor) ?? -1);
-  const savedOp = Int32Array.from(kept, ({ op }) => opIndex.get(op) ?? -1);
+  const [keptTensors, keepingOps] = [linksOf(saved, "tensor", tensors).places, linksOf(saved, "op", ops).places];
+  const savedTensor = keptTensors.filter((tensor, at) => tensor >= 0 && keepingOps[at] >= 0);
+  const savedOp = keepingOps.filter((op, at) => op >= 0 && keptTensors[at] >= 0);
   return { inputStart, inputs, outputStart, outputs, consumerStart, consumers, producer, gradientOf, tensorHalf,
     savedTensor, savedOp };
 }
 
-/** @template T @param {readonly T[]} parts @param {(part: T) => readonly string[]} idsOf
- * @param {ReadonlyMap<string, number>} index @returns {[Int32Array, Int32Array]} where each part starts, and the numbers of
- * all: each once in a part, unknown ids left out */
-function lists(parts, idsOf, index) {
-  const starts = new Int32Array(parts.length + 1);
-  /** @type {number[]} */
-  const all = [];
-  parts.forEach((part, place) => {
-    const ids = idsOf(part);
-    for (const id of ids.length > FEW ? new Set(ids) : ids) {
-      const number = index.get(id);
-      if (number !== undefined && (ids.length > FEW || !all.includes(number, starts[place]))) all.push(number);
-    }
-    starts[place + 1] = all.length;
-  });
-  return [starts, new Int32Array(all)];
+/** @param {Links} links @returns {[Int32Array, Int32Array]} where each part starts, and the places of all: each once in a
+ * part, unknown ids left out */
+function known({ start, places }) {
+  const starts = new Int32Array(start.length);
+  const all = new Int32Array(places.length);
+  let used = 0;
+  for (let part = 0; part + 1 < start.length; part += 1) {
+    const named = places.subarray(start[part], start[part + 1]);
+    const isLong = named.length > FEW;
+    for (const place of isLong ? new Set(named) : named)
+      if (place >= 0 && (isLong || !all.subarray(starts[part], used).includes(place))) all[used++] = place;
+    starts[part + 1] = used;
+  }
+  return [starts, all.slice(0, used)];
 }
 
 /** Backward op → the forward op that it stands beneath. @param {Topology} topology
