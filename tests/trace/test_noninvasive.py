@@ -107,7 +107,7 @@ def copies_and_prints():
 RARE = (lazy, sparse_embedding, packed_sequence, second_order_optimizer, hessian, derivatives, copies_and_prints)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is")
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar:UserWarning")
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")
 @pytest.mark.parametrize("run", RARE, ids=lambda run: run.__name__)

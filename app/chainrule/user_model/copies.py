@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -45,6 +45,7 @@ def copied_subject(subject: Subject, device: Device = None) -> Subject:
         shells = _shells(subject.model, memo)
         with torch.no_grad():  # so the parameters of a scripted model stay leaves
             model = copy.deepcopy(subject.model, memo)
+        _put_shells(model, {id(function): shell for function, shell in shells})
         for function, shell in shells:
             _fill(shell, function, memo, device)
         for original, parameter in zip(subject.model.parameters(), model.parameters(), strict=True):
@@ -226,6 +227,28 @@ def _shells(model: nn.Module, memo: Memo) -> list[tuple[FunctionType, FunctionTy
     made = [(function, _shell(function, parts)) for function in found.values()]
     memo.update((id(function), shell) for function, shell in made)
     return made
+
+
+def _put_shells(model: nn.Module, shells: Mapping[int, FunctionType]) -> None:
+    """Put the copies of functions in place: from Python 3.14 on, deepcopy does not look for functions in its memo."""
+    seen: set[int] = set()
+
+    def put(value: Any) -> Any:
+        if type(value) is FunctionType:
+            return shells.get(id(value), value)
+        if type(value) is partial:
+            return partial(*put((value.func, *value.args)), **put(value.keywords))
+        if type(value) is tuple:
+            return tuple(map(put, value))
+        if isinstance(value, list | dict) and id(value) not in seen:
+            seen.add(id(value))
+            for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
+                if (made := put(each)) is not each:
+                    value[key] = made
+        return value
+
+    for module in model.modules():
+        put(vars(module))
 
 
 def _uncopied(model: nn.Module) -> str | None:
