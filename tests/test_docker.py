@@ -93,7 +93,7 @@ def test_it_installs_only_files_with_known_hashes_but_for_pytorch():
     assert len(re.findall(r"(?m)^\t@\$\(INSTALL_HASHED\) -r requirements/server.txt", makefile)) == 2
 
 
-def test_every_image_of_others_has_a_version_and_a_digest():
+def test_base_images_and_services_of_others_have_a_version_and_a_digest():
     built = re.findall(r"(?m)^FROM \S+ AS (\w+)$", TEXT)
     used = [image for image in re.findall(r"(?m)^FROM (\S+)", TEXT) if image not in built]
     used += [service["image"] for service in COMPOSE["services"].values() if service["image"] != "chainrule"]

@@ -19,7 +19,8 @@ export const UNKNOWN = -2;
 const kept = new WeakMap();
 
 /** @template {object} T @param {readonly T[]} parts of a dump @param {keyof T & string} field with an id or a list of ids
- * @param {readonly {id: string}[]} targets the parts that they name @returns {Links} computed once */
+ * @param {readonly {id: string}[]} targets the parts that they name; of one list and field always the same
+ * @returns {Links} computed once, so neither list may change afterwards */
 export function linksOf(parts, field, targets) {
   let fields = kept.get(parts);
   if (fields === undefined) kept.set(parts, fields = new Map());

@@ -10,7 +10,7 @@ import { reach } from "../../static/core/graph/reach.js";
 import { parseQuery } from "../../static/core/graph/query.js";
 import { search } from "../../static/core/graph/search.js";
 import { aliveAt, litOf, stepAt, stepsOf } from "../../static/core/graph/steps.js";
-import { entriesOf, wiringOf } from "../../static/core/graph/wiring.js";
+import { entriesOf, wiring, wiringOf } from "../../static/core/graph/wiring.js";
 import { layerColumns } from "../../static/core/lab/layer-histograms.js";
 import { pointsOf } from "../../static/core/lab/profile-series.js";
 import { groupAt } from "../../static/core/lab/weights.js";
@@ -40,6 +40,27 @@ test("things are found again though every id has shifted", () => {
   // A fold is found however often it repeats.
   assert.deepEqual(found("three", "five", ["body.0*3/forward", "body.0*3.rest/forward", "body.2/forward"]),
     ["body.0*5/forward", "body.0*5.rest/forward", "body.2/forward"]);
+});
+
+test("what no id has is left out of the edges, and the empty id is an id", () => {
+  const op = (id, inputs, outputs, rest = {}) => ({ id, name: "add", phase: "forward", inputs, outputs, ...rest });
+  const tensor = (id, producer, consumers, gradient_of = null) => ({ id, role: "gradient", producer, consumers,
+    gradient_of });
+  const sum = { name: "accumulate", phase: "backward" };
+  const edges = wiring({
+    ops: [op("", ["w", "w", "gone"], ["p"]), op("b", ["p", "p2"], ["s"], sum), op("c", ["q"], ["gone", "s"], sum)],
+    tensors: [tensor("w", null, ["", "gone"]), tensor("p", "", ["b"]), tensor("p2", "gone", ["b"]),
+      tensor("s", "b", [], "w"), tensor("q", null, ["c", "b", "c"])],
+    saved: [{ tensor: "w", op: "gone" }, { tensor: "p", op: "" }, { tensor: "gone", op: "b" }],
+  });
+  const { inputStart, inputs, outputStart, outputs, consumerStart, consumers, ...rest } = edges;
+  const listed = (starts, all) => [...starts.slice(1)].map((end, at) => [...all.slice(starts[at], end)]);
+  assert.deepEqual(listed(inputStart, inputs), [[0], [1, 2], [4]]);
+  assert.deepEqual(listed(outputStart, outputs), [[1], [3], [3]]);
+  assert.deepEqual(listed(consumerStart, consumers), [[0], [1], [1], [], [1, 2]]);
+  assert.deepEqual([...rest.producer], [-1, 0, -1, 1, -1]);
+  assert.deepEqual([...rest.gradientOf], [-1, 0, 0, 0, -1], "the parts of a sum, if its first output is known");
+  assert.deepEqual([[...rest.savedTensor], [...rest.savedOp]], [[1], [0]]);
 });
 
 test("an op and its group at the level aten are counterparts", () => {

@@ -39,6 +39,7 @@ async def right_again(sliders, since):
     """
     async with asyncio.timeout(30):
         while not all(slider.frames[-1].at > since and slider.frames[-1].seq == slider.seq for slider in sliders):
+            assert not any(slider.errors for slider in sliders)
             await asyncio.sleep(0.02)
     for number, slider in enumerate(sliders):
         assert slider.frames[-1].loss == true_loss(**spec_of(number))

@@ -5,7 +5,9 @@ import math
 import threading
 import warnings
 from collections import UserDict
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -312,7 +314,31 @@ def with_another_forward():
     return model
 
 
-@pytest.mark.parametrize("make", [hooked, with_another_forward])
+class Steps(NamedTuple):
+    first: Callable
+    last: Callable
+
+
+def in_containers():
+    model = nn.Linear(3, 2)
+    before = model.forward
+
+    def twice(x):
+        return before(x) * 2
+
+    named = functools.update_wrapper(functools.partial(twice), twice)
+    model.functions = [(twice,), {"f": twice}, Steps(twice, twice), SimpleNamespace(held=twice), named]
+
+    def forward(x):
+        (one,), two, three, four, five = model.functions
+        assert five.__name__ == "twice"
+        return one(x) + two["f"](x) + three.last(x) + four.held(x) + five(x)
+
+    model.forward = forward
+    return model
+
+
+@pytest.mark.parametrize("make", [hooked, with_another_forward, in_containers])
 def test_functions_of_a_copy_use_the_copy(make):
     model = make()
     copy = copied_subject(Subject(model, (X,))).model
@@ -324,6 +350,19 @@ def test_functions_of_a_copy_use_the_copy(make):
         for parameter in copy.parameters():
             parameter.zero_()
     assert not copy(X).any()
+
+
+def test_a_part_that_copies_share_keeps_its_functions():
+    class Shared(nn.Linear):
+        def __deepcopy__(self, _):
+            return self
+
+    model = nn.Sequential(nn.Linear(3, 2), Shared(2, 2))
+    function = model[1].function = lambda x: model[0](x)
+    kept = model[1].kept = [function, functools.partial(function)]
+    copy = copied_subject(Subject(model, (X,))).model
+    assert (copy[1], copy[1].function, copy[1].kept[0]) == (model[1], function, function)
+    assert copy[1].kept is kept
 
 
 def test_hooks_of_a_copy_write_to_one_copied_container():

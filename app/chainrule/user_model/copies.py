@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import replace
 from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -44,8 +44,7 @@ def copied_subject(subject: Subject, device: Device = None) -> Subject:
     try:
         shells = _shells(subject.model, memo)
         with torch.no_grad():  # so the parameters of a scripted model stay leaves
-            model = copy.deepcopy(subject.model, memo)
-        _put_shells(model, {id(function): shell for function, shell in shells})
+            model = _deep_copied(subject.model, memo)
         for function, shell in shells:
             _fill(shell, function, memo, device)
         for original, parameter in zip(subject.model.parameters(), model.parameters(), strict=True):
@@ -86,6 +85,33 @@ def copied(value: Any, device: Device = None) -> Any:
     return copy.deepcopy(value, memo)
 
 
+def _deep_copied(module: nn.Module, memo: Memo) -> nn.Module:
+    """`copy.deepcopy`, with the copies of functions in `memo`: from Python 3.14 on, deepcopy does not look for them."""
+    copied_module = copy.deepcopy(module, memo)
+
+    def put(value: Any) -> Any:
+        if type(value) is FunctionType:
+            return memo.get(id(value), value)
+        if type(value) is tuple or hasattr(value, "_fields"):
+            parts = [put(each) for each in value]
+            if any(new is not old for new, old in zip(parts, value, strict=True)):
+                return tuple(parts) if type(value) is tuple else type(value)(*parts)
+        return value
+
+    for original, made in list(memo.items()):
+        if original in (id(made), id(memo)):  # shared with the original; the list that keeps originals alive
+            continue
+        if type(made) is partial:
+            keywords = {name: put(each) for name, each in made.keywords.items()}
+            made.__setstate__((put(made.func), put(made.args), keywords, vars(made)))  # type: ignore[attr-defined]
+        for holder in (made, getattr(made, "__dict__", None)):
+            if isinstance(holder, list | dict):
+                for key, each in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
+                    if (new := put(each)) is not each:
+                        holder[key] = new
+    return copied_module
+
+
 def _copy_tensors(values: list[Any], memo: Memo, device: Device) -> None:
     """Put one copy of each tensor in these values into `memo`."""
     for tensor in nested_tensors(values):
@@ -113,7 +139,7 @@ def _rebound(value: Any, memo: Memo, device: Device) -> Any:
     if isinstance(value, Tensor):
         return memo.setdefault(id(value), _copied_tensor(value, None if isinstance(device, torch.dtype) else device))
     if isinstance(value, nn.Module):
-        made = copy.deepcopy(value, memo)
+        made = _deep_copied(value, memo)
         return made if device is None else made.to(device)
     if type(value) is tuple:
         parts = tuple(_rebound(each, memo, device) for each in value)
@@ -227,28 +253,6 @@ def _shells(model: nn.Module, memo: Memo) -> list[tuple[FunctionType, FunctionTy
     made = [(function, _shell(function, parts)) for function in found.values()]
     memo.update((id(function), shell) for function, shell in made)
     return made
-
-
-def _put_shells(model: nn.Module, shells: Mapping[int, FunctionType]) -> None:
-    """Put the copies of functions in place: from Python 3.14 on, deepcopy does not look for functions in its memo."""
-    seen: set[int] = set()
-
-    def put(value: Any) -> Any:
-        if type(value) is FunctionType:
-            return shells.get(id(value), value)
-        if type(value) is partial:
-            return partial(*put((value.func, *value.args)), **put(value.keywords))
-        if type(value) is tuple:
-            return tuple(map(put, value))
-        if isinstance(value, list | dict) and id(value) not in seen:
-            seen.add(id(value))
-            for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
-                if (made := put(each)) is not each:
-                    value[key] = made
-        return value
-
-    for module in model.modules():
-        put(vars(module))
 
 
 def _uncopied(model: nn.Module) -> str | None:

@@ -28,7 +28,7 @@ export function readDump(text) {
   return checkedDump(value);
 }
 
-/** @param {unknown} value of JSON @returns {Dump} with `sources` and `faults` in any case @throws {DumpProblem} it is of
+/** @param {unknown} value of JSON, in which long texts of ops become shorter @returns {Dump} with `sources` and `faults` in any case @throws {DumpProblem} it is of
  * another schema, or its parts do not fit together */
 export function checkedDump(value) {
   if (!isRecord(value)) throw new DumpProblem(`this is not a graph dump: ${shown(value)} instead of an object`);

@@ -13,7 +13,8 @@ const FEW = 8;
  * entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`. @param {Topology} topology */
 export function wiring({ ops, tensors, saved }) {
   const [inputStart, inputs] = known(linksOf(ops, "inputs", tensors));
-  const [outputStart, outputs] = known(linksOf(ops, "outputs", tensors));
+  const made = linksOf(ops, "outputs", tensors);
+  const [outputStart, outputs] = known(made);
   const [consumerStart, consumers] = known(linksOf(tensors, "consumers", ops));
   for (let tensor = 0; tensor < tensors.length; tensor += 1) {
     const [start, end] = [consumerStart[tensor], consumerStart[tensor + 1]];
@@ -23,8 +24,8 @@ export function wiring({ ops, tensors, saved }) {
   const gradientOf = linksOf(tensors, "gradient_of", tensors).places.map((tensor) => Math.max(tensor, -1));
   // The parts of a gradient belong to the same tensor as their sum.
   ops.forEach(({ name, phase }, op) => {
-    if (name !== "accumulate" || phase !== "backward" || outputStart[op] === outputStart[op + 1]) return;
-    const whole = gradientOf[outputs[outputStart[op]]];
+    if (name !== "accumulate" || phase !== "backward" || made.start[op] === made.start[op + 1]) return;
+    const whole = gradientOf[made.places[made.start[op]]] ?? -1;
     if (whole < 0) return;
     for (const part of inputs.subarray(inputStart[op], inputStart[op + 1]))
       if (gradientOf[part] === -1) gradientOf[part] = whole;
