@@ -17,6 +17,7 @@ from chainrule import ModelSpec, recording
 from chainrule.errors import RequestError
 from chainrule.saving import plain_cell, replacing, write_file
 
+KILLED = Path(__file__).parent / "shared" / "killed.py"
 SAVING = """
 import resource, signal, sys
 import chainrule
@@ -28,32 +29,6 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 for _ in range(3):
     print("saved", chainrule.save(trace, path))
 print("trained")
-"""
-
-
-KILLED = """
-import os, pathlib, random, signal, sys
-import chainrule
-trace = chainrule.trace_spec(chainrule.ModelSpec.from_query("widths=100x11"))
-path, kills = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-chance = random.Random(kills)
-for _ in range(kills):
-    told, tell = os.pipe()
-    child = os.fork()
-    if not child:
-        while True:
-            chainrule.save(trace, path)
-            os.write(tell, b".")
-    for _ in range(chance.randrange(1, 4)):
-        os.read(told, 1)
-    for _ in range(chance.randrange(100_000)):
-        pass
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(told)
-    os.close(tell)
-    assert len(chainrule.load(path).ops) == len(trace.ops)
-print("whole", kills)
 """
 
 
@@ -73,7 +48,7 @@ def names(folder):
 
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_a_killed_process_leaves_a_whole_file(kills, tmp_path):
-    command = [sys.executable, "-c", KILLED, tmp_path / "step.json", str(kills)]
+    command = [sys.executable, KILLED, "save", tmp_path / "step.json", str(kills)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"whole {kills}\n"
 
 

@@ -121,7 +121,7 @@ def test_the_end_of_the_process_commits_what_waits(path):
 
 
 @pytest.mark.parametrize("limit", [writer.LIMIT, 400_000], ids=["whole", "thinned"])
-@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.long)])
 def test_a_killed_process_leaves_a_run_with_all_that_was_committed(limit, kills, tmp_path):
     chance = random.Random(limit + kills)
     for number in range(kills):

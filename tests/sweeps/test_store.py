@@ -1,5 +1,8 @@
 import re
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,9 @@ from chainrule.sweeps.sweep import read_sweep
 
 NET = ModelSpec.from_query("widths=6x4&batch=8")
 PLAN = read_sweep(NET, ["scale=0.5:2:6", "depth=2:4:3"], 2, "activation_std")
+
+
+KILLED = Path(__file__).parents[1] / "shared" / "killed.py"
 
 
 class StoppedError(Exception):
@@ -41,6 +47,12 @@ def test_a_stopped_sweep_goes_on_with_what_is_missing(tmp_path):
     with SweepStore(tmp_path / "a.sweep", plan) as store:
         again = run_sweep(plan, store=store, progress=stop)  # has nothing to compute
     assert again.values.tobytes() == expected.values.tobytes()
+
+
+@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_a_killed_process_leaves_all_finished_cells(kills, tmp_path):
+    command = [sys.executable, KILLED, "sweep", tmp_path / "a.sweep", str(kills)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"whole {kills}\n"
 
 
 def test_every_number_comes_back(tmp_path):
