@@ -210,5 +210,5 @@ def test_dumps_of_the_schema_get_the_same_verdict_from_python_and_the_page(page)
 @pytest.mark.long
 def test_thousands_of_dumps_get_the_same_verdict(page):
     accepted = check_mutations(page, 4000) + check_schema(page, 1000)
-    assert sum(accepted) > 500
-    assert not all(accepted)
+    # Chance decides how many are accepted, about a tenth; there are many of both.
+    assert 100 < sum(accepted) < len(accepted) - 100
