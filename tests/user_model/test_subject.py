@@ -327,6 +327,7 @@ def in_containers():
         return before(x) * 2
 
     named = functools.update_wrapper(functools.partial(twice), twice)
+    model.kind = Steps
     model.functions = [(twice,), {"f": twice}, Steps(twice, twice), SimpleNamespace(held=twice), named]
 
     def forward(x):

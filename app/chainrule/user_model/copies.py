@@ -92,7 +92,7 @@ def _deep_copied(module: nn.Module, memo: Memo) -> nn.Module:
     def put(value: Any) -> Any:
         if type(value) is FunctionType:
             return memo.get(id(value), value)
-        if type(value) is tuple or hasattr(value, "_fields"):
+        if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
             parts = [put(each) for each in value]
             if any(new is not old for new, old in zip(parts, value, strict=True)):
                 return tuple(parts) if type(value) is tuple else type(value)(*parts)
