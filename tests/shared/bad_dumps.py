@@ -94,6 +94,16 @@ def reader_unknown(body: Body) -> None:
     body["ops"][-1]["inputs"].insert(0, stranger["id"])
 
 
+def reader_of_many(body: Body) -> None:
+    """The last op reads twenty more tensors, and another one names it too."""
+    reader = body["ops"][-1]
+    names = [f"t{number}" for number in range(2000, 2021)]
+    body["tensors"] += [
+        body["tensors"][0] | {"id": name, "producer": None, "consumers": [reader["id"]]} for name in names
+    ]
+    reader["inputs"] += names[1:]
+
+
 def deep(body: Body) -> None:
     """Nests an op's attribute deeper than the readers go."""
     value: Any = 0
@@ -166,6 +176,7 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
         "tensors[{tensors}].producer",
     ),
     "a reader that is not named": (reader_unknown, "ops[{last}].inputs[0]"),
+    "a reader of many that does not read it": (reader_of_many, "tensors[{tensors}].consumers[0]"),
     "a reader that does not read it": (reader_too_many, "tensors[0].consumers[0]"),
     "a forward op with a twin": (put("ops", 1, "twin", to="n0"), "ops[1].twin"),
     "what is nested too deeply": (deep, "ops[1].attributes"),
