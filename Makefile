@@ -37,10 +37,10 @@ run: $(VENV)/.installed $(BUNDLES) ## serve the explorer on http://HOST:PORT
 	@$(BIN)/chainrule serve --host $(HOST) --port $(PORT)
 
 test: SELECTED = not gpu and not load and not long
-test: run-tests ## every contract a user relies on; sets up Chromium for the browser tests
+test: run-tests ## each behaviour that users rely on; sets up Chromium for the browser tests
 
 test-all: SELECTED = not gpu and not load
-test-all: run-tests ## `make test` and the long tail: real models, packaging, the compiled extension, memory
+test-all: run-tests ## `make test` and the long tail: other views, sizes and models, killed workers, packaging, memory
 
 .PHONY: run-tests
 run-tests: $(VENV)/.installed-dev $(BUNDLES)

@@ -85,6 +85,7 @@ def test_trace_writes_the_bytes_of_the_http_answer(server_url, form):
     assert bool(timing.search(done.stdout)) == (form == "json")
 
 
+@pytest.mark.long
 def test_a_picture_needs_the_extra_and_says_so(tmp_path):
     done = called("trace", "widths=5,4,1", "--format", "svg", "--with", "level=all")
     assert (done.returncode, done.stderr) == (0, "")

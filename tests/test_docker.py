@@ -140,6 +140,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, as in the image")
 def test_the_check_of_a_replica_ends_a_server_that_hangs_and_no_other():
     check = [*REPLICAS["chainrule-1"]["healthcheck"]["test"][1:]]

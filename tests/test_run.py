@@ -267,6 +267,7 @@ print(json.dumps([trace.environment["cpu_capability"], trace.environment["kernel
 """
 
 
+@pytest.mark.long
 def test_the_environment_names_the_instruction_sets_on_which_the_last_digits_depend():
     here = trace_spec(ModelSpec())
     assert here.environment["kernel"] == instruction_set()

@@ -12,8 +12,10 @@ OPTIONS = {"resultTypes": ["violations"], "preload": False}
 
 SIZES = pytest.mark.parametrize(
     "context_options",
-    [{"viewport": {"width": 1440, "height": 900}}, {"viewport": {"width": 390, "height": 844}}],
-    ids=["wide", "narrow"],
+    [
+        pytest.param({"viewport": {"width": 1440, "height": 900}}, id="wide", marks=pytest.mark.long),
+        pytest.param({"viewport": {"width": 390, "height": 844}}, id="narrow"),
+    ],
 )
 
 SMALL_TARGETS = r"""() => {
@@ -68,6 +70,7 @@ def test_targets_are_24_pixels_wide_and_high(show, view):
 SLIDERS = {"steps": [(24, 24), (24, 24)], "training": [(24, 24), (24, 24)], "own": [(24, 24)], "dumps": [(24, 40)]}
 
 
+@pytest.mark.long
 @SIZES
 @pytest.mark.parametrize("view", SLIDERS)
 def test_thumbs_of_sliders_are_24_pixels_wide_and_high(show, view):

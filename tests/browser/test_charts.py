@@ -55,6 +55,7 @@ def test_every_button_of_every_chart_is_a_local_one(show, view):
     check(page, "histogram-chart, layers-view:not(:has(.is-empty))")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("view", OPENED)
 def test_no_button_of_a_tensors_histogram_leads_elsewhere(show, view):
     page = show(view)

@@ -46,6 +46,7 @@ def check(explorer, a, b):
             assert contrast == f"×{significant(stds[1] / stds[0])}"
 
 
+@pytest.mark.long
 def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, profile_of):
     page = explorer.open().page
     page.get_by_role("button", name="Pin A").click()
@@ -102,6 +103,7 @@ def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, profile_of):
     assert page.evaluate(PLACE) == ""
 
 
+@pytest.mark.long
 def test_specs_are_told_apart_by_what_differs(explorer):
     explorer.open("/?init=lecun_normal&seed=7#a=?activation=tanh%26seed=7")
     specs = explorer.page.locator("comparison-table .specs div")
@@ -116,6 +118,7 @@ def test_specs_are_told_apart_by_what_differs(explorer):
     assert list(table(explorer.page)) == [("loss", "")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(1440, 900), (1024, 768), (390, 844)])
 def test_no_bar_lies_over_a_figure(explorer, size):
     page = explorer.page
@@ -143,6 +146,7 @@ def test_bars_point_to_where_the_runs_part(explorer):
     expect(explorer.page.locator("comparison-table .forward .contrast.less")).to_have_count(10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "a",
     [
@@ -186,6 +190,7 @@ def test_a_busy_server_is_asked_again_for_run_a(explorer):
     assert page.evaluate("location.hash") == "#a=?scale=0.5"
 
 
+@pytest.mark.long
 def test_layers_that_one_run_lacks_are_blank_and_what_is_not_finite_is_told_in_words(explorer, profile_of):
     explorer.open("/?widths=100x4#a=?widths=100x6")
     rows = table(explorer.page)

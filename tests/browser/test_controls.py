@@ -48,6 +48,7 @@ def test_the_weights_of_a_late_step_say_no_std_of_their_distribution(explorer):
     expect(page.locator("spec-controls .drawn")).to_have_text(f"σ(w1) {significant(math.sqrt(2 / 100))}")
 
 
+@pytest.mark.long
 def test_the_scale_says_which_std_results(explorer):
     explorer.open()
     page = explorer.page
@@ -106,6 +107,7 @@ def test_the_pointer_snaps_to_a_tick(explorer):
     expect_when_idle(page, "() => location.search === '?scale=0.7071'")
 
 
+@pytest.mark.long
 def test_the_slider_has_equal_steps_near_one_and_the_whole_range_one_button_away(explorer):
     explorer.open("/?init=standard_normal&widths=100,50,1")
     page = explorer.page
@@ -154,6 +156,7 @@ def test_the_slider_has_equal_steps_near_one_and_the_whole_range_one_button_away
     explorer.idle()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 @pytest.mark.parametrize("scale", [1, 30])
 def test_nothing_of_the_slider_is_clipped_on_a_phone(explorer, scale):
@@ -247,6 +250,7 @@ PLACES = """() => [...document.querySelectorAll(`spec-controls :is(.field, .tick
     })"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "viewport",
     [(1440, 900), pytest.param((1024, 768), marks=pytest.mark.long), pytest.param((390, 844), marks=pytest.mark.long)],
@@ -268,6 +272,7 @@ def test_nothing_jumps_while_the_slider_moves(explorer, viewport):
         assert page.evaluate(PLACES) == places
 
 
+@pytest.mark.long
 def test_a_click_on_the_track_is_a_step_of_the_history(explorer):
     page = explorer.open().page
     entries = page.evaluate("history.length")
@@ -304,6 +309,7 @@ def test_a_refused_value_does_not_hold_up_the_slider(explorer):
     expect(page.locator('[data-key="widths"]')).not_to_have_class(re.compile("at-fault"))
 
 
+@pytest.mark.long
 def test_what_waits_for_a_guess_is_not_told_by_the_slider(explorer):
     page = explorer.open("/#predict=w1.std").page
     expect(page.locator("spec-controls .sigma").first).to_contain_text("?")

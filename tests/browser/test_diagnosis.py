@@ -106,6 +106,7 @@ def test_header_list_and_inspector_say_what_the_server_says(explorer, dump_of, p
     expect(page.locator("inspector-panel h2")).to_have_text(name)
 
 
+@pytest.mark.long
 def test_the_header_follows_the_slider(explorer, dump_of, profile_of):
     page = explorer.open("/").page
     agrees(page, dump_of(""), profile_of(""))
@@ -124,6 +125,7 @@ def test_the_header_follows_the_slider(explorer, dump_of, profile_of):
     expect(spoken).to_contain_text(re.compile(r"\. healthy, \d of 9 in band$"))
 
 
+@pytest.mark.long
 def test_a_trained_net_has_no_bands_to_explain(explorer):
     page = explorer.open("/").page
     state = page.locator("diagnosis-list .state")
@@ -133,6 +135,7 @@ def test_a_trained_net_has_no_bands_to_explain(explorer):
     expect(state).to_have_attribute("title", "")
 
 
+@pytest.mark.long
 def test_header_note_and_inspector_have_one_band(explorer, profile_of):
     """In this draw the std of l1 is 10.33: outside of theory's band by chance."""
     query = "preset=randn&seed=13"
@@ -150,6 +153,7 @@ def test_header_note_and_inspector_have_one_band(explorer, profile_of):
     agrees(page, explorer.dump(), profile_of(query))
 
 
+@pytest.mark.long
 def test_a_remedy_is_one_click(explorer):
     explorer.open("/?widths=100x51&init=standard_normal&scale=0.1")
     page = explorer.page
@@ -176,6 +180,7 @@ def test_a_remedy_is_one_click(explorer):
     expect(page.locator("spec-controls .slider")).to_be_enabled()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "index", "quantities"),
     [

@@ -127,6 +127,7 @@ def test_the_faults_of_a_model_are_listed_and_lead_to_their_places(viewed):
     expect(check.locator("button")).to_have_text("Check again")
 
 
+@pytest.mark.long
 def test_the_gradient_check_explains_a_kink(viewed):
     class Rectified(torch.autograd.Function):
         @staticmethod
@@ -180,6 +181,7 @@ def test_they_follow_the_slider(viewed):
     expect(page.locator("graph-view .box.selected, graph-view .box[aria-selected=true]").first).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_starts_at_zero_is_a_note_on_a_healthy_net(viewed):
     """A branch whose last weights are zero, as LoRA and residual blocks are begun: its first layer has no gradient."""
     torch.manual_seed(0)
@@ -200,6 +202,7 @@ def test_what_starts_at_zero_is_a_note_on_a_healthy_net(viewed):
     expect(page.locator("inspector-panel .first-bad")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_model_without_parameters_has_no_layers_and_nothing_to_scale(viewed):
     page = viewed(Parts(lambda _, x: x.sin().sum()), torch.randn(5, 4, requires_grad=True))
     expect(page.locator("diagnosis-list .state")).to_have_text("This pass ran no module with parameters.")
@@ -216,6 +219,7 @@ def test_a_pass_that_breaks_off_is_told_first(viewed):
     expect(page.locator("inspector-panel h2")).to_have_text("linear")
 
 
+@pytest.mark.long
 def test_from_step_to_step_faults_are_counted_once(explorer, tmp_path):
     files = [tmp_path / f"step{step}.json" for step in range(3)]
     for file in files:
@@ -237,6 +241,7 @@ def test_from_step_to_step_faults_are_counted_once(explorer, tmp_path):
         page.goto("about:blank")
 
 
+@pytest.mark.long
 def test_a_dump_shows_the_faults_that_were_found_when_it_was_made(explorer):
     dump = json.loads(faulty_dump())
     page = explorer.open("/").page

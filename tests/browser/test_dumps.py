@@ -63,6 +63,7 @@ def fragment(page):
     return page.evaluate("location.hash")
 
 
+@pytest.mark.long
 def test_scrubbing_keeps_selection_expansion_and_viewport(explorer, steps_url, dumps):
     page = visit(explorer, steps_url, "select=body.2.weight&toggled=body.2/forward&zoom=2&at=0.3")
     expect(page.locator("inspector-panel h2")).to_have_text("body.2.weight")
@@ -197,6 +198,7 @@ def test_steps_without_the_selected_tensor_are_told(explorer, dumps):
         expect(page.locator("dump-scrubber .break")).to_have_count(2)
 
 
+@pytest.mark.long
 def test_a_large_compressed_dump_says_how_much_is_read_and_is_shown(explorer, tmp_path):
     with record(nn.Linear(1, 1)) as recording:
         x = torch.ones(1, requires_grad=True)
@@ -283,6 +285,7 @@ def many_faults(body):
 FAULT = {"kind": "dead", "message": "", "module": "m", "op": "n0", "tensor": "t4", "source": None, "remedy": "r"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoil", [long_names, long_messages, many_faults])
 def test_a_hostile_dump_is_shown_and_the_page_goes_on(explorer, tmp_path, spoil):
     body = json.loads(dump_trace(trace_spec(ModelSpec(widths="5,4,3", batch=6))))
@@ -325,6 +328,7 @@ def test_a_step_that_only_begins_like_a_dump_is_marked_and_passed_over(explorer,
         expect(page.locator("dump-note .file")).to_contain_text("step3.json")
 
 
+@pytest.mark.long
 def test_a_pinned_dump_that_is_not_there_is_told(explorer, steps_url):
     explorer.expected = ["422"]
     page = visit(explorer, steps_url, "dump=2&a=dump:99")
@@ -345,6 +349,7 @@ def test_it_fits_a_narrow_screen(explorer, steps_url, context_options):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.long
 def test_the_files_of_several_ranks_are_joined(explorer, dumps, tmp_path):
     for rank in (0, 1):
         dump = read(dumps, f"step{200 * rank}")

@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["hover", "focus"])
 def test_a_mark_of_the_profile_is_explained(explorer, how):
     page = explorer.open().page
@@ -22,6 +23,7 @@ MARKS = (
 )
 
 
+@pytest.mark.long
 def test_every_mark_of_the_default_view_is_reached_by_the_keyboard(explorer):
     page = explorer.open().page
     seen = set()

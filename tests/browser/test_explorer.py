@@ -60,6 +60,7 @@ def test_it_opens_with_the_complete_picture(explorer):
     assert explorer.page.locator("a[data-trace=dot]").get_attribute("href") == "/api/v1/trace.dot"
 
 
+@pytest.mark.long
 def test_every_tensor_has_its_histogram_on_the_canvas(explorer):
     explorer.expected = ["willReadFrequently"]
     explorer.open()
@@ -167,6 +168,7 @@ SHOW = """() => {
 }"""
 
 
+@pytest.mark.long
 def test_what_came_while_the_page_was_hidden_is_shown_with_it(explorer):
     page = explorer.open().page
     page.evaluate(WATCH_SOCKET)
@@ -301,6 +303,7 @@ def test_a_bad_value_is_told_at_its_control_and_the_picture_stays(explorer):
     assert page.locator("#spec-scale").get_attribute("aria-invalid") is None
 
 
+@pytest.mark.long
 def test_a_bad_address_opens_the_default_model_and_says_so(explorer):
     explorer.expected = ["422"]
     explorer.open("/?widths=0")
@@ -313,6 +316,7 @@ def test_a_bad_address_opens_the_default_model_and_says_so(explorer):
     expect_when_idle(page, "() => location.search === '?activation=tanh'")
 
 
+@pytest.mark.long
 def test_what_means_nothing_is_disabled(explorer):
     explorer.open("/?bias_std=0.5")
     page = explorer.page
@@ -323,6 +327,7 @@ def test_what_means_nothing_is_disabled(explorer):
     expect(page.locator('graph-view .box[data-id="b1"]')).to_have_count(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["l2", "b1"])
 def test_the_inspector_says_what_the_dump_says(explorer, name):
     explorer.open(f"/#select={name}")
@@ -413,6 +418,7 @@ def test_names_are_never_markup(explorer):
     assert page.evaluate("window.executed") is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}, "has_touch": True}])
 def test_on_a_narrow_screen_all_of_it_turns_vertical(explorer):
     explorer.open()

@@ -169,6 +169,7 @@ def test_another_token_is_asked_for_and_what_was_set_is_not_lost(small, tab, con
     expect(page.page.locator("run-status .error")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_newest(proxy, tab):
     page = tab()
     page.watched.expected += ["status of 503", "Content Security Policy"]
@@ -317,6 +318,7 @@ def test_a_server_that_takes_its_time_is_waited_for(wire):
     assert wire.run("log.push(sockets.length)") == [1]
 
 
+@pytest.mark.long
 def test_a_server_that_knows_no_ping_is_there_all_the_same(wire):
     assert wire.after(2000) == ["ping"]
     assert wire.run("tell({ type: 'error', seq: null, error: { code: 'bad_message', message: 'what?' } })") == []
@@ -324,6 +326,7 @@ def test_a_server_that_knows_no_ping_is_there_all_the_same(wire):
     assert wire.run("answer(1)") == ["picture 1 ×1"]
 
 
+@pytest.mark.long
 def test_a_socket_that_says_nothing_is_given_up(wire):
     assert wire.after(2000) == ["ping"]
     assert wire.after(2000) == ["reconnecting"]

@@ -7,6 +7,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+pytestmark = pytest.mark.long
+
 SYSTEM = {"light": ((255, 255, 255), (0, 0, 0)), "dark": ((0, 0, 0), (255, 255, 255))}
 """The system's ground and ink, as Chromium emulates them."""
 

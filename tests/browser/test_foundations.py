@@ -18,6 +18,7 @@ def shape(page):
     return page.locator("#operands .tensor figcaption .soft").last
 
 
+@pytest.mark.long
 def test_of_two_answers_out_of_order_the_newer_stays(page):
     held, go = threading.Event(), []
 
@@ -42,6 +43,7 @@ def test_of_two_answers_out_of_order_the_newer_stays(page):
     expect(shape(page)).to_have_text("(7, 6)")
 
 
+@pytest.mark.long
 def test_the_address_is_the_page_and_its_history(page):
     page.get_by_role("button", name="trace").click()
     expect(page.locator("#input-equation")).to_have_value("ii")
@@ -82,6 +84,7 @@ def test_an_error_stands_at_its_input_and_what_was_shown_stays(page):
     expect(page.locator("#operands td.lit, #operands td.lit-2").first).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_is_wrong_in_an_address_is_said_until_it_is_edited(page, explorer):
     page.goto(f"{explorer.url}/foundations/einsum?shapes=2,3;3,4&bogus=1")
     expect(page.locator("#page-error")).to_contain_text("bogus: unknown key; the keys of this page")

@@ -63,6 +63,7 @@ def test_neuron(chapter):
     )
 
 
+@pytest.mark.long
 def test_arithmetic(chapter):
     page = chapter("arithmetic")
     row = page.locator('#operators tr[data-operator="lt"]')
@@ -134,6 +135,7 @@ def let_go(page, held):
     held.pop().continue_()
 
 
+@pytest.mark.long
 def test_matmul_races_the_rungs_one_by_one(chapter):
     page = chapter("matmul?m=2&k=3&n=4")
     held = []

@@ -136,6 +136,7 @@ def test_the_picture_can_be_taken_away(explorer: Any, tmp_path: Path) -> None:
     assert svg.name == "chainrule-20-9-1.svg"
 
 
+@pytest.mark.long
 def test_one_file_shows_the_same_without_a_server(explorer: Any, context: BrowserContext, tmp_path: Path) -> None:
     page = explorer.open("/?widths=20,9,1#select=l1&level=all&colour=std").page
     page.wait_for_selector('graph-view .box[data-id="n0"]')

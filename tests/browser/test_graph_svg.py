@@ -42,6 +42,7 @@ def open_file(context, tmp_path):
     return show
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_no_label_of_a_saved_graph_leaves_its_box(open_file, name):
     trace = MODELS[name]()
@@ -74,6 +75,7 @@ def test_a_page_saved_as_one_file_opens_without_a_server(open_file, server_url):
     assert page.evaluate(send, f"{server_url}/healthz") == "refused"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [1, 7])
 def test_a_page_saved_as_one_file_has_the_verdict_of_its_trace(open_file, scale):
     trace = trace_spec(ModelSpec(scale=scale))

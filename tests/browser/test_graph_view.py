@@ -47,6 +47,7 @@ LEAST_WORDS = """() => {
 }"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("address", ["/", "/#level=all", "/?widths=20x6#level=all&fold=off", ALL_OPEN])
 def test_words_in_boxes_are_legible_or_left_out(explorer: Any, address: str) -> None:
     any_words, least = explorer.open(address).page.evaluate(LEAST_WORDS)
@@ -63,6 +64,7 @@ OUTSIDE = """() => [...document.querySelectorAll("graph-view .box:not(.open)")].
 })"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "address", ["/", "/?program=matmul&rung=loops", "/#toggled=layers.0/forward", "/?preset=deep-relu"]
 )
@@ -70,12 +72,14 @@ def test_no_word_crosses_the_frame_of_its_box(explorer: Any, address: str) -> No
     assert explorer.open(address).page.evaluate(OUTSIDE) == []
 
 
+@pytest.mark.long
 def test_layers_keep_their_names_before_tensors_keep_their_numbers(explorer: Any) -> None:
     page = explorer.open("/?widths=50x6&activation=sigmoid").page
     names = page.locator("graph-view .box.leaf.forward .name").all_text_contents()
     assert sorted(set(names)) == ["Lin", "Mse", "sigmoid"]
 
 
+@pytest.mark.long
 def test_a_net_folds_where_its_words_would_not_fit(explorer: Any) -> None:
     """12 layers have 51 columns of at least 16 px; 20 layers would have strips without words."""
     for layers, folds in ((12, 0), (20, 1), (50, 1), (64, 1)):
@@ -83,6 +87,7 @@ def test_a_net_folds_where_its_words_would_not_fit(explorer: Any) -> None:
         expect(page.locator(f'graph-view .box.forward[data-id*="*{layers}"]')).to_have_count(folds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("half", ["forward", pytest.param("backward", marks=pytest.mark.long)])
 def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     page = explorer.open().page
@@ -261,6 +266,7 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
     assert "zoom=" not in page.evaluate("location.hash")
 
 
+@pytest.mark.long
 def test_what_is_pointed_out_stands_out_and_what_is_coloured_can_be_read(explorer: Any) -> None:
     page = explorer.open("/").page
     page.evaluate(f"() => {{ {VIEW}.screen.lit = new Set(['l1', 'l2', 'layers.1/forward']); }}")
@@ -338,6 +344,7 @@ def test_headers_outside_their_frames_are_in_the_room(explorer: Any) -> None:
     assert max(bottom for _, bottom in heads) <= stage["y"] + stage["height"]
 
 
+@pytest.mark.long
 def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explorer: Any) -> None:
     page = explorer.open("/#level=all").page
     page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')
@@ -369,6 +376,7 @@ def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explo
     assert "1 op," in name
 
 
+@pytest.mark.long
 def test_a_model_without_ops_says_so(explorer: Any, tmp_path: Any) -> None:
     page = explorer.open("/").page
     expect(page.locator("graph-view .nothing")).to_be_hidden()

@@ -116,6 +116,7 @@ def test_values_are_those_of_the_server_and_follow_the_run(explorer, server_url)
     assert len(asked) == before + 1
 
 
+@pytest.mark.long
 def test_the_first_bad_tensor_is_a_click_away(explorer, profile_of):
     explorer.open("/?preset=deep-exploding")
     page = explorer.page
@@ -144,6 +145,7 @@ class Causal(torch.nn.Module):
         return self.after((q @ k.transpose(-2, -1) + self.mask).softmax(-1) @ v)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("after", "bad"), [(torch.tanh, None), (torch.log, "log")])
 def test_a_mask_that_softmax_absorbs_is_not_the_first_bad_tensor(explorer, tmp_path, after, bad):
     torch.manual_seed(0)

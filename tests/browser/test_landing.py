@@ -25,6 +25,7 @@ def test_a_newcomer_sees_fifty_layers_and_one_task(newcomer):
     assert newcomer.evaluate("location.hash") == "#show=layers&lesson=signal.1"
 
 
+@pytest.mark.long
 def test_the_task_is_solved_by_dragging(newcomer):
     column = newcomer.locator("lesson-column")
     expect(column).to_contain_text("Now try it in the picture.")
@@ -44,12 +45,14 @@ def test_the_task_is_solved_by_dragging(newcomer):
     expect(newcomer.get_by_role("heading", name=GREETING)).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_net_of_the_chapter_is_one_click_away(newcomer):
     newcomer.get_by_role("button", name="Chapter").click()
     expect(newcomer.locator("lesson-column")).to_be_hidden()
     expect(newcomer.get_by_role("button", name="Chapter")).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.long
 def test_the_second_visit_opens_the_chapter(newcomer):
     newcomer.goto(newcomer.evaluate("location.origin"), wait_until="domcontentloaded")
     idle(newcomer)
@@ -57,6 +60,7 @@ def test_the_second_visit_opens_the_chapter(newcomer):
     assert newcomer.evaluate("location.search + location.hash") == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("address", ["/?seed=1", "/#show=steps"])
 def test_a_link_goes_where_it_points(kept, explorer, address):
     context = kept.browser().new_context(viewport={"width": 1440, "height": 900})
@@ -68,6 +72,7 @@ def test_a_link_goes_where_it_points(kept, explorer, address):
     context.close()
 
 
+@pytest.mark.long
 def test_teacher_mode_leaves_the_lesson_the_controls_and_the_picture(newcomer):
     newcomer.keyboard.press("p")
     for selector in ("lesson-column", "spec-controls", "layers-view"):

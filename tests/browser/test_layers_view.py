@@ -90,6 +90,7 @@ def activations(dump):
     return [dump["tensors"][0]["id"], *(layer["activation"] for layer in dump["layers"])]
 
 
+@pytest.mark.long
 def test_the_heatmap_shows_every_value_of_every_layer(layers):
     explorer = layers("widths=100x51", range="adaptive")
     dump = explorer.dump()
@@ -106,6 +107,7 @@ def test_the_heatmap_shows_every_value_of_every_layer(layers):
     assert explorer.page.locator("layers-view .readout").inner_text().startswith("All finite values: ")
 
 
+@pytest.mark.long
 def test_what_is_not_finite_has_lanes_of_its_own(layers):
     explorer = layers(DEEP, axis="log", range="adaptive")
     dump = explorer.dump()
@@ -143,6 +145,7 @@ def test_a_fixed_range_counts_what_lies_beyond(layers):
             assert least - 0.05 <= math.expm1(lane[order] or 0) <= most + 0.05, order
 
 
+@pytest.mark.long
 def test_the_ridgeline_draws_each_layer_beside_its_column(layers):
     explorer = layers("widths=100x11", form="ridgeline")
     ridges, needles = explorer.page.evaluate(
@@ -167,6 +170,7 @@ def test_the_ridgeline_draws_each_layer_beside_its_column(layers):
     assert lengths == pytest.approx(shares, rel=0.1)
 
 
+@pytest.mark.long
 def test_the_canvas_holds_the_same_cells_in_the_same_place(layers):
     explorer = layers("widths=100x11&activation=tanh", range="adaptive")
     explorer.expected = ["willReadFrequently"]
@@ -211,6 +215,7 @@ def test_plotly_says_what_is_under_the_pointer(layers):
     expect(page.locator("layers-view .outline.cursor")).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_table_holds_the_histograms_as_they_were_taken(layers, tmp_path):
     explorer = layers(DEEP)
     page = explorer.page
@@ -265,6 +270,7 @@ def test_an_image_has_axes_and_a_title(layers, tmp_path, form):
     assert ("values in a bin" in text) == (form == "heatmap")
 
 
+@pytest.mark.long
 def test_a_click_on_a_layer_selects_its_tensor_and_the_graph_goes_there(layers):
     explorer = layers("widths=100x51", fold="off", zoom=12, at="0.05")
     page = explorer.page
@@ -357,6 +363,7 @@ def test_the_range_only_grows_while_it_moves_and_then_settles(layers):
     page.wait_for_function(f"(least) => Math.max(...({PAINTED})(11)) > least", arg=0.9 * max(before))
 
 
+@pytest.mark.long
 def test_the_profile_lines_up_with_the_layers(layers):
     explorer = layers("widths=100x11&bias=false")
     page = explorer.page

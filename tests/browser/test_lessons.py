@@ -7,6 +7,8 @@ from waiting import idle
 from chainrule.lessons import LESSONS, read_lessons
 
 BUILT_IN = read_lessons(LESSONS)
+SHORT = "vanish", "nan", "chain-rule"
+"""The other lessons belong to the long tail."""
 
 CHANGE = """(change) => document.querySelector("spec-controls").dispatchEvent(
     new CustomEvent("spec-change", { bubbles: true, detail: { change, moving: false } }))"""
@@ -41,7 +43,10 @@ def solve(page, place):
         page.evaluate(CHANGE, CHANGES[place])
 
 
-@pytest.mark.parametrize("lesson", BUILT_IN, ids=lambda lesson: lesson.name)
+@pytest.mark.parametrize(
+    "lesson",
+    [pytest.param(each, marks=() if each.name in SHORT else pytest.mark.long, id=each.name) for each in BUILT_IN],
+)
 def test_a_lesson(explorer, lesson):
     page = explorer.open("/").page
     column = page.locator("lesson-column")
@@ -71,6 +76,7 @@ def test_a_lesson(explorer, lesson):
     expect(column).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_wrong_answer_shows_the_right_one_and_stays_in_the_link(explorer):
     page = explorer.open("/#lesson=signal.2").page
     page.locator("lesson-column .answers button").first.click()
@@ -80,6 +86,7 @@ def test_a_wrong_answer_shows_the_right_one_and_stays_in_the_link(explorer):
     expect(page.locator("lesson-column [aria-pressed=true]")).to_have_text("by 1, the standard deviation of a weight")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("open_at", ["about:blank", "/"])
 def test_a_link_that_names_a_step_and_no_spec_opens_the_view_of_the_step(explorer, open_at):
     explorer.page.goto(explorer.url + open_at if open_at == "/" else open_at)
@@ -93,6 +100,7 @@ def test_a_link_that_names_a_step_and_no_spec_opens_the_view_of_the_step(explore
     assert page.evaluate("location.search + location.hash") == "?seed=1#lesson=signal.2"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("width", "height", "mode"), [(390, 844, ""), (720, 450, ""), (720, 450, "teach"), (768, 1024, "")]
 )
@@ -111,6 +119,7 @@ def test_on_a_small_screen_the_task_the_slider_and_the_picture_are_in_view(explo
     assert height - page.locator("layers-view .frame").bounding_box()["y"] >= 50
 
 
+@pytest.mark.long
 def test_the_explanation_is_scrolled_into_view_and_the_buttons_stay(explorer):
     page = explorer.page
     page.set_viewport_size({"width": 1440, "height": 600})

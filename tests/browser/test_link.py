@@ -105,6 +105,7 @@ class Noting(BaseHTTPRequestHandler):
         """Write no log."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("host", "is_sent"), [("127.0.0.1", True), (OWN_HOST, False)])
 def test_a_host_name_of_its_own_keeps_the_session_from_other_programs(
     context: BrowserContext, guarded: Served, host: str, is_sent: bool

@@ -201,6 +201,7 @@ def test_contours_and_the_spread_of_the_seeds(page):
     assert svg(page) != before
 
 
+@pytest.mark.long
 def test_stop_keeps_what_has_arrived_and_start_goes_on(explorer):
     page = explorer.page
     # Many short stacks: the first nets come soon on a busy machine, and Stop comes before the last ones.

@@ -35,6 +35,7 @@ def test_fifty_layers_move_when_the_scale_does(explorer, view, centre, least):
     assert changed(before, page.locator(centre).screenshot()) > least
 
 
+@pytest.mark.long
 def test_the_colours_of_an_overlay_keep_their_range_while_the_scale_changes(explorer):
     page = explorer.open("/?preset=deep-kaiming#fold=off&colour=std").page
     legend, box = page.locator("graph-view .legend-scale"), page.locator('graph-view .box[data-id="l20"] .frame').first
@@ -60,6 +61,7 @@ def test_fit_each_gives_every_histogram_its_own_axis(explorer):
     assert changed(shared, page.locator("graph-view").screenshot()) > 0.005
 
 
+@pytest.mark.long
 def test_the_outline_of_the_start_goes_when_the_drag_has_ended(explorer):
     page = explorer.open("/").page
     drag(page, 0.5)
@@ -110,6 +112,7 @@ def test_boxes_move_when_a_group_opens_and_closes_and_the_page_is_busy_until_the
     explorer.spend()
 
 
+@pytest.mark.long
 def test_what_a_group_holds_grows_out_of_its_box(explorer):
     page = explorer.open("/").page
     page.evaluate(WATCH)
@@ -132,6 +135,7 @@ def test_what_a_group_holds_grows_out_of_its_box(explorer):
     explorer.spend()
 
 
+@pytest.mark.long
 def test_nothing_moves_for_a_reader_who_asked_for_less_motion(explorer):
     page = explorer.open("/").page
     page.emulate_media(reduced_motion="reduce")
@@ -141,6 +145,7 @@ def test_nothing_moves_for_a_reader_who_asked_for_less_motion(explorer):
     explorer.spend()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["layers.0", "layers.1", "layers.2", "loss"])
 def test_both_halves_of_an_opened_group_are_in_view_and_nothing_is_magnified(explorer, name):
     page = explorer.open("/").page

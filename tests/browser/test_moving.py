@@ -58,6 +58,7 @@ def alone(browser: Browser, server_url: str) -> Iterator[Page]:
     context.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["layer-table", "layer-profile"])
 def test_a_canvas_shows_quick_pictures_and_the_elements_the_last_one(alone, name):
     before, moving, again = alone.evaluate(
@@ -92,6 +93,7 @@ def test_a_canvas_shows_quick_pictures_and_the_elements_the_last_one(alone, name
     assert fresh != before[0]
 
 
+@pytest.mark.long
 def test_forced_colours_do_not_show_the_words_beneath_the_canvas(browser, server_url):
     context = browser.new_context(forced_colors="active")
     page = context.new_page()

@@ -28,6 +28,7 @@ def own():
         yield link
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("query", ["", "preset=deep-exploding", "own"])
 def test_a_layer_has_one_number_everywhere(explorer, request, query):
     page = explorer.page

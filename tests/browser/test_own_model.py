@@ -140,6 +140,7 @@ def std(tensor: torch.Tensor) -> float:
     return float(tensor.detach().double().std(correction=0))
 
 
+@pytest.mark.long
 def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare):
     page = explored.open().page
     expect(page).to_have_title("blocks.py:make · Chainrule")
@@ -166,6 +167,7 @@ def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare
     assert {op["name"] for op in dump["ops"]} >= {"layer_norm", "linear", "relu", "mse_loss"}
 
 
+@pytest.mark.long
 def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare):
     page = explored.open().page
     rect = page.locator("what-if-controls .slider").bounding_box()
@@ -191,6 +193,7 @@ def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare):
     assert explored.figure("head.bias") == significant(bare()["head.bias"])
 
 
+@pytest.mark.long
 def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored, bare):
     page = explored.open().page
     take = page.locator("what-if-controls .take")
@@ -224,6 +227,7 @@ def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored
     assert "?" not in page.url
 
 
+@pytest.mark.long
 def test_the_level_aten_is_recorded_when_it_is_chosen_and_left_again(explored, bare):
     held: list[tuple[WebSocketRoute, str | bytes]] | None = None
 
@@ -263,6 +267,7 @@ def test_the_level_aten_is_recorded_when_it_is_chosen_and_left_again(explored, b
     assert explored.figure("blocks.1.up.linear") == significant(bare()["blocks.1.up.linear"])
 
 
+@pytest.mark.long
 def test_the_page_shows_what_torch_compile_runs(explored, bare):
     page = explored.open("/?scale=2").page
     page.locator("graph-toolbar .recording").select_option("aot_eager")

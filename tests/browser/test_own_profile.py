@@ -160,6 +160,7 @@ def test_hundreds_of_rows_can_be_read_and_only_those_in_sight_are_there(shown, t
     expect(page.locator("inspector-panel h2")).to_contain_text("tanh")
 
 
+@pytest.mark.long
 def test_code_without_a_module_has_rows_too(shown, traces):
     page = shown("functional")
     (layer,) = traces["functional"].layers

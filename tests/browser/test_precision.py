@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from command import command
 from playwright.sync_api import expect
 
@@ -12,6 +13,7 @@ from chainrule.precision.findings import percent
 FILE = Path(__file__).resolve().parents[1] / "shared" / "user_models" / "attention.py"
 
 
+@pytest.mark.long
 def test_the_page_shows_errors_beside_the_rounding(explorer):
     with command("compare", "--as", "bfloat16", f"{FILE}:unscaled", "--no-browser", "--insecure", "--port", "0") as url:
         page = explorer.page
@@ -26,6 +28,7 @@ def test_the_page_shows_errors_beside_the_rounding(explorer):
         explorer.idle()
 
 
+@pytest.mark.long
 def test_one_page_has_all_precisions(explorer):
     names = ("bfloat16", "autocast-bfloat16", "float64")
     choices = [each for name in names for each in ("--as", name)]

@@ -128,6 +128,7 @@ def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
     assert seen[0] == seen[1]
 
 
+@pytest.mark.long
 def test_a_guess_reveals_stays_and_joins_the_link(explorer, profile_of):
     explorer.open("/#predict=l2.std")
     page = explorer.page

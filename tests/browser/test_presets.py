@@ -35,6 +35,7 @@ NUMBERS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "place", "printed"), NUMBERS)
 def test_the_note_shows_what_was_printed_beside_what_is_measured(explorer, chosen, profile_of, name, place, printed):
     preset = PRESET_BY_NAME[name]
@@ -54,6 +55,7 @@ def test_the_note_shows_what_was_printed_beside_what_is_measured(explorer, chose
         expect(note).to_contain_text("chapter: entries of about 1e-8")
 
 
+@pytest.mark.long
 def test_where_numbers_end_is_told_with_its_band(explorer, profile_of, chosen):
     note = chosen("deep-exploding")
     profile = profile_of("preset=deep-exploding")
@@ -68,6 +70,7 @@ def test_where_numbers_end_is_told_with_its_band(explorer, profile_of, chosen):
     expect(note).to_contain_text("std 0 (chapter 0, band 0 ✓ in)")
 
 
+@pytest.mark.long
 def test_the_menu_lists_all_and_is_walked_by_keyboard(explorer):
     explorer.open()
     page = explorer.page
@@ -123,6 +126,7 @@ def test_the_note_takes_one_line_where_there_is_room(explorer, name):
 WIDTHS = [{"viewport": {"width": width, "height": 768}} for width in (900, 1024, 1199, 1200, 1440)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", WIDTHS, ids=lambda options: str(options["viewport"]["width"]))
 def test_the_name_of_a_preset_leaves_room_for_the_header(explorer):
     page = explorer.open("/?preset=deep-kaiming").page

@@ -34,6 +34,7 @@ def hover_layer(page, layer):
         chart.press("ArrowRight")
 
 
+@pytest.mark.long
 def test_the_statistic_is_chosen_and_stays_in_the_address(explorer):
     explorer.open(f"/?{DEEP}")
     page = explorer.page
@@ -53,6 +54,7 @@ def test_the_statistic_is_chosen_and_stays_in_the_address(explorer):
         assert in_address == (None if statistic == "std" else statistic)
 
 
+@pytest.mark.long
 def test_dead_units_stand_on_a_scale_of_shares(explorer, profile_of):
     explorer.open(f"/?{DEEP}#statistic=dead_fraction")
     page = explorer.page
@@ -71,6 +73,7 @@ def test_dead_units_stand_on_a_scale_of_shares(explorer, profile_of):
     assert ticks["0 %"] - ticks["100 %"] > 120
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("activation", "statistic", "words"),
     [
@@ -84,6 +87,7 @@ def test_what_does_not_apply_says_so(explorer, activation, statistic, words):
     assert words in explorer.page.locator("layer-profile svg").get_attribute("aria-label")
 
 
+@pytest.mark.long
 def test_the_ratio_has_its_line_of_reference(explorer, profile_of):
     explorer.open("/#statistic=ratio")
     page = explorer.page
@@ -135,6 +139,7 @@ def test_theory_is_drawn_and_told(explorer, profile_of):
     assert (line.count("M"), line.count("L")) == (2, 47)
 
 
+@pytest.mark.long
 def test_where_inf_and_nan_begin_is_marked_and_told(explorer, module, dump_of):
     explorer.open(f"/?{EXPLODING}#fold=off")
     page = explorer.page
@@ -191,6 +196,7 @@ def test_the_lines_of_causes_wait_until_the_slider_rests(explorer, dump_of):
     assert heights[0] == heights[1] > heights[2] == heights[3] == heights[4]
 
 
+@pytest.mark.long
 def test_gradients_stand_upright_and_the_axes_stay_while_the_slider_is_held(explorer):
     page = explorer.open("/?preset=deep-vanishing").page
     (dots,) = page.evaluate(PATHS, ".dots.backward.activation")
@@ -222,6 +228,7 @@ def test_gradients_stand_upright_and_the_axes_stay_while_the_slider_is_held(expl
     assert page.evaluate(ticks) == before
 
 
+@pytest.mark.long
 def test_a_pinned_run_stands_beside(explorer, profile_of):
     explorer.open(f"/?{DEEP}#a=?{DEEP.replace('&', '%26')}%26seed=7")
     page = explorer.page
@@ -246,6 +253,7 @@ def test_a_pinned_run_stands_beside(explorer, profile_of):
     assert dots.count("z") == 2
 
 
+@pytest.mark.long
 def test_a_figure_that_waits_for_a_guess_is_a_question_mark(explorer):
     explorer.open("/#predict=l2.std")
     page = explorer.page

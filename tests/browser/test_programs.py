@@ -28,6 +28,7 @@ def states(page):
     )
 
 
+@pytest.mark.long
 def test_each_program_is_drawn_with_what_it_does_not_use_greyed(explorer):
     page = explorer.open().page
     for program in PYTHON:

@@ -47,6 +47,7 @@ def words(page, name):
     return page.get_by_role("img", name=name).get_attribute("aria-label")
 
 
+@pytest.mark.long
 def test_a_played_step_is_the_server_s_and_every_view_shows_it(explorer, server_url):
     page = explorer.open("/#show=training").page
     expect(page.locator("training-view .hint")).to_be_visible()
@@ -121,6 +122,7 @@ def test_a_change_while_it_plays_begins_anew_beside_the_old_curve(explorer):
     assert "init=lecun_normal" in page.url
 
 
+@pytest.mark.long
 def test_two_inits_two_curves(explorer):
     page = explorer.open(f"/?{MOONS}&step=20#show=training").page
     page.locator("#pin").click()
@@ -140,6 +142,7 @@ def test_two_inits_two_curves(explorer):
     assert page.locator('training-view canvas[aria-label^="Update : weight"]').evaluate(count_red) > 50
 
 
+@pytest.mark.long
 def test_the_map_is_lighter_where_the_activations_are_smaller(explorer):
     """At half of Kaiming's scale the standard deviation halves with each layer of relu."""
     page = explorer.open("/?widths=100x11&scale=0.5&step=2#show=training").page
@@ -160,6 +163,7 @@ def test_the_map_is_lighter_where_the_activations_are_smaller(explorer):
     assert len(set(lightness[:9])) == 9
 
 
+@pytest.mark.long
 def test_the_choice_of_a_data_set_fits_the_net_to_it(explorer):
     page = explorer.open("/#show=training").page
     page.locator("spec-controls .training summary").click()
@@ -171,6 +175,7 @@ def test_the_choice_of_a_data_set_fits_the_net_to_it(explorer):
     assert "widths=2,50,2&loss=cross_entropy&data=spirals" in page.url
 
 
+@pytest.mark.long
 def test_points_get_the_class_that_the_surface_shows(explorer, server_url):
     page = explorer.open(f"/?{MOONS}&step=60&optimizer=momentum#show=training").page
     surface = page.get_by_role("img", name="The class that the net predicts at")
@@ -214,6 +219,7 @@ def test_a_net_that_diverges_leaves_the_page_alive(explorer):
     assert words(page, "Loss ") == "Loss 2.37 at step 0, 2.37 at step 0."
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("query", ["program=neuron", "program=matmul"])
 def test_a_program_without_training_says_so(explorer, query):
     page = explorer.open(f"/?{query}#show=training").page

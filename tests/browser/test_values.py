@@ -66,6 +66,7 @@ def test_a_box_and_the_inspector_show_the_values_of_the_dump(explorer, query, na
     assert explorer.figure("loss") != ""
 
 
+@pytest.mark.long
 def test_the_values_follow_the_scale(explorer):
     page = explorer.open("/?program=neuron#select=w").page
     before = values_of(explorer.dump())
@@ -80,6 +81,7 @@ def test_the_values_follow_the_scale(explorer):
     assert f"values {', '.join(page.locator('graph-view .box[data-id=w] tspan').all_text_contents())}, mean" in label
 
 
+@pytest.mark.long
 def test_values_that_are_not_finite_are_told_apart(explorer):
     query = "widths=4,4,3,1&batch=2&dtype=float16&scale=10000"
     page = explorer.open(f"/?{query}").page
@@ -94,6 +96,7 @@ def test_values_that_are_not_finite_are_told_apart(explorer):
     assert {"inf", "-inf"} <= kinds
 
 
+@pytest.mark.long
 def test_in_the_steps_view_values_appear_at_their_step(explorer):
     explorer.open("/?program=matmul&rung=@#show=steps&step=0")
     page = explorer.page
@@ -108,6 +111,7 @@ def test_in_the_steps_view_values_appear_at_their_step(explorer):
     assert filled() == {"a", "b", "c", "c.g", "a.g"}
 
 
+@pytest.mark.long
 def test_the_values_of_an_opened_dump_are_shown(explorer, tmp_path):
     dump = explorer.dump("program=matmul&rung=@") | {"spec": None}
     values = values_of(dump)
@@ -123,6 +127,7 @@ def test_the_values_of_an_opened_dump_are_shown(explorer, tmp_path):
     assert [value for row in in_inspector(page) for value in row] == pytest.approx(values["a"], rel=1e-5)
 
 
+@pytest.mark.long
 def test_values_wait_for_the_guess(explorer):
     page = explorer.open("/?program=neuron#select=w&predict=w.std").page
     assert in_box(page, "w") == []

@@ -26,6 +26,7 @@ def test_no_control_is_out_of_reach(show, view):
     assert page.evaluate(BEYOND) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "view", "graph coloured heatmap steps ratio landing teacher prediction mistake own dumps".split()
 )
@@ -38,6 +39,7 @@ def test_a_picture_has_half_of_the_screen(show, view):
     assert pictures.bounding_box()["height"] >= 225
 
 
+@pytest.mark.long
 def test_the_slider_and_the_picture_of_a_lesson_are_in_sight_together(show):
     page = show("landing")
     slider, picture = page.locator("spec-controls .slider"), page.locator("layers-view .frame")
@@ -45,6 +47,7 @@ def test_the_slider_and_the_picture_of_a_lesson_are_in_sight_together(show):
     assert below - slider.bounding_box()["y"] <= 450
 
 
+@pytest.mark.long
 def test_a_long_menu_scrolls(explorer):
     page = explorer.open("/").page
     page.locator("#share summary").click()

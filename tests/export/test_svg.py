@@ -273,6 +273,7 @@ assert same and to_svg(trace) == drawn
 """
 
 
+@pytest.mark.long
 def test_a_forked_process_draws_with_an_engine_of_its_own():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -292,6 +293,7 @@ print("trained")
 """
 
 
+@pytest.mark.long
 def test_a_picture_without_memory_does_not_end_a_training(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SHORT_OF_MEMORY, str(tmp_path / "net.svg")],
@@ -340,6 +342,7 @@ assert answers.get(timeout=60) == ["none"]
 """
 
 
+@pytest.mark.long
 def test_a_thread_that_is_older_than_the_engine_can_make_another():
     dump = dump_trace(trace_spec(ModelSpec())).decode()
     script = f"DUMP = {dump!r}\n{OLDER_THREAD}"

@@ -40,7 +40,8 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("world", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("world", [1, 2])
 def test_a_sharded_model_has_no_faults_of_its_own(world: int, tmp_path: Path) -> None:
     commands = [
         [sys.executable, "-c", PROGRAM, str(rank), str(world), str(tmp_path / "store")] for rank in range(world)

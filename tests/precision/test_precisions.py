@@ -429,6 +429,7 @@ def test_the_setting_of_products_is_restored():
     assert matmul.fp32_precision == before
 
 
+@pytest.mark.long
 def test_the_command_reports_and_serves():
     with command("compare", "--as", "bfloat16", f"{ATTENTION}:scaled", "--no-browser", "--port", "0") as link:
         assert re.search(r"/\?token=[^#]+#a=dump:0&colour=precision&dump=1$", link)

@@ -297,6 +297,7 @@ def test_processors_of_another_kind_round_in_another_way(folder: Path, tmp_path:
     assert all(trace.has_faults for trace in joined(tmp_path, "ddp"))
 
 
+@pytest.mark.long
 def test_the_recipe_gives_dumps_that_join(tmp_path: Path) -> None:
     torchrun(2, "ranks_recipe.py", tmp_path)
     weights = [torch.load(tmp_path / f"weights{rank}.pt") for rank in range(2)]
@@ -316,6 +317,7 @@ def test_the_recipe_gives_dumps_that_join(tmp_path: Path) -> None:
         assert "all_reduce" in [op.name for op in trace.ops]
 
 
+@pytest.mark.long
 def test_ranks_under_watch_stop_together(tmp_path: Path) -> None:
     torchrun(2, "ranks_watch.py", tmp_path)
     told = [json.loads((tmp_path / f"{rank}.json").read_bytes()) for rank in range(2)]

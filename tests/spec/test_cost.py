@@ -136,22 +136,18 @@ print(height() - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("query", "form"),
     [
         ("widths=400x17&batch=600&activation=gelu&style=functions", "json"),
         ("program=matmul&rung=loops&widths=4,4&batch=4", "svg"),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in (
-                ("widths=400x17&batch=600&style=autograd_function&dtype=float64", "json"),
-                ("widths=400x17&batch=1000&style=module", "json"),
-                ("widths=600x25&batch=1&init=orthogonal&dtype=float64", "json"),
-                ("widths=600x17&batch=10&step=3&optimizer=adam", "json"),
-                ("program=two_outputs&widths=2000&batch=2000", "json"),
-                ("program=matmul&rung=loops&widths=8,8&batch=4", "html"),
-            )
-        ),
+        ("widths=400x17&batch=600&style=autograd_function&dtype=float64", "json"),
+        ("widths=400x17&batch=1000&style=module", "json"),
+        ("widths=600x25&batch=1&init=orthogonal&dtype=float64", "json"),
+        ("widths=600x17&batch=10&step=3&optimizer=adam", "json"),
+        ("program=two_outputs&widths=2000&batch=2000", "json"),
+        ("program=matmul&rung=loops&widths=8,8&batch=4", "html"),
     ],
 )
 def test_a_pass_takes_no_more_memory_than_estimated_and_at_least_a_quarter(query, form):

@@ -101,6 +101,7 @@ assert slab.moments[1, 1] == 1
 """
 
 
+@pytest.mark.long
 def test_a_forked_process_does_not_wait_for_the_thread():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,10 @@ NET = ModelSpec.from_query(
 )
 PLAN = read_sweep(NET, ["scale=0.1:10:4", "depth=2:9:8"], 1, "loss_ratio")
 # Dask closes its sockets from other threads.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 class Cluster:

@@ -73,9 +73,10 @@ def test_a_dry_run_says_what_the_sweep_takes(tmp_path):
         (["widths=3x3", "--over=scale=1,2", "-o", "a.png"], "a.png: the suffix is .png; it must be .csv or .parquet"),
         (["widhts=3", "--over=scale=1,2", "-o", "a.csv"], "widhts: unknown key"),
         (["widths=3x3", "--over=scale=1:2:1000000000", "-o", "a.csv"], "over: 1000000000 cells, about"),
-        (
+        pytest.param(
             ["widths=3x3", "--over=scale=1,2", "-o", "a.csv", "--scheduler=tcp://127.0.0.1:1"],
             "scheduler: tcp://127.0.0.1:1 does not answer",
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -87,6 +88,7 @@ def test_bad_input_is_one_line(tmp_path, arguments, says):
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("stop", "workers"), [(signal.SIGKILL, 1), (signal.SIGINT, 2)])
 def test_a_stopped_command_goes_on_where_it_was(tmp_path, stop, workers):
     arguments = ["sweep", f"{NET}&step=2000", *OPTIONS, "-o", "map.csv", f"--workers={workers}"]
@@ -112,6 +114,7 @@ def test_a_stopped_command_goes_on_where_it_was(tmp_path, stop, workers):
     assert (tmp_path / "map.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
 
 
+@pytest.mark.long
 def test_ctrl_c_while_the_workers_start_is_one_line(tmp_path):
     """Ctrl-C in a terminal goes to the command and to its workers."""
     arguments = ["sweep", f"{NET}&step=1000", *OPTIONS, "-o", "map.csv", "--workers=2"]

@@ -89,6 +89,7 @@ def test_a_worker_of_another_version_is_refused_by_name():
         list(conduct([task], Inline, 1))
 
 
+@pytest.mark.long
 def test_a_killed_worker_changes_no_bit():
     plan = read_sweep(TRAINED.replace(step=1000), ["scale=0.1:10:4", "depth=2:9:8"], 1, "loss_ratio")
     expected = run_sweep(plan)
@@ -108,6 +109,7 @@ def test_a_killed_worker_changes_no_bit():
     assert found.reasons == {}
 
 
+@pytest.mark.long
 def test_a_sweep_that_ends_stops_its_tasks_and_no_other():
     """Two sweeps share one worker. The first would take hours."""
     endless = read_sweep(TRAINED.replace(step=100_000), ["scale=0.1:10:4", "depth=2:9:8"], 1, "loss_ratio")

@@ -90,6 +90,7 @@ def test_the_border_of_relu_is_vertical_at_a_weight_variance_of_2():
         np.testing.assert_allclose(deep - shallow, np.log10(scales**2 / 2) * (more - less) / 2, atol=1)
 
 
+@pytest.mark.long
 def test_accuracy_fades_at_six_depth_scales_of_the_correlation():
     """Schoenholz et al. 2017, figure 5, with handwritten digits, 50 units and 100 steps."""
     query = (

@@ -84,6 +84,7 @@ def test_the_measures_of_a_training(factory):
     assert found == pytest.approx(sizes[0] / sizes[1], rel=1e-5)
 
 
+@pytest.mark.long
 def test_workers_and_files_are_those_of_any_sweep(factory, tmp_path):
     here = chainrule.sweep(factory, ["lr=0.01:0.2:6"], steps=3)
     found = chainrule.sweep(factory, ["lr=0.01:0.2:6"], steps=3, workers=2, keep=tmp_path / "a.sweep")

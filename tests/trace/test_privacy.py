@@ -161,6 +161,7 @@ def test_a_message_names_files_without_their_folders(message, shown):
     assert private(shown) == shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("environment", [{"HOME": "/"}, {"HOME": ""}])
 def test_the_root_and_a_folder_that_is_gone_are_no_folders(environment, tmp_path):
     code = (

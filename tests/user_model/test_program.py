@@ -109,6 +109,8 @@ def another_number():
     return made(middle)
 """
 
+BACKENDS = [pytest.param(each, marks=pytest.mark.long if each == "inductor" else ()) for each in COMPILERS]
+
 CASES = (
     ("whole", "aot_eager"),
     ("two_graphs", "aot_eager"),
@@ -171,7 +173,7 @@ def test_each_tensor_is_that_of_the_written_op(subject_of, factory, backend):
         assert outputs <= names
 
 
-@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_ops_have_their_module_their_line_and_their_graph(subject_of, backend):
     trace = Tracer(subject_of("two_graphs")).trace(WhatIf(recording=backend))
     assert trace.environment["what_if"] == f"recording={backend}"
@@ -215,7 +217,7 @@ def test_a_fused_kernel_is_a_group_with_values_at_its_borders(subject_of):
         assert all(each in trace.statistics for each in stored), "what others read is in memory"
 
 
-@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_what_if_runs_the_same_graphs(subject_of, backend):
     subject = subject_of("whole")
     tracer = Tracer(subject)
@@ -234,6 +236,7 @@ def test_a_pass_without_a_graph_says_so(subject_of):
     assert "no graph of this pass" in note.message
 
 
+@pytest.mark.long
 def test_without_a_cpp_compiler_inductor_says_so(subject_of):
     with (
         inductor.patch({"cpp.cxx": ("/no/compiler",)}),
@@ -248,6 +251,7 @@ def test_an_old_pytorch_is_refused(subject_of, monkeypatch):
         Tracer(subject_of("whole")).trace(WhatIf(recording="aot_eager"))
 
 
+@pytest.mark.long
 def test_two_programs_of_one_code_do_not_see_each_other(subject_of):
     subject = subject_of("whole")
     first, second = Tracer(subject), Tracer(subject)
@@ -344,7 +348,7 @@ def test_one_graph_of_several_modules_stands_in_each_of_them(more):
     assert sigmoids == ["blocks.0", "blocks.1", "blocks.2"]
 
 
-@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_parts_of_one_memory_have_their_own_statistics(more, backend):
     subject = more("attention")
     trace = Tracer(subject).trace(WhatIf(recording=backend))
@@ -355,7 +359,7 @@ def test_parts_of_one_memory_have_their_own_statistics(more, backend):
     assert norms == pytest.approx([float(query.norm()), float(key.norm())], rel=1e-5)
 
 
-@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_views_that_a_graph_returns_have_a_producer(more, backend):
     subject = more("views")
     tracer = Tracer(subject)
@@ -368,6 +372,7 @@ def test_views_that_a_graph_returns_have_a_producer(more, backend):
         assert here == pytest.approx(there, rel=1e-5), trace.tensor_by_id[mine].name
 
 
+@pytest.mark.long
 def test_many_programs_in_one_process_are_compiled(more):
     counts = {len(Tracer(more("views")).trace(WhatIf(recording="aot_eager")).ops) for _ in range(10)}
     assert len(counts) == 1
@@ -391,7 +396,7 @@ def test_a_recording_keeps_no_tensor(more):
     assert len(seen) > len(list(subject.model.parameters())), trace
 
 
-@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_tracer_that_forgets_frees_the_model(more, backend):
     subject = more("looped")
     model = weakref.ref(subject.model)

@@ -73,6 +73,7 @@ def test_the_table_is_that_of_the_stream(client, tmp_path):
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "over")
 
 
+@pytest.mark.long
 def test_a_client_that_lost_the_stream_asks_for_the_rest(client):
     changes = {"spec": {**SPEC, "step": 20}, "over": ["scale=0.5:2:9", "depth=2:30:29"]}
     plan, *all_lines = lines_of(client, **changes)
@@ -158,6 +159,7 @@ def children(process):
     return [int(line.split()[0]) for line in said.stdout.splitlines() if "spawn_main" in line]
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_replaced_and_the_stream_goes_on():
     with serving(fresh=True) as (process, link), httpx.Client(base_url=link.rstrip("/"), timeout=600) as client:
         spec, over = {**SPEC, "step": 20}, ["scale=0.5:2:9", "depth=2:30:29"]
