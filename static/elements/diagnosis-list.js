@@ -17,6 +17,9 @@ const PALE_AFTER_MS = 250;
 /** The list ends with the number of the other faults. */
 const MAX_FAULTS = 100;
 
+/** key: equal for two faults that differ in figures alone; show: writes these @typedef {{key: string, root: HTMLElement,
+ * show: (fault: Fault) => void}} FaultItem */
+
 class DiagnosisList extends HTMLElement {
   rules = /** @type {Rules | null} */ (null);
   #picture = /** @type {Picture | null} */ (null);
@@ -28,9 +31,11 @@ class DiagnosisList extends HTMLElement {
   #pale = 0;
   #state = html("p", { class: "state" });
   #gradient = html("p", { class: "gradient" });
-  #faults = html("ul", { class: "faults", hidden: true });
-  /** The faults drawn, as JSON: unchanged ones keep their elements, and with them open folds. */
-  #faultsDrawn = "[[],0]";
+  /** A fault whose figures alone change keeps its element, and with it an open fold and the focus.
+   * @type {FaultItem[]} */
+  #items = [];
+  #more = html("li", { class: "more", hidden: true });
+  #faults = html("ul", { class: "faults", hidden: true }, this.#more);
   #remedy = html("button", { type: "button", class: "remedy" });
   #remedyNote = html("p", { class: "remedy-note", "data-term": "gain", tabindex: "0" });
   #preserve = html("div", { class: "preserve" }, this.#remedy, this.#remedyNote);
@@ -83,14 +88,20 @@ class DiagnosisList extends HTMLElement {
 
   /** @param {Picture} picture @param {readonly Fault[]} faults */
   #list({ topology }, faults) {
-    const first = faults.slice(0, MAX_FAULTS);
-    const drawn = JSON.stringify([first, faults.length]);
-    if (drawn !== this.#faultsDrawn) {
-      this.#faultsDrawn = drawn;
-      this.#faults.replaceChildren(...first.map((fault) => this.#fault(fault, placeOf(fault, topology))));
-      const more = faults.length - first.length;
-      if (more > 0) this.#faults.append(html("li", { class: "more" }, `${count(more)} more findings are in the dump.`));
-    }
+    const items = faults.slice(0, MAX_FAULTS).map((fault, order) => {
+      const place = placeOf(fault, topology);
+      const key = keyOf(fault, place);
+      const last = this.#items[order];
+      const item = last?.key === key ? last : this.#item(fault, place, key);
+      item.show(fault);
+      if (last === undefined) this.#more.before(item.root);
+      else if (item !== last) last.root.replaceWith(item.root);
+      return item;
+    });
+    for (const { root } of this.#items.slice(items.length)) root.remove();
+    this.#items = items;
+    this.#more.hidden = faults.length === items.length;
+    writeText(this.#more, `${count(faults.length - items.length)} more findings are in the dump.`);
     this.#told = faults;
     this.#faults.hidden = faults.length === 0;
     this.classList.toggle("has-faults", faults.length > 0);
@@ -107,29 +118,36 @@ class DiagnosisList extends HTMLElement {
     write(this.#state, "title", title);
   }
 
-  /** @param {Fault} fault @param {string} place @returns {HTMLElement} */
-  #fault({ kind, message, source, remedy, level, layers, rule }, place) {
+  /** @param {Fault} fault @param {string} place @param {string} key @returns {FaultItem} */
+  #item(fault, place, key) {
+    const { kind, source, level, rule } = fault;
+    let { layers } = fault;
     const head = html("p", { class: "kind" }, faultIcon(kind), html("b", {}, faultWord(kind)));
     if (level !== "fault") head.append(html("small", {}, level === "note" ? "note" : "not checked"));
-    if (layers.length > 0) {
-      const select = () => {
-        const layer = this.#picture?.topology.layers.find(({ index }) => index === layers[0]);
-        emit(this, "tensor-select", { tensor: layer?.activation ?? layer?.preactivation ?? "" });
-      };
-      head.append(buttonOf({ class: "link", title: `Inspect layer ${layers[0]}` }, select, layersText(layers)));
-    }
-    const said = place === "" ? html("span", { class: "said" }, message)
-      : buttonOf({ class: "link said", title: "Show where" }, () => emit(this, "box-open", { id: place }), message);
-    const item = html("li", { class: level === "fault" ? "fault" : `fault ${level}`, "data-kind": kind }, head, said);
-    // The message of a broken run begins with the place already.
-    if (source !== null && !message.startsWith(`${source.file}:${source.line}: `)) {
+    const inspect = buttonOf({ class: "link" }, () => {
+      const layer = this.#picture?.topology.layers.find(({ index }) => index === layers[0]);
+      emit(this, "tensor-select", { tensor: layer?.activation ?? layer?.preactivation ?? "" });
+    });
+    if (layers.length > 0) head.append(inspect);
+    const said = place === "" ? html("span", { class: "said" })
+      : buttonOf({ class: "link said", title: "Show where" }, () => emit(this, "box-open", { id: place }));
+    const root = html("li", { class: level === "fault" ? "fault" : `fault ${level}`, "data-kind": kind }, head, said);
+    if (source !== null && !beginsWithPlace(fault)) {
       const path = source.file.split(/(?<=[/\\])/).flatMap((part) => [part, html("wbr")]);
-      item.append(html("code", { class: "place", title: source.text }, ...path, `:${source.line}`));
+      root.append(html("code", { class: "place", title: source.text }, ...path, `:${source.line}`));
     }
-    if (remedy !== null) item.append(html("p", { class: "mend" }, remedy));
+    const mend = html("p", { class: "mend" });
+    if (fault.remedy !== null) root.append(mend);
     if (rule !== null)
-      item.append(html("details", {}, html("summary", {}, "Rule"), html("p", { class: "rule" }, rule)));
-    return item;
+      root.append(html("details", {}, html("summary", {}, "Rule"), html("p", { class: "rule" }, rule)));
+    const show = (/** @type {Fault} */ now) => {
+      ({ layers } = now);
+      writeText(inspect, layersText(layers));
+      write(inspect, "title", `Inspect layer ${layers[0]}`);
+      writeText(said, now.message);
+      writeText(mend, now.remedy ?? "");
+    };
+    return { key, root, show };
   }
 
   /** @param {"" | "healthy"} word @param {string} text */
@@ -166,6 +184,17 @@ class DiagnosisList extends HTMLElement {
       `With √n·σ(w) = ${wanted}, the preactivations keep their variance from layer to layer (${advice.source}).`;
     write(this.#remedy, "title", source);
   }
+}
+
+/** @param {Fault} fault @param {string} place @returns {string} */
+function keyOf(fault, place) {
+  const { message: _, remedy, layers, ...rest } = fault;
+  return JSON.stringify([rest, place, beginsWithPlace(fault), remedy === null, layers.length === 0]);
+}
+
+/** Whether the message names the place itself, as that of a broken run does. @param {Fault} fault */
+function beginsWithPlace({ message, source }) {
+  return source !== null && message.startsWith(`${source.file}:${source.line}: `);
 }
 
 /** @param {Spec} change @returns {string} ×1.41, or lecun_normal ×1.59 */

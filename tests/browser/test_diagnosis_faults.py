@@ -181,6 +181,21 @@ def test_they_follow_the_slider(viewed):
     expect(page.locator("graph-view .box.selected, graph-view .box[aria-selected=true]").first).to_be_visible()
 
 
+def test_a_fault_keeps_its_open_fold_and_the_focus_while_its_figures_change(explorer):
+    page = explorer.open("/?preset=deep-exploding#tab=controls").page
+    fault = page.locator('diagnosis-list .fault[data-kind="exploding"]')
+    fault.locator("summary").click()
+    before = fault.locator(".said").inner_text()
+    slider = page.locator("spec-controls .slider")
+    slider.evaluate("(input) => { input.value = 0.1; input.dispatchEvent(new Event('input', { bubbles: true })); }")
+    slider.dispatch_event("change")
+    explorer.idle()
+    expect(fault.locator(".said")).not_to_have_text(before)
+    expect(fault.locator(".said")).to_have_text(re.compile("exploding|grow|×|layer", re.I))
+    expect(fault.locator(".rule")).to_be_visible()
+    expect(fault.locator("summary")).to_be_focused()
+
+
 @pytest.mark.long
 def test_what_starts_at_zero_is_a_note_on_a_healthy_net(viewed):
     """A branch whose last weights are zero, as LoRA and residual blocks are begun: its first layer has no gradient."""

@@ -89,7 +89,7 @@ def test_a_gradient_that_fades_is_one_fault():
     _, fault = traced(Deep(depth=12, small="all", scale=0.4), X).faults
     # 0.4 per layer: 2.5^11 over all layers, and a tenth after three.
     assert fault.message.startswith(
-        "the gradient fades by about ×0.40 per layer: it is 2.38e4 times smaller in layers.0"
+        "the gradient fades by about ×0.4 per layer: it is 2.38e4 times smaller in layers.0"
     ), 2.5**11
     assert fault.module == "layers.8"
 

@@ -171,7 +171,7 @@ def _vanishing(paths: Paths) -> list[Fault]:
 
 def _per_layer(paths: Paths, place: int) -> str:
     count = paths.signals[paths.layers[place].activation or ""].layers
-    return f" by about ×{paths.signal[place] ** (1 / count):.2f} per layer" if count > 1 else ""
+    return f" by about ×{figure(paths.signal[place] ** (1 / count))} per layer" if count > 1 else ""
 
 
 def _gradient_lost(paths: Paths) -> list[Fault]:
@@ -211,7 +211,7 @@ def _gradient_lost(paths: Paths) -> list[Fault]:
         else (f"{figure(float(so_far[-1] / so_far[0]))} times smaller in {first} than in the last layer")
     )
     message = (
-        f"the gradient fades by about ×{per_layer:.2f} per layer: it is {how}, and falls to a tenth in "
+        f"the gradient fades by about ×{figure(per_layer)} per layer: it is {how}, and falls to a tenth in "
         f"{paths.layers[at].name}"
     )
     remedy = (
