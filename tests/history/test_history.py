@@ -316,6 +316,47 @@ def test_a_file_that_is_no_run_is_an_error_in_one_line(kind, message, path):
     assert caught.value.message == f"{path}: {message}"
 
 
+def test_flipped_bytes_are_read_or_refused_in_one_line(path):
+    """SQLite does not notice most of them: a text that is no UTF-8, a row with too few numbers, an unknown tensor."""
+    with RunWriter(path, COLUMNS, spec={"seed": 7}) as run:
+        for step in range(4):
+            run.add_step(step, loss=float(step), lr=0.1)
+            run.add_rows(step, TENSORS, figures(step), counts(step))
+        run.add_event(3, "nonfinite", "the loss is NaN", rng={"cpu": b"state"})
+        run.add_trace(3, b'{"a": 1}')
+    whole = path.read_bytes()
+    chance = random.Random(0)
+    seen = set()
+    for _ in range(400):
+        broken = bytearray(whole)
+        for _ in range(20):
+            broken[chance.randrange(len(broken))] = chance.randrange(256)
+        path.write_bytes(broken)
+        for read in (
+            lambda: Run(path).progress(),
+            lambda: Run(path).steps,
+            lambda: Run(path).rows,
+            lambda: Run(path).events,
+            lambda: Run(path).histograms(2),
+            lambda: Run(path).trace(3),
+            lambda: Run(path).rng_states(3),
+        ):
+            try:
+                read()
+                seen.add("read")
+            except RunError as error:
+                seen.add(error.message.removeprefix(f"{path}: "))
+    assert {"read", "the file is cut short or damaged"} <= seen
+
+
+def test_a_folder_leaves_out_what_it_cannot_read(tmp_path):
+    write(tmp_path / "b.run", range(2))
+    (tmp_path / "a.run").write_text("no run")
+    with pytest.warns(UserWarning, match=r"a\.run: the file is not a run"):
+        found = chainrule.runs(tmp_path)
+    assert [run.name for run in found] == ["b"]
+
+
 def test_more_tables_and_columns_of_a_later_version_are_no_obstacle(path):
     write(path, range(3))
     with sqlite3.connect(path) as connection:

@@ -1,5 +1,7 @@
 """Scores, decision surfaces and confusions, against the built model and plain torch."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -103,6 +105,10 @@ def test_what_does_not_apply_is_missing():
     assert confusion_of(trained(widths="2,5,2", data="moons")) is None
 
 
-def test_a_net_that_diverged_has_a_surface_all_the_same():
-    surface = surface_of(trained(step=200, widths="2,9,2", data="moons", loss="cross_entropy", lr=1e9))
+def test_a_net_that_diverged_knows_no_class_and_its_surface_prefers_none():
+    training = trained(step=200, widths="2,9,2", data="moons", loss="cross_entropy", scale=1e4, lr=1e9)
+    assert math.isnan(score_batch(training).loss)
+    assert (score_batch(training).accuracy, score_held_out(training).accuracy) == (0, 0)
+    surface = surface_of(training)
     assert surface.output.shape == (GRID, GRID)
+    assert set(surface.output.flatten().tolist()) == {128}

@@ -8,6 +8,8 @@ import importlib.util
 import json
 import os
 import sqlite3
+import warnings
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,9 @@ SELECT ended, (SELECT max(step) FROM step),
     (SELECT count(*) FROM event)
 FROM run
 """
+
+DAMAGED = (ValueError, KeyError, TypeError, EOFError, zlib.error, gzip.BadGzipFile)
+"""Errors of reading values that are not those that were written: SQLite does not check them."""
 
 Columns = Mapping[str, Sequence[Any]]
 """A table: the values of each column."""
@@ -62,14 +67,15 @@ class Run:
             if schema != SCHEMA:
                 raise RunError(f"{self.path}: the file has schema {schema}; this version of Chainrule reads {SCHEMA}")
             pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-            spec, self.model, environment, self.rank, self.world, columns, self.started = connection.execute(
+            spec, self.model, environment, self.rank, self.world, columns, started = connection.execute(
                 "SELECT spec, model, environment, rank, world, columns, started FROM run"
             ).fetchone()
+            self.spec: Mapping[str, Any] | None = None if spec is None else json.loads(spec)
+            self.environment: Mapping[str, Any] = json.loads(environment)
+            self.columns: tuple[str, ...] = tuple(json.loads(columns))
+            self.started = float(started)
         if self.path.stat().st_size < pages * size and not self._has_log():
             raise RunError(f"{self.path}: the file is cut short or damaged")
-        self.spec: Mapping[str, Any] | None = None if spec is None else json.loads(spec)
-        self.environment: Mapping[str, Any] = json.loads(environment)
-        self.columns: tuple[str, ...] = tuple(json.loads(columns))
 
     def _has_log(self) -> bool:
         log = self.path.with_name(f"{self.path.name}-wal")
@@ -87,6 +93,8 @@ class Run:
                 connection.close()
         except sqlite3.Error as error:
             raise run_error(self.path, error) from None
+        except DAMAGED:
+            raise RunError(f"{self.path}: the file is cut short or damaged") from None
 
     @property
     def ended(self) -> str | None:
@@ -101,9 +109,8 @@ class Run:
         A run diverged at its first NaN or Inf loss that no finite loss follows. A value that is not known is None.
         """
         with self._connected() as connection:
-            found = connection.execute(PROGRESS).fetchone()
-        ended, step, loss, diverged, events = found
-        return {"ended": ended, "step": step, "loss": from_column(loss), "diverged": diverged, "events": events}
+            ended, step, loss, diverged, events = connection.execute(PROGRESS).fetchone()
+            return {"ended": ended, "step": step, "loss": from_column(loss), "diverged": diverged, "events": events}
 
     def step_columns(self, after: int = -1) -> dict[str, list[Any]]:
         """The steps after a step: loss, learning rate, seconds and norm of all gradients; None means not known."""
@@ -111,9 +118,9 @@ class Run:
             found = connection.execute(
                 f"SELECT {', '.join(STEP_COLUMNS)} FROM step WHERE step > ? ORDER BY step", (after,)
             ).fetchall()
-        steps, *figures = zip(*found, strict=True) if found else ((),) * len(STEP_COLUMNS)
-        numbers = ([from_column(value) for value in each] for each in figures)
-        return dict(zip(STEP_COLUMNS, (list(steps), *numbers), strict=True))
+            steps, *figures = zip(*found, strict=True) if found else ((),) * len(STEP_COLUMNS)
+            numbers = ([from_column(value) for value in each] for each in figures)
+            return dict(zip(STEP_COLUMNS, (list(steps), *numbers), strict=True))
 
     def event_columns(self) -> dict[str, list[Any]]:
         """The events, in the order of their steps."""
@@ -131,16 +138,16 @@ class Run:
             names = {place: key for place, *key in connection.execute("SELECT * FROM tensor")}
             sql = "SELECT step, tensors, moments FROM row WHERE step > ? ORDER BY step"
             found = connection.execute(sql, (after,)).fetchall()
-        steps, tensors, blobs = zip(*found, strict=True) if found else ((), (), ())
-        ids = np.frombuffer(b"".join(tensors), "<u4")
-        at = np.repeat(np.array(steps, np.int64), [len(each) // ids.itemsize for each in tensors])
-        moments = np.frombuffer(b"".join(blobs), "<f8").reshape(len(ids), len(self.columns))
-        if layer is not None or part is not None:
-            wanted = [place for place, key in names.items() if layer in (None, key[0]) and part in (None, key[1])]
-            is_wanted = np.isin(ids, wanted)
-            ids, at, moments = ids[is_wanted], at[is_wanted], moments[is_wanted]
-        keys = [names[place] for place in ids.tolist()]
-        figures = {name: moments[:, place] for place, name in enumerate(self.columns)}
+            steps, tensors, blobs = zip(*found, strict=True) if found else ((), (), ())
+            ids = np.frombuffer(b"".join(tensors), "<u4")
+            at = np.repeat(np.array(steps, np.int64), [len(each) // ids.itemsize for each in tensors])
+            moments = np.frombuffer(b"".join(blobs), "<f8").reshape(len(ids), len(self.columns))
+            if layer is not None or part is not None:
+                wanted = [place for place, key in names.items() if layer in (None, key[0]) and part in (None, key[1])]
+                is_wanted = np.isin(ids, wanted)
+                ids, at, moments = ids[is_wanted], at[is_wanted], moments[is_wanted]
+            keys = [names[place] for place in ids.tolist()]
+            figures = {name: moments[:, place] for place, name in enumerate(self.columns)}
         return {"step": at.tolist(), "layer": [key[0] for key in keys], "part": [key[1] for key in keys], **figures}
 
     @property
@@ -157,13 +164,13 @@ class Run:
         with self._connected() as connection:
             names = {place: (layer, part) for place, layer, part in connection.execute("SELECT * FROM tensor")}
             found = connection.execute("SELECT tensors, counts FROM histogram WHERE step = ?", (step,)).fetchone()
-        if found is None:
-            return {}
-        ids = np.frombuffer(found[0], "<u4").tolist()
-        return {
-            names[place]: counts
-            for place, counts in zip(ids, np.frombuffer(found[1], "<u4").reshape(len(ids), -1), strict=True)
-        }
+            if found is None:
+                return {}
+            ids = np.frombuffer(found[0], "<u4").tolist()
+            return {
+                names[place]: counts
+                for place, counts in zip(ids, np.frombuffer(found[1], "<u4").reshape(len(ids), -1), strict=True)
+            }
 
     @property
     def histogram_steps(self) -> list[int]:
@@ -191,16 +198,16 @@ class Run:
         """
         with self._connected() as connection:
             found = connection.execute("SELECT dump FROM trace WHERE step = ?", (step,)).fetchone()
-        if found is None:
-            steps = ", ".join(map(str, self.trace_steps)) or "none"
-            raise RunError(f"{self.path}: step {step} has no trace; the steps with a trace are {steps}")
-        return gzip.decompress(found[0])
+            if found is not None:
+                return gzip.decompress(found[0])
+        steps = ", ".join(map(str, self.trace_steps)) or "none"
+        raise RunError(f"{self.path}: step {step} has no trace; the steps with a trace are {steps}")
 
     def rng_states(self, step: int) -> dict[str, bytes]:
         """Device → the state of torch's generator before the step of an event; empty for other steps."""
         with self._connected() as connection:
             found = connection.execute("SELECT rng FROM event WHERE step = ?", (step,)).fetchone()
-        return {device: base64.b64decode(state) for device, state in json.loads(found[0]).items()} if found else {}
+            return {device: base64.b64decode(state) for device, state in json.loads(found[0]).items()} if found else {}
 
     @property
     def steps(self) -> Any:
@@ -271,13 +278,21 @@ class Runs(Sequence[Run]):
 
 
 def runs(path: str | os.PathLike[str]) -> Runs:
-    """The run in a file, or all runs in a folder: the files `*.run`.
+    """The run in a file, or all runs in a folder: the files `*.run`. Warns of a file in a folder that it cannot read.
 
     Raises:
-        RunError: a file is not a run, is of another version, or is cut short or damaged.
+        RunError: the file is not a run, is of another version, or is cut short or damaged.
     """
     path = Path(path)
-    return Runs([Run(each) for each in (sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path])])
+    if not path.is_dir():
+        return Runs([Run(path)])
+    found = []
+    for each in sorted(path.glob(f"*{SUFFIX}")):
+        try:
+            found.append(Run(each))
+        except RunError as error:
+            warnings.warn(error.message, stacklevel=2)
+    return Runs(found)
 
 
 def as_table(columns: Columns) -> Any:

@@ -105,6 +105,7 @@ def _score(training: Training, out: Tensor, target: Tensor) -> Score:
     accuracy = None
     if _has_classes(spec):
         right = _classes(out) == (target if spec.loss == "cross_entropy" else _target_classes(target))
+        right &= ~out.isnan().any(1)  # NaN is no class
         accuracy = float(right.double().mean())
     return Score(float(loss), accuracy)
 
@@ -145,8 +146,8 @@ def surface_of(training: Training) -> Surface | None:
 
 
 def _bytes(values: Tensor) -> Pixels:
-    """Values rounded to 0 … 255; NaN becomes 0."""
-    pixels: Pixels = values.nan_to_num(0.0).round().clamp(0, 255).to(torch.uint8).numpy()
+    """Values rounded to 0 … 255; NaN becomes the middle, 128."""
+    pixels: Pixels = values.nan_to_num(128.0).round().clamp(0, 255).to(torch.uint8).numpy()
     return pixels
 
 

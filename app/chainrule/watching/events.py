@@ -7,6 +7,7 @@ import statistics
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 
@@ -17,9 +18,10 @@ LEAST = 10
 """Number of previous steps that a comparison needs."""
 
 SPIKE = 8
-"""A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it. The same
-must hold for the logarithms of positive losses: healthy losses of few examples, or with heavy tails, often are several
-times their median.
+"""A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it. For
+positive losses, its logarithm must also lie as many typical changes from step to step above the last LEAST ones:
+healthy losses of few examples, or with heavy tails, often are several times their median. Changes are small in a steady
+descent, where deviations from the median are not.
 """
 
 SHARE = 0.1
@@ -80,7 +82,7 @@ class Detector:
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=WINDOW)
-        self._spiked: int | None = None  # the last step with a spike
+        self._spiked: tuple[int, float] | None = None  # the last step with a spike, and its loss
         self._norms: deque[float] = deque(maxlen=WINDOW)
         self._is_dead: dict[str, bool] = {}
         self._nonfinite: list[Event] = []
@@ -96,8 +98,9 @@ class Detector:
         return self._nonfinite[-1:]
 
     def loss(self, step: int, loss: float) -> list[Event]:
-        """A spike, compared with the previous steps. Another spike within WINDOW steps belongs to the same event.
+        """A spike, compared with the previous steps.
 
+        Another spike within WINDOW steps belongs to the same event, unless it is EXPLOSION times as high.
         Ignores NaN and Inf, which `nonfinite` reports.
         """
         if not math.isfinite(loss):
@@ -113,16 +116,22 @@ class Detector:
 
     def _spike(self, step: int, loss: float, median: float) -> list[Event]:
         deviation = statistics.median(abs(each - median) for each in self._losses)
-        logs = [math.log(each / median) for each in self._losses if each > 0 and median > 0]
-        factor = math.exp(SPIKE * statistics.median(map(abs, logs))) if logs else 1
-        if deviation == 0 or loss <= max(median + SPIKE * deviation, factor * median):
+        least = median + SPIKE * deviation if deviation else EXPLOSION * median
+        logs = [math.log(each) for each in self._losses if each > 0]
+        if len(logs) >= LEAST:
+            # Two independent losses differ by √2 as much as one differs from their median.
+            change = statistics.median(abs(one - other) for one, other in pairwise(logs)) / math.sqrt(2)
+            least = max(least, math.exp(statistics.median(logs[-LEAST:]) + SPIKE * change))
+        if loss <= least:
             return []
-        is_new, self._spiked = self._spiked is None or step - self._spiked > WINDOW, step
+        last, self._spiked = self._spiked, (step, loss)
+        if last is not None and step - last[0] <= WINDOW and loss <= EXPLOSION * last[1]:
+            return []
         text = (
             f"the loss is {loss:.4g}; the last {len(self._losses)} losses have a median of {median:.4g} "
             f"and a median absolute deviation of {deviation:.2g}"
         )
-        return [Event(step, "loss_spike", text)] if is_new else []
+        return [Event(step, "loss_spike", text)]
 
     def gradient_norm(self, step: int, norm: float) -> list[Event]:
         """An explosion, compared with the previous steps."""

@@ -66,7 +66,12 @@ class Members:
         if ids != self._ids:
             self._ids = ids
             named = self._model.named_modules()
-            self.leaves = {each: path or type(each).__name__ for path, each in named if not each._modules}
+            # A parametrized layer has its parametrizations as a child.
+            self.leaves = {
+                each: path or type(each).__name__
+                for path, each in named
+                if each._modules.keys() <= {"parametrizations"}
+            }
             self.parameters = list(self._model.named_parameters())
 
 
@@ -106,6 +111,8 @@ class StepStatistics:
         if torch.compiler.is_compiling():
             return  # statistics would cut the compiled graph, and so change its numbers
         path = self._members.leaves.get(module)
+        if isinstance(output, tuple) and output:  # the states of a recurrent layer follow its output
+            output = output[0]
         if path is None or not isinstance(output, torch.Tensor) or not torch.is_grad_enabled():
             return
         row = self._take(self._rows["activation"], path, output)

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -112,6 +113,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._step = 0
         self._good: int | None = None  # the last recorded step without NaN and Inf
         self._loss: float | None = None
+        self._losses: list[float] = []  # of this step, until it is written
+        self._has_loss = False  # any step
         self._records_next = False
         self._pass: StepStatistics | None = None
         self._run: RunWriter | None = None
@@ -155,9 +158,11 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._optimizer.register_step_pre_hook(self._before_update),
             self._optimizer.register_step_post_hook(self._after_update),
         ]
-        self._trained = next(
-            each for group in self._optimizer.param_groups for each in group["params"] if each.requires_grad
-        )
+        parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
+        trained = next((each for each in parameters if each.requires_grad), None)
+        if trained is None:
+            raise ValueError("optimizer: none of its parameters requires a gradient")
+        self._trained = trained
         self._handles.append(self._trained.register_post_accumulate_grad_hook(self._after_gradient))
         if self._scaler is not None:
             self._update_scale = self._scaler.update
@@ -178,6 +183,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._detach()
+        # A loop that ends at a bad loss or by an exception leaves its last step open.
+        if self._losses or (error is not None and self._pass is not None and self._pass.keys):
+            self._judge(has_backward=self._has_gradient)
+            self._write()
         self._end_hooks()
         for kept in (self._run, self._live):
             if kept is not None:
@@ -188,6 +197,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 
         `batch` is the index of the batch. The events of the step contain it.
         """
+        if self._step == 1 and not self._has_loss and not self._has_gradient:
+            late = "watch.loss: the first step ended without a loss. Call watch.loss before optimizer.step()"
+            warnings.warn(f"{late}; a loss that is given after it counts for the next step", stacklevel=2)
+        self._has_loss = True
         self._batch = self._step if batch is None else batch
         told = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
         self._losses.append(told)
@@ -202,20 +215,29 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         it also keeps the trace of an earlier step: the last one with histograms and without NaN and Inf. With several
         ranks, the event of one is run again on all, so each of them must call this method.
         """
+        for wrong, instead in (
+            (self._scaler is not None, "scaler.step(optimizer)"),
+            (_calls_closure(self._optimizer), "optimizer.step(closure)"),
+        ):
+            if wrong:
+                raise TypeError(f"watch.step calls optimizer.step(); this training needs {instead} in a plain loop")
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
+        before = self._rng_states()
         loss = closure()
+        after = self._rng_states()
         self.loss(loss, batch)
         was_replayed = False
 
         def replay() -> Trace:
-            nonlocal loss, was_replayed
+            nonlocal was_replayed
             was_replayed = True
             with torch.no_grad():
                 for buffer, kept in buffers:
                     buffer.copy_(kept)
-            self._set_rng_states()
+            _set_rng_states(before)
             with record(self._model, optimizer=self._optimizer) as recording:
-                loss = closure()
+                closure()
+            _set_rng_states(after)
             if self._run is not None:
                 self._run.add_trace(self._step, dump_trace(recording.trace))
             return recording.trace
@@ -240,24 +262,20 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             states[str(device)] = torch.get_device_module(device).get_rng_state(device)
         return states
 
-    def _set_rng_states(self) -> None:
-        """Set the generators to their state at the beginning of the step."""
-        for device, state in self._states.items():
-            if device == "cpu":
-                torch.set_rng_state(state)
-            else:
-                torch.get_device_module(device).set_rng_state(state, device)
-
-    def _gradient_norm(self) -> float:
-        given = [local_part(each.grad) for each in self._model.parameters() if each.grad is not None]
+    def _gradient_norm(self, known: Mapping[str, float] | None = None) -> float:
+        """The L2 norm of all gradients. `known`: parameter → the norm of its gradient, as far as it is known."""
+        known = known or {}
+        parameters = ((name, each.grad) for name, each in self._members.parameters if name not in known)
+        given = [local_part(gradient) for _, gradient in parameters if gradient is not None]
         gradients = [each.coalesce().values() if each.is_sparse else each for each in given]
-        return math.hypot(*(float(norm) for norm in torch._foreach_norm(gradients))) if gradients else 0.0
+        others = map(float, torch._foreach_norm(gradients)) if gradients else ()
+        return math.hypot(*known.values(), *others)
 
     def _begin(self) -> None:
         """Begin a step."""
         self._began = time.perf_counter()
         self._loss = None
-        self._losses: list[float] = []
+        self._losses = []
         self._judged: list[Event] | None = None
         self._norm: float | None = None
         self._batch = self._step
@@ -272,7 +290,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     def _has_histograms(self) -> bool:
         return self._step % (-(-HISTOGRAMS // self._every) * self._every) == 0
 
-    def _judge(self, norm: float | None = None, replay: Callable[[], Trace] | None = None) -> list[Event]:
+    def _judge(
+        self, norm: float | None = None, replay: Callable[[], Trace] | None = None, *, has_backward: bool = True
+    ) -> list[Event]:
         """The events of the step's forward and backward pass. A second call returns the same events.
 
         If there are events, `replay` runs the step again.
@@ -285,12 +305,14 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             text = "the gradients were not set to zero: this backward pass added to the gradients of the previous step"
             found.append(Event(step, "stale_gradients", text, self._name_of(self._trained)))
         if taken is not None:
-            place = self._end_pass(taken)
-            norm = math.hypot(*taken.norms("weight_gradient").values()) if norm is None else norm
+            place = self._end_pass(taken, has_backward=has_backward)
+        if norm is None and has_backward and (taken is not None or self._on == "stop"):
+            norm = self._gradient_norm(None if taken is None else taken.norms("weight_gradient"))
         if place is None and any(each is not None and not math.isfinite(each) for each in (self._loss, norm)):
             is_gradient = self._loss is None or math.isfinite(self._loss)
             what = "a gradient contains" if is_gradient else "the loss is"
-            place = f"{what} NaN or Inf; the statistics of this step were not recorded", None
+            why = "the statistics of this step were not recorded" if taken is None else "it has no statistics"
+            place = f"{what} NaN or Inf; {why}", None
         if place is not None:
             good = (
                 "no earlier step is known to be good" if self._good is None else f"the last good step is {self._good}"
@@ -317,10 +339,11 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._tell(found)
         return found
 
-    def _end_pass(self, taken: StepStatistics) -> tuple[str, str | None] | None:
+    def _end_pass(self, taken: StepStatistics, *, has_backward: bool = True) -> tuple[str, str | None] | None:
         """Take the parameters. Returns the place of the first NaN or Inf, as `StepStatistics.first_nonfinite`."""
         taken.end()
-        taken.take_parameters(self._optimizer)
+        if has_backward:
+            taken.take_parameters(self._optimizer)
         place = taken.first_nonfinite(self._loss)
         if place is None:
             self._good = self._step
@@ -426,11 +449,12 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 
     @property
     def _lr(self) -> float:
-        return float(self._optimizer.param_groups[0]["lr"])
+        """The highest of the groups."""
+        return max(float(group["lr"]) for group in self._optimizer.param_groups)
 
     def _write(self) -> None:
         """Write the step into the run, and show it."""
-        taken, self._pass = self._pass, None
+        taken, self._pass, self._losses = self._pass, None, []
         figures = self._step, self._loss, self._lr, time.perf_counter() - self._began, self._norm
         if self._run is not None:
             self._run.add_step(*figures)
@@ -441,6 +465,20 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             if taken is not None:
                 self._live.summary.add_rows(self._step, taken.norms("weight"), taken.norms("update"))
             self._live.refresh()
+
+
+def _set_rng_states(states: Mapping[str, torch.Tensor]) -> None:
+    for device, state in states.items():
+        if device == "cpu":
+            torch.set_rng_state(state)
+        else:
+            torch.get_device_module(device).set_rng_state(state, device)
+
+
+def _calls_closure(optimizer: Optimizer) -> bool:
+    """Whether the optimizer runs forward and backward itself, as LBFGS does."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _mark_of(parameter: torch.Tensor) -> tuple[int, int] | None:
