@@ -1,13 +1,14 @@
 """Loops as people write them: they break off, draw numbers, call the loss late, and spike while the loss falls."""
 
 import math
+import re
 
 import pytest
 import torch
 from torch import nn
 
 import chainrule
-from chainrule.errors import WatchError
+from chainrule.errors import RunError, WatchError
 from chainrule.history import Run
 from chainrule.watching.events import Detector
 
@@ -239,5 +240,31 @@ def test_what_a_step_of_the_watch_cannot_do_is_refused():
     with (
         pytest.raises(ValueError, match="optimizer: none of its parameters requires a gradient"),
         chainrule.watch(net, torch.optim.SGD(net.parameters())),
+    ):
+        pass
+
+
+def test_the_parameters_of_another_optimizer_have_no_update(path):
+    """Theirs is not made between this optimizer's own steps."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    first, second = (torch.optim.SGD(layer.parameters(), lr=0.1) for layer in net)
+    with chainrule.watch(net, first, every=1, keep=path):
+        net(torch.randn(8, 4)).pow(2).mean().backward()
+        first.step()
+        second.step()
+    assert Run(path).parts["update"] == ["0.weight", "0.bias"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [("folder.run", "is a folder; name a file in it"), ("file/a.run", "lies below a file, not in a folder")],
+)
+def test_a_path_that_can_be_no_file_is_refused(keep, says, tmp_path):
+    (tmp_path / "folder.run").mkdir()
+    (tmp_path / "file").write_text("")
+    net, optimizer = net_and_optimizer()
+    with (
+        pytest.raises(RunError, match=rf"{re.escape(keep)}: the path {says}"),
+        chainrule.watch(net, optimizer, keep=tmp_path / keep),
     ):
         pass

@@ -657,6 +657,12 @@ def test_a_closure_leads_to_the_op_that_broke_and_keeps_a_step_before_it(path):
     ("options", "error", "message"),
     [
         ({"every": 0}, ValueError, "every: 0 is not an integer of at least 1"),
+        ({"every": "10"}, ValueError, "every: '10' is not an integer of at least 1"),
+        ({"every": 1.5}, ValueError, "every: 1.5 is not an integer of at least 1"),
+        ({"callback": 3}, TypeError, "callback: expected a function, got a value of type int"),
+        ({"scaler": 3}, TypeError, r"scaler: expected a torch\.amp\.GradScaler, got a value of type int"),
+        ({"keep": 5}, TypeError, "keep: expected the path of a new file, got a value of type int"),
+        ({"keep": "runs/first"}, ValueError, r"keep: 'runs/first' does not end with \.run, as the runs of a folder do"),
         ({"on": "shout"}, ValueError, "on: 'shout' is not one of record, warn, stop"),
         (
             {"model": 3},

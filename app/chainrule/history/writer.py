@@ -134,6 +134,9 @@ class RunWriter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
+            if not self.path.is_file():
+                wrong = "is a folder; name a file in it" if self.path.is_dir() else "lies below a file, not in a folder"
+                raise RunError(f"{self.path}: the path {wrong}") from None
             raise RunError(
                 f"{self.path}: the file exists, and Chainrule never overwrites a run; choose another name, or remove "
                 "the file"

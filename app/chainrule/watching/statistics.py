@@ -95,7 +95,7 @@ class StepStatistics:
         self._dividers: dict[int, float] = {}  # row → the divisor of its numbers
         self._repeats: dict[int, float] = {}  # row → elements of the tensor ÷ elements of its sample
         self._rectifiers: list[tuple[str, int]] = []
-        self._updated: list[tuple[str, torch.Tensor]] = []  # the parameters that have a gradient
+        self._updated: list[tuple[str, torch.Tensor]] = []  # the optimizer's parameters that have a gradient
         self._samples: list[torch.Tensor] = []  # views of these parameters
         self._negatives: list[torch.Tensor] = []  # the negated samples, copied before the update
         self._is_over = False
@@ -184,7 +184,11 @@ class StepStatistics:
         self._take_all(gradients, given)
         if divider != 1:
             self._dividers |= dict.fromkeys(gradients.values(), divider)
-        self._updated = [(name, local_part(each)) for name, each in self._members.parameters if name in given]
+        # Another optimizer changes its parameters at another time.
+        own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        self._updated = [
+            (name, local_part(each)) for name, each in self._members.parameters if name in given and id(each) in own
+        ]
         self._samples = [_sample(parameter) for _, parameter in self._updated]
         if _are_plain(self._samples):
             self._negatives = list(torch._foreach_neg(self._samples))

@@ -37,6 +37,7 @@ from torch.optim import Optimizer
 from chainrule.dump.wire import dump_trace
 from chainrule.errors import WatchError, in_words
 from chainrule.history import RunWriter
+from chainrule.history.reader import SUFFIX
 from chainrule.notebook import in_notebook
 from chainrule.recording import record
 from chainrule.run import environment
@@ -102,10 +103,18 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         if not has_own and not isinstance(optimizer, Optimizer):
             found = type(optimizer).__name__
             raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got a value of type {found}")
-        if every < 1:
-            raise ValueError(f"every: {every} is not an integer of at least 1")
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every: {every!r} is not an integer of at least 1")
         if on not in ACTIONS:
             raise ValueError(f"on: {on!r} is not one of {', '.join(ACTIONS)}")
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback: expected a function, got a value of type {type(callback).__name__}")
+        if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+            raise TypeError(f"scaler: expected a torch.amp.GradScaler, got a value of type {type(scaler).__name__}")
+        if keep is not None and not isinstance(keep, str | os.PathLike):
+            raise TypeError(f"keep: expected the path of a new file, got a value of type {type(keep).__name__}")
+        if keep is not None and Path(keep).suffix != SUFFIX:
+            raise ValueError(f"keep: {os.fspath(keep)!r} does not end with {SUFFIX}, as the runs of a folder do")
         self._given, self._every, self._on = (model, optimizer), every, on
         self._keep, self._callback, self._scaler = keep, callback, scaler
         self.events: list[Event] = []
