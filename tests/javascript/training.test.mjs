@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { placeOn, scaleOf, stepAt, stepScale, tickText } from "../../static/core/lab/training-charts.js";
+import { placeOfPoint, placeOn, scaleOf, stepAt, stepScale, tickText } from "../../static/core/lab/training-charts.js";
 import { TrainingRun } from "../../static/core/lab/training-run.js";
 
 const rows = (steps) => ({ steps, loss: steps.map((step) => 1 / (1 + step)), gradient_norm: steps.map(() => 1),
@@ -33,6 +33,14 @@ test("a scale has round ends, and holds what is finite", () => {
   assert.ok(low >= 1e-12 * (1 - 1e-9));
   assert.equal(placeOn({ low: 0.01, high: 100, isLog: true }, 1), 0.5);
   assert.equal(placeOn({ low: 0.01, high: 100, isLog: true }, 0), 0);
+});
+
+test("a point that a logarithmic axis does not reach lies under it", () => {
+  const scale = { low: 0.01, high: 100, isLog: true };
+  assert.equal(placeOfPoint(scale, 0.01), 0);
+  assert.equal(placeOfPoint(scale, 1), 0.5);
+  for (const value of [0, 0.001, -1]) assert.ok(placeOfPoint(scale, value) < 0);
+  assert.equal(placeOfPoint({ ...scale, isLog: false }, 0), 0);
 });
 
 test("a place on a chart is the step that is drawn there", () => {

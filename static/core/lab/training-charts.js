@@ -11,6 +11,7 @@ const FONT_PX = 11;
 export const MARGIN = { left: 52, right: 10, top: 8, bottom: 20 };
 /** A value per layer that is this far from the others is drawn in the first or last colour. */
 const MOST_DECADES = 12;
+const UNDER_AXIS = -0.045;
 /** Between two ticks of a logarithmic axis, as a share of its length. */
 const LEAST_GAP = 0.1;
 const UNITS_IN_ROW = 8;
@@ -77,6 +78,12 @@ export function placeOn({ low, high, isLog }, value) {
   return Math.min(1, Math.max(0, place));
 }
 
+/** @param {Scale} scale @param {number} value @returns {number} its place on a curve: under the axis if a logarithmic
+ * axis does not reach down to it, as to 0, else it would be read as the lowest tick */
+export function placeOfPoint(scale, value) {
+  return scale.isLog && value < scale.low * (1 - 1e-9) ? UNDER_AXIS : placeOn(scale, value);
+}
+
 /** @param {Scale} scale @returns {number[]} */
 function ticksOf({ low, high, isLog }) {
   if (!isLog) return [low, (low + high) / 2, high];
@@ -105,7 +112,7 @@ export function drawCurves(
     isLog, least);
   const x = stepScale(width, last);
   const y = (/** @type {number} */ value) =>
-    MARGIN.top + (height - MARGIN.top - MARGIN.bottom) * (1 - placeOn(scale, value));
+    MARGIN.top + (height - MARGIN.top - MARGIN.bottom) * (1 - placeOfPoint(scale, value));
   const text = (/** @type {number} */ value) => percent ? `${Math.round(100 * value)} %` : tickText(value);
   context.textBaseline = "middle";
   context.textAlign = "right";
