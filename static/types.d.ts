@@ -330,7 +330,7 @@ type Prediction = { figure: string; tensor: string; statistic: FloatColumn | nul
  * fetch: there is a server, but no socket; busy: it has no place for a request just now; locked: it wants another
  * token; reconnecting: there is no server; offline: nor, as the browser has it, a network.
  */
-type ConnectionState = "connecting" | "live" | "fetch" | "busy" | "locked" | "reconnecting" | "offline";
+type ConnectionState = "connecting" | "live" | "computing" | "fetch" | "busy" | "locked" | "reconnecting" | "offline";
 
 type ErrorBody = { code: string; message: string; field?: string | null; limit?: unknown };
 

@@ -85,6 +85,8 @@ export class Live {
   pingedAt = /** @type {number | null} */ (null);
   pings = 0;
   patience = PATIENCE_MS;
+  /** Whether the server has said, by a pong, that it is there and has no answer yet. */
+  isSlow = false;
   watch = 0;
   watchDue = 0;
   sending = 0;
@@ -218,6 +220,7 @@ export class Live {
     this.asked = [];
     this.pingedAt = null;
     this.pings = 0;
+    this.isSlow = false;
     clearTimeout(this.sending);
     this.sending = 0;
     this.#leaveFetch();
@@ -241,7 +244,7 @@ export class Live {
   /** Tells how the server is reached, if that has changed. */
   #tell() {
     const fetching = this.isLocked ? "locked" : this.isBusy ? "busy" : "fetch";
-    const state = this.socket !== null ? "live"
+    const state = this.socket !== null ? (this.isSlow ? "computing" : "live")
       : this.canFetch ? fetching : navigator.onLine ? "reconnecting" : "offline";
     if (this.state === state) return;
     this.state = state;
@@ -340,7 +343,11 @@ export class Live {
       if (answered !== null && answered.seq === message.seq) this.listener.training?.(message, answered.spec);
     } else if (message.type === "error") this.#refused(message.seq, message.error);
     else if (message.type === "model") this.listener.model?.(message);
-    else if (message.type === "pong") this.pings -= 1;
+    else if (message.type === "pong") {
+      this.pings -= 1;
+      this.isSlow = this.asked.length > 0;
+      this.#tell();
+    }
   }
 
   /** @param {number | null} seq null: of a message that could not be read @param {ErrorBody} error */
@@ -390,6 +397,8 @@ export class Live {
     const asked = this.asked.find((each) => each.seq === seq) ?? null;
     if (asked === null) return null;
     this.asked = this.asked.filter((each) => each.seq > seq);
+    this.isSlow = false;
+    this.#tell();
     // The line is fast.
     if (this.heardAt - asked.at < QUIET_MS) this.patience = PATIENCE_MS;
     return asked;

@@ -8,6 +8,8 @@ import { significant } from "../core/format.js";
 const CONNECTION = {
   connecting: ["connecting…", ""],
   live: ["live", ""],
+  computing: ["computing…",
+    "The server is there and needs more time for this picture. The last picture stays until the answer comes."],
   fetch: ["no live connection",
     "The server has no free live connection for this page, so each change is a separate request."],
   busy: ["server is busy, trying again",
