@@ -46,7 +46,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.long)])
 def test_a_killed_process_leaves_a_whole_file(kills, tmp_path):
     command = [sys.executable, KILLED, "save", tmp_path / "step.json", str(kills)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"whole {kills}\n"

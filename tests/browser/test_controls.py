@@ -80,6 +80,7 @@ def test_the_scale_says_which_std_results(explorer):
     expect(page.locator("spec-controls .tick")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_the_pointer_snaps_to_a_tick(explorer):
     explorer.open("/?scale=30")
     page = explorer.page

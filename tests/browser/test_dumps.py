@@ -94,6 +94,7 @@ def test_scrubbing_keeps_selection_expansion_and_viewport(explorer, steps_url, d
     expect(scrubber.locator("strong")).to_have_text("step1000.json")
 
 
+@pytest.mark.long
 def test_the_selected_tensor_is_seen_at_every_step(explorer, steps_url, dumps):
     page = visit(explorer, steps_url, "select=body.0.weight&dump=2")
     series = page.locator("tensor-over-steps")

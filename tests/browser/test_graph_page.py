@@ -167,6 +167,7 @@ def test_one_file_shows_the_same_without_a_server(explorer: Any, context: Browse
     context.set_offline(False)
 
 
+@pytest.mark.long
 def test_repeated_layers_fold_into_one_box_that_says_the_worst_that_theory_finds_in_it(explorer: Any) -> None:
     page = explorer.open("/?preset=deep-relu#fold=off").page
     unfolded = boxes(explorer).count()

@@ -200,6 +200,7 @@ def test_points_get_the_class_that_the_surface_shows(explorer, server_url):
     assert agreeing >= 0.85 * len(samples["held_out_y"][300:])
 
 
+@pytest.mark.long
 def test_digits_show_their_confusions(explorer):
     page = explorer.open(f"/?{DIGITS}&step=40#show=training").page
     cells = page.locator("training-view .confusion tbody td").all_inner_texts()

@@ -50,7 +50,7 @@ def test_a_stopped_sweep_goes_on_with_what_is_missing(tmp_path):
     assert again.values.tobytes() == expected.values.tobytes()
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.long)])
 def test_a_killed_process_leaves_all_finished_cells(kills, tmp_path):
     command = [sys.executable, KILLED, "sweep", tmp_path / "a.sweep", str(kills)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"whole {kills}\n"
