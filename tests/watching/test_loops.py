@@ -83,6 +83,31 @@ def test_the_step_at_which_the_loop_ends_is_written_and_judged(how, every, path)
     assert written["gradient_norm"][-1] is None  # there was no backward pass
 
 
+def test_an_interrupted_step_without_a_fault_is_not_written(path):
+    net, optimizer = net_and_optimizer()
+
+    def interrupted():
+        net(torch.randn(16, 4))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), chainrule.watch(net, optimizer, every=1, keep=path):
+        interrupted()
+    assert Run(path).step_columns()["step"] == []
+    assert Run(path).ended == "KeyboardInterrupt"
+
+
+def test_a_callback_that_fails_at_the_end_leaves_no_hook_and_a_closed_run(path):
+    net, optimizer = net_and_optimizer()
+
+    def fail(event):
+        raise ZeroDivisionError(event.kind)
+
+    with pytest.raises(ZeroDivisionError), chainrule.watch(net, optimizer, keep=path, callback=fail) as watch:
+        watch.loss(math.nan)
+    assert Run(path).ended == "complete"
+    assert not optimizer._optimizer_step_pre_hooks
+
+
 def test_an_error_in_a_recorded_backward_pass_names_the_module_of_the_first_nan(path):
     net, optimizer = net_and_optimizer()
 

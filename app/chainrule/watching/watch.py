@@ -192,14 +192,21 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._detach()
-        # A loop that ends at a bad loss or by an exception leaves its last step open.
-        if self._losses or (error is not None and self._pass is not None and self._pass.keys):
-            self._judge(has_backward=self._has_gradient)
-            self._write()
-        self._end_hooks()
-        for kept in (self._run, self._live):
-            if kept is not None:
-                kept.close("complete" if error is None else in_words(error))
+        try:
+            self._end_open_step(has_error=error is not None)
+        finally:
+            self._end_hooks()
+            for kept in (self._run, self._live):
+                if kept is not None:
+                    kept.close("complete" if error is None else in_words(error))
+
+    def _end_open_step(self, *, has_error: bool) -> None:
+        """Judge and write the step in which the loop ends: at a bad loss, or by an exception."""
+        has_loss = bool(self._losses)
+        if has_loss or (has_error and self._pass is not None and self._pass.keys):
+            found = self._judge(has_backward=self._has_gradient)
+            if has_loss or found:
+                self._write()
 
     def loss(self, loss: torch.Tensor | float, batch: int | None = None) -> None:
         """Give the loss of this step, before the optimizer's step. Several calls in one step give the mean.
@@ -315,7 +322,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             found.append(Event(step, "stale_gradients", text, self._name_of(self._trained)))
         if taken is not None:
             place = self._end_pass(taken, has_backward=has_backward)
-        if norm is None and has_backward and (taken is not None or self._on == "stop"):
+        # A fused optimizer skips a step with NaN or Inf itself.
+        is_checked = self._on == "stop" and getattr(self._optimizer, "grad_scale", None) is None
+        if norm is None and has_backward and (taken is not None or is_checked):
             norm = self._gradient_norm(None if taken is None else taken.norms("weight_gradient"))
         if place is None and any(each is not None and not math.isfinite(each) for each in (self._loss, norm)):
             is_gradient = self._loss is None or math.isfinite(self._loss)
