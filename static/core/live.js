@@ -358,7 +358,10 @@ export class Live {
       return;
     }
     const spec = seq === null ? this.last : (this.#answer(seq)?.spec ?? null);
-    if (seq === null) this.asked = [];
+    if (seq === null) {
+      this.asked = [];
+      this.isSlow = false;
+    }
     // The server is stopping; the next one computes this.
     if (error.code === "stopped") return this.end();
     if (spec !== null) this.listener.error(error, spec);

@@ -57,7 +57,7 @@ class RunStatus extends HTMLElement {
     clearTimeout(this.#reading);
     if (state === "live" || isFirst) this.#write(state);
     else this.#writing = setTimeout(() => this.#write(state), WRITE_AFTER);
-    if (state !== "connecting" && state !== this.#read)
+    if (state !== "connecting" && state !== "computing" && state !== this.#read)
       this.#reading = setTimeout(() => {
         this.#read = state;
         const [word, meaning] = CONNECTION[state];

@@ -133,7 +133,7 @@ export function connectModel({ model, elements, view, replaceView, again, isAski
     reached(state) {
       // A restarted server may have other code; it reports an error at once.
       if (state === "live" && wasLost) error = null;
-      wasLost = !["live", "connecting"].includes(state);
+      wasLost = !["live", "computing", "connecting"].includes(state);
       note();
     },
   };

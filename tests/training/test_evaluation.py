@@ -112,3 +112,11 @@ def test_a_net_that_diverged_knows_no_class_and_its_surface_prefers_none():
     surface = surface_of(training)
     assert surface.output.shape == (GRID, GRID)
     assert set(surface.output.flatten().tolist()) == {128}
+
+
+def test_samples_whose_outputs_are_nan_are_in_no_confusion():
+    confusion = confusion_of(
+        trained(step=20, widths="64,20,10", data="digits", loss="cross_entropy", scale=1e4, lr=1e9)
+    )
+    assert sum(map(sum, confusion.counts)) == 0
+    assert confusion.wrong == ()

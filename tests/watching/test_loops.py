@@ -293,3 +293,94 @@ def test_a_path_that_can_be_no_file_is_refused(keep, says, tmp_path):
         chainrule.watch(net, optimizer, keep=tmp_path / keep),
     ):
         pass
+
+
+def test_losses_that_are_often_zero_or_constant_and_negative_have_no_spike():
+    chance = torch.Generator().manual_seed(0)
+    hinge = torch.relu(torch.randn(2000, generator=chance) - 1).tolist()
+    for losses in (hinge, [*(-1.0,) * 30, -0.85], [*(0.0,) * 30, 3.0]):
+        detector = Detector()
+        assert [event for step, loss in enumerate(losses) for event in detector.loss(step, loss)] == []
+
+
+def test_losses_that_drift_have_no_spike():
+    chance = torch.Generator().manual_seed(0)
+    noise = torch.randn(2000, generator=chance).tolist()
+    detector = Detector()
+    for step, each in enumerate(noise):
+        assert detector.loss(step, 1 + 0.5 * math.sin(2 * math.pi * step / 200) + 0.02 * each) == []
+
+
+def test_the_open_step_is_judged_without_its_unfinished_gradients(path):
+    """They are not unscaled and not clipped yet."""
+    net, optimizer = net_and_optimizer()
+    scaler = torch.amp.GradScaler("cpu")
+    with chainrule.watch(net, optimizer, every=1, keep=path, scaler=scaler) as watch:
+        for number in range(20):
+            optimizer.zero_grad()
+            loss = net(torch.randn(16, 4)).pow(2).mean()
+            scaler.scale(loss).backward()
+            watch.loss(loss)
+            if number < 19:
+                scaler.step(optimizer)
+                scaler.update()
+    assert watch.events == []
+    assert Run(path).step_columns()["step"] == list(range(19))
+
+
+def test_stop_takes_large_halves_for_finite():
+    """The norm of 10,000 halves of 1,000 is no half."""
+    weight = nn.Parameter(torch.ones(10_000, dtype=torch.float16))
+    words = nn.EmbeddingBag(20, 4, sparse=True)
+    turn = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    net = nn.ParameterList([weight, turn])
+    net.add_module("words", words)
+    with chainrule.watch(net, torch.optim.SGD(net.parameters(), lr=1e-4), every=10, on="stop") as watch:
+        for _ in range(3):
+            for each in net.parameters():
+                each.grad = None
+            found = (weight * 1000).float().sum() + words(torch.randint(20, (6, 3))).sum() + turn.abs().sum()
+            found.backward()
+            watch._optimizer.step()
+    assert watch.events == []
+
+
+def test_the_error_of_the_loop_is_the_one_that_is_raised(path):
+    net, optimizer = net_and_optimizer()
+
+    def fail(event):
+        raise ZeroDivisionError(event.kind)
+
+    def steps():
+        watch.loss(math.nan)
+        raise KeyError("the loop's own")
+
+    with pytest.raises(KeyError) as caught, chainrule.watch(net, optimizer, keep=path, callback=fail) as watch:
+        steps()
+    assert caught.value.__notes__ == ["chainrule.watch could not judge the step: ZeroDivisionError: nonfinite"]
+    assert Run(path).ended.startswith("KeyError")
+
+
+def test_a_watch_that_cannot_begin_leaves_no_file(path):
+    net, optimizer = net_and_optimizer()
+    net.requires_grad_(False)
+    with pytest.raises(ValueError, match="requires a gradient"), chainrule.watch(net, optimizer, keep=path):
+        pass
+    assert not path.exists()
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_an_event_is_told_although_the_second_run_fails(path):
+    net, optimizer = net_and_optimizer()
+    batches = iter([torch.full((16, 4), math.nan)])
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net(next(batches)).pow(2).mean()
+        loss.backward()
+        return loss
+
+    with pytest.raises(StopIteration), chainrule.watch(net, optimizer, every=1, keep=path) as watch:
+        watch.step(closure)
+    assert [event.kind for event in watch.events] == ["nonfinite"]
+    assert Run(path).event_columns()["kind"] == ["nonfinite"]

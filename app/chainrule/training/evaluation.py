@@ -157,7 +157,9 @@ def confusion_of(training: Training) -> Confusion | None:
     if spec.data == RANDOM or DATA_SETS[spec.data].classes == 2:
         return None
     data, classes = data_set(spec.data, spec.seed), DATA_SETS[spec.data].classes
-    given = _classes(activations_of(training, data.held_out_x)[-1]).cpu()
-    counts = torch.bincount(data.held_out_y * classes + given, minlength=classes**2).reshape(classes, classes)
-    wrong = (given != data.held_out_y).nonzero()[:MAX_WRONG, 0].tolist()
+    out = activations_of(training, data.held_out_x)[-1].cpu()
+    given, has_class = _classes(out), ~out.isnan().any(1)
+    pairs = (data.held_out_y * classes + given)[has_class]
+    counts = torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+    wrong = (has_class & (given != data.held_out_y)).nonzero()[:MAX_WRONG, 0].tolist()
     return Confusion(tuple(map(tuple, counts.tolist())), tuple((sample, int(given[sample])) for sample in wrong))

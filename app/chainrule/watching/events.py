@@ -7,7 +7,6 @@ import statistics
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import torch
 
@@ -19,10 +18,12 @@ LEAST = 10
 
 SPIKE = 8
 """A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it. For
-positive losses, its logarithm must also lie as many typical changes from step to step above the last LEAST ones:
-healthy losses of few examples, or with heavy tails, often are several times their median. Changes are small in a steady
+positive losses, its logarithm must also lie as many typical changes within LAG steps above the last LEAST ones: healthy
+losses of few examples, or with heavy tails, often are several times their median. Changes are small in a steady
 descent, where deviations from the median are not.
 """
+
+LAG = 3
 
 SHARE = 0.1
 """A spike is also this share above the median. Without this, tiny changes of the loss on a plateau were spikes."""
@@ -82,7 +83,7 @@ class Detector:
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=WINDOW)
-        self._spiked: tuple[int, float] | None = None  # the last step with a spike, and its loss
+        self._spiked: tuple[int, float] | None = None  # the last step with a spike, and the loss that was reported
         self._norms: deque[float] = deque(maxlen=WINDOW)
         self._is_dead: dict[str, bool] = {}
         self._nonfinite: list[Event] = []
@@ -116,16 +117,20 @@ class Detector:
 
     def _spike(self, step: int, loss: float, median: float) -> list[Event]:
         deviation = statistics.median(abs(each - median) for each in self._losses)
+        if deviation == 0 and median <= 0:
+            return []  # a hinge loss is often exactly 0
         least = median + SPIKE * deviation if deviation else EXPLOSION * median
         logs = [math.log(each) for each in self._losses if each > 0]
         if len(logs) >= LEAST:
-            # Two independent losses differ by √2 as much as one differs from their median.
-            change = statistics.median(abs(one - other) for one, other in pairwise(logs)) / math.sqrt(2)
+            # Two independent losses differ by √2 as much as one differs from their median; losses that drift, by more.
+            changes = (abs(one - other) for one, other in zip(logs, logs[LAG:], strict=False))
+            change = statistics.median(changes) / math.sqrt(2)
             least = max(least, math.exp(statistics.median(logs[-LEAST:]) + SPIKE * change))
         if loss <= least:
             return []
         last, self._spiked = self._spiked, (step, loss)
         if last is not None and step - last[0] <= WINDOW and loss <= EXPLOSION * last[1]:
+            self._spiked = step, last[1]
             return []
         text = (
             f"the loss is {loss:.4g}; the last {len(self._losses)} losses have a median of {median:.4g} "

@@ -107,6 +107,10 @@ class StepStatistics:
         for handle in self._handles:
             handle.remove()
 
+    def forget_gradients(self) -> None:
+        """Leave out the gradients of outputs, which may hold what the scaler would have discarded."""
+        self._rows["gradient"] = {}
+
     def _forward(self, module: nn.Module, _: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return  # statistics would cut the compiled graph, and so change its numbers

@@ -22,13 +22,14 @@ import dataclasses
 import functools
 import inspect
 import math
+import operator
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import torch
 from torch import nn
@@ -103,7 +104,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         if not has_own and not isinstance(optimizer, Optimizer):
             found = type(optimizer).__name__
             raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got a value of type {found}")
-        if not isinstance(every, int) or every < 1:
+        if not isinstance(every, SupportsIndex) or every.__index__() < 1:
             raise ValueError(f"every: {every!r} is not an integer of at least 1")
         if on not in ACTIONS:
             raise ValueError(f"on: {on!r} is not one of {', '.join(ACTIONS)}")
@@ -115,7 +116,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             raise TypeError(f"keep: expected the path of a new file, got a value of type {type(keep).__name__}")
         if keep is not None and Path(keep).suffix != SUFFIX:
             raise ValueError(f"keep: {os.fspath(keep)!r} does not end with {SUFFIX}, as the runs of a folder do")
-        self._given, self._every, self._on = (model, optimizer), every, on
+        self._given, self._every, self._on = (model, optimizer), operator.index(every), on
         self._keep, self._callback, self._scaler = keep, callback, scaler
         self.events: list[Event] = []
         self._detector = Detector()
@@ -149,6 +150,12 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         """Begin the first step. A Trainer calls this; if it trains a second time, the step numbers continue."""
         self._group = getattr(model, "process_group", None)  # of DDP; else all ranks
         self._model, self._optimizer = trainers.bare_model(model), trainers.bare_optimizer(optimizer)
+        parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
+        trained = next((each for each in parameters if each.requires_grad), None)
+        if trained is None:
+            raise ValueError("optimizer: none of its parameters requires a gradient")
+        self._trained = trained
+        self._calls_closure = _calls_closure(self._optimizer)
         self._members = Members(self._model)
         self._scaler = self._scaler or scaler or getattr(optimizer, "scaler", None)
         if self._keep is not None and self._run is None:
@@ -167,11 +174,6 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._optimizer.register_step_pre_hook(self._before_update),
             self._optimizer.register_step_post_hook(self._after_update),
         ]
-        parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
-        trained = next((each for each in parameters if each.requires_grad), None)
-        if trained is None:
-            raise ValueError("optimizer: none of its parameters requires a gradient")
-        self._trained = trained
         self._handles.append(self._trained.register_post_accumulate_grad_hook(self._after_gradient))
         if self._scaler is not None:
             self._update_scale = self._scaler.update
@@ -194,6 +196,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._detach()
         try:
             self._end_open_step(has_error=error is not None)
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"chainrule.watch could not judge the step: {in_words(failure)}")
         finally:
             self._end_hooks()
             for kept in (self._run, self._live):
@@ -201,11 +207,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                     kept.close("complete" if error is None else in_words(error))
 
     def _end_open_step(self, *, has_error: bool) -> None:
-        """Judge and write the step in which the loop ends: at a bad loss, or by an exception."""
-        has_loss = bool(self._losses)
-        if has_loss or (has_error and self._pass is not None and self._pass.keys):
-            found = self._judge(has_backward=self._has_gradient)
-            if has_loss or found:
+        """Write the step in which the loop ends, if its forward or backward pass shows what went wrong."""
+        if self._losses or (has_error and self._pass is not None and self._pass.keys):
+            found = self._judge(is_whole=False)
+            if found or not math.isfinite(self._loss or 0):
                 self._write()
 
     def loss(self, loss: torch.Tensor | float, batch: int | None = None) -> None:
@@ -233,7 +238,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         """
         for wrong, instead in (
             (self._scaler is not None, "scaler.step(optimizer)"),
-            (_calls_closure(self._optimizer), "optimizer.step(closure)"),
+            (self._calls_closure, "optimizer.step(closure)"),
         ):
             if wrong:
                 raise TypeError(f"watch.step calls optimizer.step(); this training needs {instead} in a plain loop")
@@ -281,11 +286,20 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     def _gradient_norm(self, known: Mapping[str, float] | None = None) -> float:
         """The L2 norm of all gradients. `known`: parameter → the norm of its gradient, as far as it is known."""
         known = known or {}
-        parameters = ((name, each.grad) for name, each in self._members.parameters if name not in known)
-        given = [local_part(gradient) for _, gradient in parameters if gradient is not None]
-        gradients = [each.coalesce().values() if each.is_sparse else each for each in given]
-        others = map(float, torch._foreach_norm(gradients)) if gradients else ()
-        return math.hypot(*known.values(), *others)
+        gradients = self._gradients(but=known)
+        # The squares of halves overflow.
+        wide = [each.float() if each.dtype == torch.float16 else each for each in gradients]
+        return math.hypot(*known.values(), *_read(torch._foreach_norm(wide)) if wide else ())
+
+    def _has_finite_gradients(self) -> bool:
+        gradients = [each for each in self._gradients() if each.numel()]
+        return not gradients or all(map(math.isfinite, _read(torch._foreach_norm(gradients, math.inf))))
+
+    def _gradients(self, but: Collection[str] = ()) -> list[torch.Tensor]:
+        """The gradients of the parameters, without those of some names; of sparse ones the values."""
+        parameters = self._members.parameters
+        given = [local_part(each.grad) for name, each in parameters if each.grad is not None and name not in but]
+        return [each.coalesce().values() if each.is_sparse else each for each in given]
 
     def _begin(self) -> None:
         """Begin a step."""
@@ -307,7 +321,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         return self._step % (-(-HISTOGRAMS // self._every) * self._every) == 0
 
     def _judge(
-        self, norm: float | None = None, replay: Callable[[], Trace] | None = None, *, has_backward: bool = True
+        self, norm: float | None = None, replay: Callable[[], Trace] | None = None, *, is_whole: bool = True
     ) -> list[Event]:
         """The events of the step's forward and backward pass. A second call returns the same events.
 
@@ -321,12 +335,13 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             text = "the gradients were not set to zero: this backward pass added to the gradients of the previous step"
             found.append(Event(step, "stale_gradients", text, self._name_of(self._trained)))
         if taken is not None:
-            place = self._end_pass(taken, has_backward=has_backward)
-        # A fused optimizer skips a step with NaN or Inf itself.
-        is_checked = self._on == "stop" and getattr(self._optimizer, "grad_scale", None) is None
-        if norm is None and has_backward and (taken is not None or is_checked):
-            norm = self._gradient_norm(None if taken is None else taken.norms("weight_gradient"))
-        if place is None and any(each is not None and not math.isfinite(each) for each in (self._loss, norm)):
+            place = self._end_pass(taken, is_whole=is_whole)
+            if norm is None and is_whole:
+                norm = self._gradient_norm(taken.norms("weight_gradient"))
+        is_bad = any(each is not None and not math.isfinite(each) for each in (self._loss, norm))
+        if self._on == "stop" and is_whole and taken is None and norm is None:
+            is_bad = is_bad or not self._has_finite_gradients()
+        if place is None and is_bad:
             is_gradient = self._loss is None or math.isfinite(self._loss)
             what = "a gradient contains" if is_gradient else "the loss is"
             why = "the statistics of this step were not recorded" if taken is None else "it has no statistics"
@@ -345,23 +360,30 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 found += self._detector.dead_fraction(step, layer, fraction)
         self._norm = norm
         self._judged = found
-        if replay is not None and self._rank_with(bool(found)) is not None:
-            fault = next((each for each in replay().faults if each.kind == "first_nonfinite"), None)
-            if fault is not None:
-                found = [
-                    dataclasses.replace(each, text=f"{each.text}; {fault.message}", node=fault.op)
-                    if each.kind == "nonfinite"
-                    else each
-                    for each in found
-                ]
-        self._tell(found)
+        try:
+            if replay is not None and self._rank_with(bool(found)) is not None:
+                fault = next((each for each in replay().faults if each.kind == "first_nonfinite"), None)
+                if fault is not None:
+                    found = [
+                        dataclasses.replace(each, text=f"{each.text}; {fault.message}", node=fault.op)
+                        if each.kind == "nonfinite"
+                        else each
+                        for each in found
+                    ]
+        finally:  # the closure may fail in its second run
+            self._tell(found)
         return found
 
-    def _end_pass(self, taken: StepStatistics, *, has_backward: bool = True) -> tuple[str, str | None] | None:
-        """Take the parameters. Returns the place of the first NaN or Inf, as `StepStatistics.first_nonfinite`."""
+    def _end_pass(self, taken: StepStatistics, *, is_whole: bool = True) -> tuple[str, str | None] | None:
+        """Take the parameters. Returns the place of the first NaN or Inf, as `StepStatistics.first_nonfinite`.
+
+        A step that is not whole may not have reached its backward pass, the clipping, or the unscaling.
+        """
         taken.end()
-        if has_backward:
+        if is_whole:
             taken.take_parameters(self._optimizer)
+        elif self._scaler is not None:
+            taken.forget_gradients()
         place = taken.first_nonfinite(self._loss)
         if place is None:
             self._good = self._step
@@ -483,6 +505,13 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             if taken is not None:
                 self._live.summary.add_rows(self._step, taken.norms("weight"), taken.norms("update"))
             self._live.refresh()
+
+
+def _read(numbers: Sequence[torch.Tensor]) -> list[float]:
+    """Numbers on devices, by one copy to the host."""
+    device = numbers[0].device
+    found: list[float] = torch.stack([each.to(device, torch.float64) for each in numbers]).tolist()
+    return found
 
 
 def _set_rng_states(states: Mapping[str, torch.Tensor]) -> None:
