@@ -328,6 +328,44 @@ def test_the_open_step_is_judged_without_its_unfinished_gradients(path):
     assert Run(path).step_columns()["step"] == list(range(19))
 
 
+def test_a_closure_may_draw_less_in_its_second_run(path):
+    """As one that keeps its noise."""
+
+    def train(step_of):
+        net, optimizer = net_and_optimizer()
+        with chainrule.watch(net, optimizer, every=5, keep=path) as watch:
+            for _ in range(8):
+                kept = []
+
+                def closure(kept=kept):
+                    optimizer.zero_grad()
+                    kept[:] = kept or [torch.randn(16, 4)]
+                    loss = net(kept[0]).pow(2).mean()
+                    loss.backward()
+                    return loss
+
+                step_of(watch, optimizer, closure)
+        path.unlink()
+        return torch.rand(1)
+
+    bare = train(lambda _, optimizer, closure: optimizer.step(closure))
+    assert torch.equal(train(lambda watch, _, closure: watch.step(closure)), bare)
+
+
+def test_stop_leaves_an_overflow_to_a_fused_optimizer():
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+    scaler = torch.amp.GradScaler("cpu")
+    with chainrule.watch(net, optimizer, every=100, on="stop", scaler=scaler) as watch:
+        for number in range(5):
+            optimizer.zero_grad()
+            scaler.scale(net(torch.ones(2, 4)).sum() * (math.inf if number == 3 else 1)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert watch.events == []
+    assert all(each.isfinite().all() for each in net.parameters())
+
+
 def test_stop_takes_large_halves_for_finite():
     """The norm of 10,000 halves of 1,000 is no half."""
     weight = nn.Parameter(torch.ones(10_000, dtype=torch.float16))

@@ -236,12 +236,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         it also keeps the trace of an earlier step: the last one with histograms and without NaN and Inf. With several
         ranks, the event of one is run again on all, so each of them must call this method.
         """
-        for wrong, instead in (
-            (self._scaler is not None, "scaler.step(optimizer)"),
-            (self._calls_closure, "optimizer.step(closure)"),
-        ):
-            if wrong:
-                raise TypeError(f"watch.step calls optimizer.step(); this training needs {instead} in a plain loop")
+        if self._scaler is not None or self._calls_closure:
+            instead = "optimizer.step(closure)" if self._calls_closure else "scaler.step(optimizer)"
+            raise TypeError(f"watch.step calls optimizer.step(); this training needs {instead} in a plain loop")
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         before = self._rng_states()
         loss = closure()
@@ -339,7 +336,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             if norm is None and is_whole:
                 norm = self._gradient_norm(taken.norms("weight_gradient"))
         is_bad = any(each is not None and not math.isfinite(each) for each in (self._loss, norm))
-        if self._on == "stop" and is_whole and taken is None and norm is None:
+        # A fused optimizer skips a step with NaN or Inf itself.
+        is_fused = getattr(self._optimizer, "grad_scale", None) is not None
+        if self._on == "stop" and is_whole and taken is None and norm is None and not is_fused:
             is_bad = is_bad or not self._has_finite_gradients()
         if place is None and is_bad:
             is_gradient = self._loss is None or math.isfinite(self._loss)
