@@ -145,6 +145,12 @@ def test_a_loss_that_never_changed_can_spike_and_a_far_higher_spike_is_another()
     assert found == [21, 28]
 
 
+def test_spikes_that_escalate_are_told_at_a_hundred_times_the_one_that_was_told():
+    detector = Detector()
+    steps = [*(1.0, 1.1) * 15, 20.0, 200.0, 1900.0, 2100.0]
+    assert [step for step, loss in enumerate(steps) if detector.loss(step, loss)] == [30, 33]
+
+
 def test_a_learning_rate_of_any_group_is_watched(path):
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     optimizer = torch.optim.SGD([{"params": layer.parameters()} for layer in net], lr=1e-3)
@@ -311,6 +317,17 @@ def test_losses_that_drift_have_no_spike():
         assert detector.loss(step, 1 + 0.5 * math.sin(2 * math.pi * step / 200) + 0.02 * each) == []
 
 
+def test_losses_that_wander_have_hardly_a_spike():
+    """12,000 losses whose logarithms follow x' = 0.95 x + 0.2 z."""
+    found = []
+    for seed in range(4):
+        chance, detector, log = torch.Generator().manual_seed(seed), Detector(), 0.0
+        for step, each in enumerate(torch.randn(3000, generator=chance).tolist()):
+            log = 0.95 * log + 0.2 * each
+            found += detector.loss(step, math.exp(log))
+    assert len(found) <= 1
+
+
 def test_the_open_step_is_judged_without_its_unfinished_gradients(path):
     """They are not unscaled and not clipped yet."""
     net, optimizer = net_and_optimizer()
@@ -319,13 +336,40 @@ def test_the_open_step_is_judged_without_its_unfinished_gradients(path):
         for number in range(20):
             optimizer.zero_grad()
             loss = net(torch.randn(16, 4)).pow(2).mean()
-            scaler.scale(loss).backward()
+            # The last step overflows, and ends before the scaler could discard it.
+            scaler.scale(loss * (1 if number < 19 else 1e36)).backward()
             watch.loss(loss)
             if number < 19:
                 scaler.step(optimizer)
                 scaler.update()
     assert watch.events == []
     assert Run(path).step_columns()["step"] == list(range(19))
+
+
+def test_a_last_step_whose_loss_is_nan_again_is_written(path):
+    net, optimizer = net_and_optimizer()
+    with chainrule.watch(net, optimizer, keep=path) as watch:
+        watch.loss(math.nan)
+        optimizer.step()
+        watch.loss(math.nan)
+    assert len(watch.events) == 1
+    assert Run(path).step_columns()["step"] == [0, 1]
+
+
+def test_the_norm_of_large_halves_is_finite(path):
+    weight = nn.Parameter(torch.ones(10_000, dtype=torch.float16))
+    net = nn.ParameterList([weight])
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+
+    def closure():
+        weight.grad = None
+        loss = (weight * 1000).float().sum()
+        loss.backward()
+        return loss
+
+    with chainrule.watch(net, optimizer, keep=path) as watch:
+        watch.step(closure)
+    assert Run(path).step_columns()["gradient_norm"] == pytest.approx([1e5], rel=1e-5)
 
 
 def test_a_closure_may_draw_less_in_its_second_run(path):

@@ -23,7 +23,7 @@ losses of few examples, or with heavy tails, often are several times their media
 descent, where deviations from the median are not.
 """
 
-LAG = 3
+LAG = 5
 
 SHARE = 0.1
 """A spike is also this share above the median. Without this, tiny changes of the loss on a plateau were spikes."""
