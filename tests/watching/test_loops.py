@@ -325,7 +325,7 @@ def test_losses_that_wander_have_hardly_a_spike():
         for step, each in enumerate(torch.randn(3000, generator=chance).tolist()):
             log = 0.95 * log + 0.2 * each
             found += detector.loss(step, math.exp(log))
-    assert len(found) <= 1
+    assert len(found) <= 3
 
 
 def test_the_open_step_is_judged_without_its_unfinished_gradients(path):

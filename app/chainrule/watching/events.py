@@ -18,12 +18,12 @@ LEAST = 10
 
 SPIKE = 8
 """A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it. For
-positive losses, its logarithm must also lie as many typical changes within LAG steps above the last LEAST ones: healthy
+positive losses, its logarithm must also lie as many typical changes within LAG steps above the last 10 and 20: healthy
 losses of few examples, or with heavy tails, often are several times their median. Changes are small in a steady
 descent, where deviations from the median are not.
 """
 
-LAG = 5
+LAG = 4
 
 SHARE = 0.1
 """A spike is also this share above the median. Without this, tiny changes of the loss on a plateau were spikes."""
@@ -123,9 +123,11 @@ class Detector:
         logs = [math.log(each) for each in self._losses if each > 0]
         if len(logs) >= LEAST:
             # Two independent losses differ by √2 as much as one differs from their median; losses that drift, by more.
-            changes = (abs(one - other) for one, other in zip(logs, logs[LAG:], strict=False))
+            lag = min(LAG, len(logs) // 5)  # few losses have few pairs
+            changes = (abs(one - other) for one, other in zip(logs, logs[lag:], strict=False))
             change = statistics.median(changes) / math.sqrt(2)
-            least = max(least, math.exp(statistics.median(logs[-LEAST:]) + SPIKE * change))
+            usual = max(statistics.median(logs[-LEAST:]), statistics.median(logs[-2 * LEAST :]))
+            least = max(least, math.exp(usual + SPIKE * change))
         if loss <= least:
             return []
         last, self._spiked = self._spiked, (step, loss)
