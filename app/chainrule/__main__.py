@@ -495,11 +495,17 @@ def train(
 
     import torch
 
+    from chainrule.history.reader import Run
     from chainrule.training.keep import keep_training
 
     torch.set_num_threads(settings.threads)
     with _refusing():
         keep_training(spec, keep, every)
+        run = Run(keep)
+        losses, events = run.step_columns()["loss"], run.event_columns()
+    typer.echo(f"{keep}: the loss was {losses[0]:.4g} at step 0 and is {losses[-1]:.4g} at step {spec.step}")
+    for step, text in zip(events["step"], events["text"], strict=True):
+        typer.echo(f"step {step}: {text}")
 
 
 @commands.command()

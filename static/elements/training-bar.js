@@ -18,6 +18,8 @@ class TrainingBar extends HTMLElement {
   #step = 0;
   /** The requested step. @type {number | null} */
   #awaited = null;
+  /** Whether the box has a text that is not entered yet. */
+  #isTyped = false;
 
   #stride = html("select", { "aria-label": "Steps per picture", title: "Steps per picture" },
     ...STRIDES.map((stride) => html("option", { value: String(stride) }, stride === 1 ? "1 step" : `${stride} steps`)));
@@ -45,7 +47,10 @@ class TrainingBar extends HTMLElement {
       this.#go(Number(this.#scrubber.value), true);
     });
     this.#scrubber.addEventListener("change", () => this.#go(Number(this.#scrubber.value), false));
+    this.#number.addEventListener("input", () => (this.#isTyped = true));
+    this.#number.addEventListener("blur", () => (this.#isTyped = false));
     this.#number.addEventListener("change", () => {
+      this.#isTyped = false;
       this.#player.pause();
       const asked = Number(this.#number.value.trim() || NaN);
       if (Number.isSafeInteger(asked) && asked >= 0) this.#go(asked, false);
@@ -86,7 +91,7 @@ class TrainingBar extends HTMLElement {
     const longest = String(Math.max(SHORTEST, nice(Math.max(step, run.last))));
     if (this.#scrubber.max !== longest) this.#scrubber.max = longest;
     if (this.#awaited === null || this.#player.isPlaying) this.#scrubber.value = String(step);
-    if (document.activeElement !== this.#number) this.#number.value = String(step);
+    if (!this.#isTyped) this.#number.value = String(this.isPlaying ? step : this.#awaited ?? step);
     writeText(this.#scores, scoresOf(run.scores.get(step)));
   }
 

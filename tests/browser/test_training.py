@@ -86,6 +86,9 @@ def test_a_link_names_a_step_and_shows_the_curve_that_led_there(explorer):
     page.locator("training-bar input[type=text]").press("Enter")
     idle(page)
     assert "step=3#" in page.url
+    page.go_back()
+    idle(page)
+    assert shown_step(page) == 29, "also while the box has the focus"
     chart = page.get_by_role("img", name="Loss ").bounding_box()
     page.mouse.click(chart["x"] + chart["width"] - 11, chart["y"] + 40)
     idle(page)

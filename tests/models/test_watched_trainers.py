@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import math
 import re
 from pathlib import Path
 
@@ -176,6 +177,23 @@ def test_a_lightning_training_that_fails():
 
 
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
+def test_lightning_keeps_the_loss_of_the_step_at_which_the_backward_pass_fails():
+    def fail():
+        raise RuntimeError("no memory")
+
+    def fit(trainer, module, data):
+        module.training_step = lambda batch: module.net(batch[0]).mul(math.nan).sum()
+        module.on_after_backward = fail
+        recipe("Lightning")(trainer, module, data)
+
+    with pytest.raises(RuntimeError, match="no memory"):
+        lightning_fit(fit)
+    (run,) = chainrule.runs("runs")
+    assert run.step_columns()["step"] == [0]
+    assert math.isnan(run.step_columns()["loss"][0])
+
+
+@pytest.mark.filterwarnings(LIGHTNINGS_OWN)
 def test_two_fits_are_one_run():
     def fit(trainer, module, data):
         with chainrule.watch(trainer, every=5, keep="twice.run"):
@@ -270,11 +288,15 @@ def accelerator(**options):
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState
 
+    def reset():
+        AcceleratorState._reset_state(True)
+        GradientState._reset_state()
+
+    reset()  # a Trainer of transformers leaves its own state
     try:
         yield Accelerator(cpu=True, **options)
     finally:
-        AcceleratorState._reset_state(True)
-        GradientState._reset_state()
+        reset()
 
 
 def bare_loop(net, batches, batches_per_step=1, precision=None):

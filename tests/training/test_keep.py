@@ -1,6 +1,7 @@
 """The run of a spec: its rows are the statistics of the traces of its steps."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -25,7 +26,8 @@ def train(*arguments):
 @pytest.mark.parametrize("query", ["", "widths=2,9,2&data=moons&loss=cross_entropy&optimizer=adam&lr=0.05"])
 def test_a_run_holds_the_figures_of_its_traces(query, tmp_path):
     done = train(query, "--steps", 25, "--keep", tmp_path / "first.run", "--every", 2)
-    assert (done.exit_code, done.output) == (0, "")
+    assert done.exit_code == 0
+    assert re.fullmatch(r".*first\.run: the loss was \S+ at step 0 and is \S+ at step 25\n", done.output)
     spec = ModelSpec.from_query(query).replace(step=25)
     run = Run(tmp_path / "first.run")
     assert (run.spec, run.columns, run.ended) == (spec.as_dict(), COLUMNS, "complete")
@@ -53,6 +55,13 @@ def test_a_run_holds_the_figures_of_its_traces(query, tmp_path):
                 np.testing.assert_array_equal(found, trace.statistics.moments[place])
                 if step in (0, 25):
                     np.testing.assert_array_equal(histograms[layer.name, part], trace.statistics.counts[place])
+
+
+def test_the_command_prints_the_events(tmp_path):
+    done = train("widths=2,16,2&data=moons&lr=1e9", "--steps", 5, "--keep", tmp_path / "first.run")
+    first, second = done.output.splitlines()
+    assert first.endswith("at step 0 and is nan at step 5")
+    assert second.startswith("step 1: loss is the first tensor that is not finite")
 
 
 def test_an_update_is_how_a_weight_changes(tmp_path):

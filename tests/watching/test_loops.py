@@ -466,3 +466,45 @@ def test_an_event_is_told_although_the_second_run_fails(path):
         watch.step(closure)
     assert [event.kind for event in watch.events] == ["nonfinite"]
     assert Run(path).event_columns()["kind"] == ["nonfinite"]
+
+
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_an_explosion_is_seen_although_the_gradients_are_clipped(limit):
+    net, optimizer = net_and_optimizer()
+    with chainrule.watch(net, optimizer, every=1) as watch:
+        for number in range(15):
+            optimizer.zero_grad()
+            loss = (net(torch.randn(16, 4)) * (1e3 if number == 12 else 1)).pow(2).mean()
+            loss.backward()
+            if limit is not None:
+                nn.utils.clip_grad_norm_(net.parameters(), limit)
+            optimizer.step()
+    event, *_ = (each for each in watch.events if each.kind == "gradient_explosion")
+    assert event.step == 12
+    assert event.text.startswith(
+        "the norm of " + ("all gradients" if limit is None else "the gradients of all outputs")
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+def test_attention_and_a_compiled_model_have_their_own_names(path):
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.last = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 1)
+
+        def forward(self, x):
+            return self.last(self.attention(x, x, x)[0])
+
+    torch.manual_seed(0)
+    net = torch.compile(Attention(), backend="eager")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for name, model in (("eager", net._orig_mod), ("compiled", net)):
+        run = path.with_stem(name)
+        with chainrule.watch(net, optimizer, keep=run):
+            model(torch.randn(4, 3, 8)).mean().backward()
+            optimizer.step()
+        names = set(zip(*(Run(run).row_columns()[key] for key in ("layer", "part")), strict=True))
+        assert ("attention.in_proj_weight", "update") in names
+        outputs = {(layer, part) for layer in ("attention", "last") for part in ("activation", "gradient")}
+        assert names & outputs == (outputs if name == "eager" else set())

@@ -182,7 +182,7 @@ class RunWriter:
             self._extremes.add(step, ids, moments)
         # One record per step for all tensors, because SQLite takes microseconds per record.
         places = ids.astype("<u4").tobytes()
-        for name, values in (("row", moments.astype("<f8")), ("histogram", counts)):
+        for name, values in (("row", moments.astype("<f8", copy=False)), ("histogram", counts)):
             if values is not None:
                 records.append((f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)", (step, places, values.tobytes())))
         self._add(records)
@@ -357,10 +357,11 @@ class _Extremes:
             self._at = np.pad(self._at, more, constant_values=-1)
         # Most often the ids are 0, 1, …; a slice makes no copy.
         of_ids = slice(len(ids)) if np.array_equal(ids, np.arange(len(ids))) else ids
-        for place, figures in enumerate((-moments, moments)):
-            better, columns = np.nonzero(figures > self._best[place, of_ids])  # never for NaN
-            self._best[place, ids[better], columns] = figures[better, columns]
-            self._at[place, ids[better], columns] = step
+        figures = np.stack((-moments, moments))
+        sides, rows, columns = np.nonzero(figures > self._best[:, of_ids])  # never for NaN
+        places = sides, ids[rows], columns
+        self._best[places] = figures[sides, rows, columns]
+        self._at[places] = step
 
     def steps(self) -> dict[int, set[int]]:
         """Step → the tensors that have an extreme at this step."""

@@ -85,6 +85,7 @@ class Detector:
         self._losses: deque[float] = deque(maxlen=WINDOW)
         self._spiked: tuple[int, float] | None = None  # the last step with a spike, and the loss that was reported
         self._norms: deque[float] = deque(maxlen=WINDOW)
+        self._output_norms: deque[float] = deque(maxlen=WINDOW)
         self._is_dead: dict[str, bool] = {}
         self._nonfinite: list[Event] = []
         self._ratios: deque[float] = deque(maxlen=WINDOW)
@@ -140,20 +141,24 @@ class Detector:
         )
         return [Event(step, "loss_spike", text)]
 
-    def gradient_norm(self, step: int, norm: float) -> list[Event]:
-        """An explosion, compared with the previous steps."""
-        if not math.isfinite(norm):
-            return []
-        found = []
-        if len(self._norms) >= LEAST:
-            median = statistics.median(self._norms)
-            if norm > EXPLOSION * median > 0:
+    def gradient_norm(self, step: int, norm: float | None, outputs: float | None = None) -> list[Event]:
+        """An explosion, compared with the previous steps.
+
+        `norm`: of the gradients of all parameters, perhaps clipped. `outputs`: of the gradients of all outputs.
+        """
+        found: list[Event] = []
+        clipped = "the gradients of all outputs, which clipping does not change,"
+        for kept, figure, what in ((self._norms, norm, "all gradients"), (self._output_norms, outputs, clipped)):
+            if figure is None or not math.isfinite(figure):
+                continue
+            median = statistics.median(kept) if len(kept) >= LEAST else math.inf
+            if not found and figure > EXPLOSION * median > 0:
                 text = (
-                    f"the norm of all gradients is {norm:.4g}, {norm / median:.3g} times the median of the last "
-                    f"{len(self._norms)} recorded steps"
+                    f"the norm of {what} is {figure:.4g}, {figure / median:.3g} times the median of the last "
+                    f"{len(kept)} recorded steps"
                 )
                 found.append(Event(step, "gradient_explosion", text))
-        self._norms.append(norm)
+            kept.append(figure)
         return found
 
     def update(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,6 @@ LEAST_BATCH = 16
 PARTS = ("activation", "gradient", "weight", "weight_gradient", "update")
 """The tensors of a layer or parameter that have statistics."""
 
-_RECTIFIERS = (nn.ReLU, nn.ReLU6)
 _MIDDLES: dict[type[nn.Module], float] = {nn.Tanh: 0.0, nn.Softsign: 0.0, nn.Sigmoid: 0.5}
 _FRACTIONS = ("zero_fraction", "dead_fraction", "saturation")
 _SCALED = [COLUMNS.index(name) for name in COLUMNS if name not in (*COUNT_COLUMNS, *_FRACTIONS)]
@@ -45,14 +42,20 @@ class Members:
     """The leaf modules and the parameters of a model, by name.
 
     Attributes:
-        leaves: module without children → its path; the model itself has the name of its class.
+        leaves: module that calls no other module → its path; the model itself has the name of its class.
+        rectifiers: leaves whose units can die.
+        middles: leaf whose units can saturate → the middle of its range.
         parameters: (name, parameter) pairs.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._ids: list[int] = []
+        self._keys: list[tuple[str, str]] = []
+        self._keyed: list[tuple[str, ...]] = []  # the layers of each part in these keys
         self.leaves: dict[nn.Module, str] = {}
+        self.rectifiers: set[nn.Module] = set()
+        self.middles: dict[nn.Module, float] = {}
         self.parameters: list[tuple[str, nn.Parameter]] = []
         self.look()
 
@@ -66,13 +69,23 @@ class Members:
         if ids != self._ids:
             self._ids = ids
             named = self._model.named_modules()
-            # A parametrized layer has its parametrizations as a child.
+            # A parametrized layer has its parametrizations as a child. MultiheadAttention does not call its child.
             self.leaves = {
                 each: path or type(each).__name__
                 for path, each in named
-                if each._modules.keys() <= {"parametrizations"}
+                if each._modules.keys() <= {"parametrizations"} or isinstance(each, nn.MultiheadAttention)
             }
+            self.rectifiers = {each for each in self.leaves if isinstance(each, (nn.ReLU, nn.ReLU6))}
+            self.middles = {each: _MIDDLES[type(each)] for each in self.leaves if type(each) in _MIDDLES}
             self.parameters = list(self._model.named_parameters())
+
+    def keys_of(self, rows: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
+        """(layer, part) of each tensor, part by part. The same list as in the last call if nothing has changed."""
+        layers = [tuple(each) for each in rows.values()]
+        if layers != self._keyed:
+            self._keyed = layers
+            self._keys = [(layer, part) for part, each in rows.items() for layer in each]
+        return self._keys
 
 
 class StepStatistics:
@@ -98,14 +111,18 @@ class StepStatistics:
         self._updated: list[tuple[str, torch.Tensor]] = []  # the optimizer's parameters that have a gradient
         self._samples: list[torch.Tensor] = []  # views of these parameters
         self._negatives: list[torch.Tensor] = []  # the negated samples, copied before the update
-        self._is_over = False
         self._handles = [register_module_forward_hook(self._forward)]
 
     def end(self) -> None:
         """Remove the hooks; later gradients are ignored."""
-        self._is_over = True
+        if not self._handles:
+            return
         for handle in self._handles:
             handle.remove()
+        self._handles = []
+        self._rows["gradient"] = rows = dict(self._rows["gradient"])  # hooks that are left write into the other one
+        if self._scale != 1:
+            self._dividers = dict.fromkeys(rows.values(), self._scale)
 
     def forget_gradients(self) -> None:
         """Leave out the gradients of outputs, which may hold what the scaler would have discarded."""
@@ -115,39 +132,40 @@ class StepStatistics:
         if torch.compiler.is_compiling():
             return  # statistics would cut the compiled graph, and so change its numbers
         path = self._members.leaves.get(module)
+        if path is None or not torch.is_grad_enabled():
+            return
         if isinstance(output, tuple) and output:  # the states of a recurrent layer follow its output
             output = output[0]
-        if path is None or not isinstance(output, torch.Tensor) or not torch.is_grad_enabled():
+        if not isinstance(output, torch.Tensor):
             return
         row = self._take(self._rows["activation"], path, output)
         if row < 0:
             return
-        kind, local = type(module), local_part(output)
-        if issubclass(kind, _RECTIFIERS):
+        if module in self._members.rectifiers:
+            local = local_part(output)
             if local.dim() > 1 and local.numel():
                 self._slab.write_dead_fraction(row, local)
                 if local.size(0) >= LEAST_BATCH:
                     self._rectifiers.append((path, row))
-        elif kind in _MIDDLES and local.numel():
-            self._slab.write_saturation(row, local, _MIDDLES[kind])
+        elif (middle := self._members.middles.get(module)) is not None and output.numel():
+            self._slab.write_saturation(row, local_part(output), middle)
         if output.requires_grad:
-            self._hook(output, partial(self._backward, path))
+            self._hook(output, path)
 
-    def _hook(self, tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
-        """`tensor.register_hook(hook)`, which takes three times as long, because of the handle that it returns."""
-        node = tensor.grad_fn
-        if node is not None and tensor._backward_hooks is None:
-            tensor._backward_hooks = OrderedDict(((hook, hook),))  # type: ignore[arg-type]  # torch's: int
-            node._register_hook_dict(tensor)
+    def _hook(self, output: torch.Tensor, path: str) -> None:
+        """`output.register_hook`, which takes three times as long, because of the handle that it returns."""
+        take, rows = self._take, self._rows["gradient"]
+
+        def hook(gradient: torch.Tensor) -> None:
+            take(rows, path, gradient)
+
+        node = output.grad_fn
+        if node is not None and output._backward_hooks is None:
+            output._backward_hooks = OrderedDict(((hook, hook),))  # type: ignore[arg-type]  # torch's: int
+            node._register_hook_dict(output)
         else:
             # A parameter outlives the step, so its hook is removed.
-            self._handles.append(tensor.register_hook(hook))  # type: ignore[no-untyped-call]
-
-    def _backward(self, path: str, gradient: torch.Tensor) -> None:
-        if not self._is_over:
-            row = self._take(self._rows["gradient"], path, gradient)
-            if self._scale != 1 and row >= 0:
-                self._dividers[row] = self._scale
+            self._handles.append(output.register_hook(hook))  # type: ignore[no-untyped-call]
 
     def _take(self, rows: dict[str, int], layer: str, tensor: torch.Tensor) -> int:
         """The row with the statistics of a tensor; -1 if it has none, or the layer has a row already."""
@@ -217,7 +235,7 @@ class StepStatistics:
     @property
     def keys(self) -> list[tuple[str, str]]:
         """(layer, part) of each tensor, part by part."""
-        return [(layer, part) for part, rows in self._rows.items() for layer in rows]
+        return self._members.keys_of(self._rows)
 
     def _places(self) -> list[int]:
         return [row for rows in self._rows.values() for row in rows.values()]

@@ -26,11 +26,14 @@ class Watcher(Protocol):
 
 
 def bare_model(model: nn.Module) -> nn.Module:
-    """The model inside the wrappers of data parallelism and of Fabric."""
+    """The model inside the wrappers of data parallelism, of Fabric and of torch.compile."""
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while isinstance(model, wrappers) or type(model).__name__ == "_FabricModule":
-        model = model.module  # type: ignore[assignment]
-    return model
+    while True:
+        is_wrapper = isinstance(model, wrappers) or type(model).__name__ == "_FabricModule"
+        inner = model.module if is_wrapper else getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
 
 
 def bare_optimizer(optimizer: Optimizer) -> Optimizer:
@@ -46,7 +49,9 @@ def is_trainer(given: Any) -> bool:
 
 
 def attach(trainer: Any, watcher: Watcher) -> Callable[[], None]:
-    """Make a trainer report the start of its training and its losses. Returns a function that undoes this.
+    """Make a trainer report the start of its training and its losses.
+
+    Returns a function that undoes this and reports the losses of an unfinished step.
 
     If gradients accumulate over several batches, the loss of the step is the loss of all these batches.
     """
@@ -81,7 +86,12 @@ def _attach_lightning(trainer: Any, watcher: Watcher, package: str) -> Callable[
     callback.on_before_backward = on_before_backward
     callback.on_before_optimizer_step = on_before_optimizer_step
     trainer.callbacks.append(callback)
-    return functools.partial(trainer.callbacks.remove, callback)
+
+    def detach() -> None:
+        trainer.callbacks.remove(callback)
+        _tell(watcher, losses)
+
+    return detach
 
 
 def _attach_transformers(trainer: Any, watcher: Watcher, package: str) -> Callable[[], None]:
@@ -110,6 +120,7 @@ def _attach_transformers(trainer: Any, watcher: Watcher, package: str) -> Callab
     def detach() -> None:
         trainer.remove_callback(callback)
         del trainer.training_step
+        _tell(watcher, losses)
 
     return detach
 

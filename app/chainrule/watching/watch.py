@@ -193,8 +193,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._detach()
         try:
+            self._detach()
             self._end_open_step(has_error=error is not None)
         except Exception as failure:
             if error is None:
@@ -352,8 +352,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             found += self._detector.nonfinite(step, f"{place[0]}; {good}", place[1])
         if self._loss is not None:
             found += self._detector.loss(step, self._loss)
-        if norm is not None:
-            found += self._detector.gradient_norm(step, norm)
+        outputs = None if taken is None else math.hypot(*taken.norms("gradient").values())
+        found += self._detector.gradient_norm(step, norm, outputs)
         if taken is not None:
             for layer, fraction in taken.dead_fractions():
                 found += self._detector.dead_fraction(step, layer, fraction)
