@@ -962,22 +962,6 @@ static PyObject *py_take_moments(PyObject *self, PyObject *const *arguments, Py_
     return row;
 }
 
-/* The same for a dict of tensors by name. */
-static PyObject *py_take_group(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
-    if (!has_arguments("take_group", given, 3)) return NULL;
-    PyObject *name, *tensor;
-    if (!PyDict_Check(arguments[0])) {
-        PyErr_SetString(PyExc_TypeError, "take_group() takes a dict of tensors");
-        return NULL;
-    }
-    for (Py_ssize_t next = 0; PyDict_Next(arguments[0], &next, &name, &tensor);) {
-        PyObject *row = py_take_moments(self, (PyObject *[]){tensor, arguments[1], name, arguments[2]}, 4);
-        if (row == NULL) return NULL;
-        Py_DECREF(row);
-    }
-    Py_RETURN_NONE;
-}
-
 /* The moments and counts of one row into another: arrays and number of each. */
 static PyObject *py_copy_row(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
@@ -1829,8 +1813,6 @@ static PyMethodDef functions[] = {
     {"take_moments", FAST(py_take_moments), METH_FASTCALL,
      "take_moments(tensor, rows, name, room): the row; -1 if rows has the name or the tensor no floats; None if it\n"
      "cannot be read, or room is used up."},
-    {"take_group", FAST(py_take_group), METH_FASTCALL,
-     "take_group(tensors, rows, room): take_moments of a dict of tensors by name; those left are not in rows."},
     {"copy_row", FAST(py_copy_row), METH_FASTCALL,
      "copy_row(moments, counts, row, new_moments, new_counts, new_row): copy a row of arrays of rows."},
     {"dead_fraction", py_dead_fraction, METH_O,

@@ -71,7 +71,13 @@ class Launches(Protocol):
     ) -> int | None:
         """`Kernel.take_moments`."""
 
-    def take_group(self, tensors: dict[str, torch.Tensor], rows: dict[str, int], room: Iterator[Place], /) -> None:
+    def take_group(
+        self,
+        tensors: dict[str, torch.Tensor],
+        rows: dict[str, int],
+        room: Iterator[tuple[int, int, FloatArray, Any]],
+        /,
+    ) -> None:
         """`take_moments` of tensors by name, of many at once; those that are left to PyTorch get no row."""
 
     def dead_fraction(self, row: int, tensor: torch.Tensor, /) -> bool:
@@ -144,9 +150,6 @@ class Kernel(Protocol):
         -1 if `rows` has the name, or the tensor has no floats; None if the tensor is left to PyTorch, or `room` is
         used up.
         """
-
-    def take_group(self, tensors: dict[str, torch.Tensor], rows: dict[str, int], room: Iterator[Place], /) -> None:
-        """`take_moments` of tensors by name; `rows` lacks those that have no floats or are left to PyTorch."""
 
     def copy_row(
         self,

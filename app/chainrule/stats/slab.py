@@ -152,15 +152,9 @@ class StatisticsSlab:
         return row
 
     def take_group(self, tensors: dict[str, torch.Tensor], rows: dict[str, int]) -> None:
-        """`take_named` of many tensors at once; `rows` lacks those that are not read so."""
-        kernel = native.kernel
-        if kernel is None or not self._only_moments:
-            return
-        if not self._opened:
-            self._open()
-        if self._waiting is not None and self._waiting.launches is not None:
+        """`take_named` of many tensors, all at once on a device; `rows` lacks those that are not read so."""
+        if self._only_moments and self._waiting is not None and self._waiting.launches is not None:
             self._waiting.launches.take_group(tensors, rows, self._room)
-        kernel.take_group(tensors, rows, self._room)
 
     def write(self, row: int, tensor: torch.Tensor) -> None:
         """Write the statistics of `tensor` to `row`. Raises the errors of `take`."""
