@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 
 # A test machine may have no GPU, no user namespaces and no way out; the browser itself must not look for one.
 ARGUMENTS = (

@@ -276,6 +276,7 @@ def copied(explorer):
 CLIPBOARD = [{"permissions": ["clipboard-read", "clipboard-write"]}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", CLIPBOARD)
 def test_link_and_script_are_copied_as_they_stand(explorer, copied, server_url, context_options):
     assert context_options["permissions"]

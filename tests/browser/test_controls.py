@@ -39,6 +39,7 @@ def drag(page, to, *, steps=12):
     page.mouse.up()
 
 
+@pytest.mark.long
 def test_the_weights_of_a_late_step_say_no_std_of_their_distribution(explorer):
     page = explorer.open("/?step=5").page
     expect(page.locator("spec-controls .sigma")).to_have_text(f"σ {explorer.figure('w1')}")

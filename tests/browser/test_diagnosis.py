@@ -89,7 +89,7 @@ def agrees(page, dump, profile):
     "query",
     [
         "scale=7",
-        "preset=deep-vanishing",
+        pytest.param("preset=deep-vanishing", marks=pytest.mark.long),
         pytest.param("activation=tanh&scale=9", marks=pytest.mark.long),
         pytest.param("preset=deep-exploding", marks=pytest.mark.long),
     ],

@@ -166,6 +166,7 @@ def test_what_was_not_checked_is_not_called_healthy(explorer):
     expect(page.locator("inspector-panel .first-bad")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_they_follow_the_slider(viewed):
     torch.manual_seed(0)
     model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())])

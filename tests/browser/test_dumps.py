@@ -122,6 +122,7 @@ def test_the_selected_tensor_is_seen_at_every_step(explorer, steps_url, dumps):
     expect(series).to_be_hidden()
 
 
+@pytest.mark.long
 def test_two_steps_are_compared(explorer, steps_url, dumps):
     page = visit(explorer, steps_url)
     page.get_by_role("button", name="Pin A").click()

@@ -253,6 +253,7 @@ def test_the_graph_is_walked_by_keyboard(explorer):
     assert re.fullmatch(r"l1, preactivation, 200 × 50, mean [−\d.e-]+, std [\d.]+", label)
 
 
+@pytest.mark.long
 def test_the_model_switch(explorer):
     explorer.open("/#fold=off")
     page = explorer.page

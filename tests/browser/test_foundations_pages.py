@@ -312,6 +312,7 @@ def test_a_wrong_equation_is_pointed_at_and_can_be_mended(chapter):
     expect(page.locator("#input-sublists")).to_have_attribute("aria-invalid", "true")
 
 
+@pytest.mark.long
 def test_initialization(chapter):
     page = chapter("initialization")
     stack, figure = page.locator("#stack-says"), page.locator("#layer tbody td.measured").nth(1)
@@ -347,6 +348,7 @@ def lit_code(page, listing):
     return [line.strip() for line in page.locator(f"#listing-{listing} .line.lit .code").all_text_contents()]
 
 
+@pytest.mark.long
 def test_backward(chapter):
     page = chapter("backward")
     assert lit_code(page, "forward_and_backward") == ["mse_grad(out, targ)"]
@@ -377,6 +379,7 @@ def test_backward(chapter):
     expect(page.locator("#divide-trap tbody tr").last).to_contain_text("another shape")
 
 
+@pytest.mark.long
 def test_styles_stand_side_by_side(chapter):
     page = chapter("styles")
     heads = page.locator("#code thead th")
@@ -447,6 +450,7 @@ def test_functions(chapter):
     expect(page.locator("#listing-sin_cos_sparing")).to_be_visible()
 
 
+@pytest.mark.long
 def test_gradcheck(chapter, server_url):
     page = chapter("gradcheck?batch=2&n=2")
     expect(page.locator('.check-card[data-dtype="float64"]')).to_have_attribute("data-passed", "true")

@@ -7,7 +7,7 @@ from waiting import idle
 from chainrule.lessons import LESSONS, read_lessons
 
 BUILT_IN = read_lessons(LESSONS)
-SHORT = "vanish", "chain-rule"
+SHORT = ("vanish",)
 """The other lessons belong to the long tail."""
 
 CHANGE = """(change) => document.querySelector("spec-controls").dispatchEvent(

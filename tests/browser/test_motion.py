@@ -26,7 +26,11 @@ def changed(one, two):
 
 @pytest.mark.parametrize(
     ("view", "centre", "least"),
-    [("", "graph-view", 0.2), ("#fold=off", "graph-view", 0.1), ("#show=layers", "layers-view .frame", 0.2)],
+    [
+        ("", "graph-view", 0.2),
+        pytest.param("#fold=off", "graph-view", 0.1, marks=pytest.mark.long),
+        ("#show=layers", "layers-view .frame", 0.2),
+    ],
 )
 def test_fifty_layers_move_when_the_scale_does(explorer, view, centre, least):
     page = explorer.open(f"/?preset=deep-kaiming{view}").page

@@ -213,6 +213,7 @@ def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, fig
     expect(page.locator("prediction-prompt")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_an_experiment_can_be_guessed_first(explorer):
     explorer.open()
     page = explorer.page

@@ -637,6 +637,7 @@ def test_an_explored_model_is_checked_with_its_optimizer():
         assert [fault.message[:21] for fault in left] == (["second (2 parameters)"] if each is subject else [])
 
 
+@pytest.mark.long
 def test_ten_thousand_parameters():
     """Enough for a loop over all pairs to be noticed."""
     model = Parts(

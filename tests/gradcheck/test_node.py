@@ -132,7 +132,7 @@ def test_ops_of_an_inner_function_check_the_inner_function():
     assert names == {"pow": "Cube", "exp": "Shifted"}
 
 
-@pytest.mark.parametrize("rows", [1, 400])
+@pytest.mark.parametrize("rows", [1, pytest.param(400, marks=pytest.mark.long)])
 def test_large_tensors_are_sampled_with_places_of_the_whole(rows):
     x = torch.linspace(-1, 0.9, rows * 600).reshape(rows, 600)
     right = own(Cubes(600), x)

@@ -316,6 +316,7 @@ def test_a_file_that_is_no_run_is_an_error_in_one_line(kind, message, path):
     assert caught.value.message == f"{path}: {message}"
 
 
+@pytest.mark.long
 def test_flipped_bytes_are_read_or_refused_in_one_line(path):
     """SQLite does not notice most of them: a text that is no UTF-8, a row with too few numbers, an unknown tensor."""
     with RunWriter(path, COLUMNS, spec={"seed": 7}) as run:

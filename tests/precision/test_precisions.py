@@ -486,6 +486,7 @@ def compiled(tmp_path):
     torch._dynamo.reset()
 
 
+@pytest.mark.long
 def test_the_ops_of_aot_eager_have_the_bits_of_the_program(compiled):
     subject = open_reference(compiled("1.5")).subject
     a, b = compare_precisions(subject, "aot_eager")

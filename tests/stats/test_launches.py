@@ -167,6 +167,7 @@ def test_each_row_has_its_tensor(driver, dtype, only_moments):
     assert table.values == ({} if only_moments else {0: tensors[0].tolist(), 1: tensors[1].tolist()})
 
 
+@pytest.mark.long
 def test_rows_fill_several_blocks_and_streams(driver, monkeypatch):
     monkeypatch.setattr(device, "FIRST_BLOCK", device._SCRATCH + 10_000)  # 20 rows
     table = Table()

@@ -23,7 +23,7 @@ def curves(query, over, measure="gradient_ratio"):
 @pytest.mark.parametrize(
     ("query", "scale"),
     [
-        (TANH, 1.0),
+        pytest.param(TANH, 1.0, marks=pytest.mark.long),
         (f"{TANH}&bias_std=0.2236", 1.327),  # σ_w² = 1.76 at σ_b² = 0.05, Schoenholz et al. 2017, figure 1
         ("widths=100x51&init=lecun_normal", math.sqrt(2)),
         ("widths=100x51", 1.0),  # Kaiming has the √2

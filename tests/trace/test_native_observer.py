@@ -83,6 +83,7 @@ def census():
     return Counter(type(each).__name__ for each in gc.get_objects()), sys.getallocatedblocks()
 
 
+@pytest.mark.long
 def test_recordings_leave_no_object_behind():
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
     x = torch.ones(3, 5)

@@ -139,6 +139,7 @@ def test_a_secret_is_masked_in_every_form_of_code(line):
     assert "hunter22" not in masked(line)
 
 
+@pytest.mark.long
 def test_a_long_line_is_masked_in_time_that_grows_with_its_length():
     # Each would take hours with an expression that goes back over what it has read.
     for text in ("a1B2" * 100_000, "token" * 100_000, "/a" * 100_000, "eyJ" * 100_000, "password = '" * 50_000):

@@ -112,10 +112,10 @@ def another_number():
 BACKENDS = [pytest.param(each, marks=pytest.mark.long if each == "inductor" else ()) for each in COMPILERS]
 
 CASES = (
-    ("whole", "aot_eager"),
     ("two_graphs", "aot_eager"),
-    ("many_things", "aot_eager"),
     ("whole", "inductor"),
+    pytest.param("whole", "aot_eager", marks=pytest.mark.long),
+    pytest.param("many_things", "aot_eager", marks=pytest.mark.long),
     pytest.param("two_graphs", "inductor", marks=pytest.mark.long),
     pytest.param("many_things", "inductor", marks=pytest.mark.long),
 )

@@ -223,6 +223,7 @@ print("goes on with", len(view.trace.ops), "ops", flush=True)
 """
 
 
+@pytest.mark.long
 def test_a_script_opens_a_browser_and_goes_on_when_the_view_is_closed(tmp_path):
     path, noted, browser = tmp_path / "script.py", tmp_path / "opened.txt", tmp_path / "browser.py"
     path.write_text(SCRIPT)
