@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from chainrule.stats import COLUMNS, COUNT_COLUMNS, StatisticsSlab, unsupported
 from chainrule.trace.journal import local_part
@@ -57,7 +59,29 @@ class Members:
         self.rectifiers: set[nn.Module] = set()
         self.middles: dict[nn.Module, float] = {}
         self.parameters: list[tuple[str, nn.Parameter]] = []
+        self._receive: Callable[[nn.Module, Any], None] = lambda *_: None
+
+        def hook(module: nn.Module, _: Any, output: Any) -> None:
+            # Statistics would cut a compiled graph, and so change its numbers.
+            if not torch.compiler.is_compiling():
+                self._receive(module, output)
+
+        self._hook = hook
+        self._handle = register_module_forward_hook(hook)
+        self.stop_listening()
         self.look()
+
+    def listen(self, receive: Callable[[nn.Module, Any], None]) -> None:
+        """Call `receive(module, output)` after each call of any module.
+
+        The hook is the same one each time, with the same number: torch.compile would compile again for another one.
+        """
+        self._receive = receive
+        self._handle.hooks_dict_ref()[self._handle.id] = self._hook
+
+    def stop_listening(self) -> None:
+        """Remove the hook of `listen`."""
+        self._handle.remove()
 
     def look(self) -> None:
         """Look again, because the model may have changed. Takes about 1 µs per module if it has not."""
@@ -111,15 +135,18 @@ class StepStatistics:
         self._updated: list[tuple[str, torch.Tensor]] = []  # the optimizer's parameters that have a gradient
         self._samples: list[torch.Tensor] = []  # views of these parameters
         self._negatives: list[torch.Tensor] = []  # the negated samples, copied before the update
-        self._handles = [register_module_forward_hook(self._forward)]
+        self._is_over = False
+        self._handles: list[RemovableHandle] = []
+        members.listen(self._forward)
 
     def end(self) -> None:
         """Remove the hooks; later gradients are ignored."""
-        if not self._handles:
+        if self._is_over:
             return
+        self._is_over = True
+        self._members.stop_listening()
         for handle in self._handles:
             handle.remove()
-        self._handles = []
         self._rows["gradient"] = rows = dict(self._rows["gradient"])  # hooks that are left write into the other one
         if self._scale != 1:
             self._dividers = dict.fromkeys(rows.values(), self._scale)
@@ -128,9 +155,7 @@ class StepStatistics:
         """Leave out the gradients of outputs, which may hold what the scaler would have discarded."""
         self._rows["gradient"] = {}
 
-    def _forward(self, module: nn.Module, _: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
-            return  # statistics would cut the compiled graph, and so change its numbers
+    def _forward(self, module: nn.Module, output: Any) -> None:
         path = self._members.leaves.get(module)
         if path is None or not torch.is_grad_enabled():
             return
@@ -141,14 +166,14 @@ class StepStatistics:
         row = self._take(self._rows["activation"], path, output)
         if row < 0:
             return
+        local = local_part(output)
         if module in self._members.rectifiers:
-            local = local_part(output)
             if local.dim() > 1 and local.numel():
                 self._slab.write_dead_fraction(row, local)
                 if local.size(0) >= LEAST_BATCH:
                     self._rectifiers.append((path, row))
-        elif (middle := self._members.middles.get(module)) is not None and output.numel():
-            self._slab.write_saturation(row, local_part(output), middle)
+        elif (middle := self._members.middles.get(module)) is not None and local.numel():
+            self._slab.write_saturation(row, local, middle)
         if output.requires_grad:
             self._hook(output, path)
 
