@@ -12,6 +12,7 @@ NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chro
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
+    "--font-render-hinting=none",  # the headless shell would hint, and the letters of a window have other widths
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

@@ -246,6 +246,7 @@ def test_depth_and_width_have_steppers(explorer):
 # the diagnosis is one line.
 PLACES = """() => [...document.querySelectorAll(`spec-controls :is(.field, .ticks > *, .unit, .more), run-status,
         diagnosis-list, ${innerWidth < 900 ? ".tabs" : "diagnosis-list :is(.state, .preserve, .gradient)"}`)]
+    .filter((element) => element.checkVisibility())
     .map((element) => {
         const { x, y } = element.getBoundingClientRect();
         return [element.localName.includes("-") ? element.localName : element.classList[0], x, y];

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.modules.module import _global_forward_hooks, register_module_forward_hook
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -77,7 +77,7 @@ class Members:
         The hook is the same one each time, with the same number: torch.compile would compile again for another one.
         """
         self._receive = receive
-        self._handle.hooks_dict_ref()[self._handle.id] = self._hook
+        _global_forward_hooks[self._handle.id] = self._hook
 
     def stop_listening(self) -> None:
         """Remove the hook of `listen`."""
