@@ -53,8 +53,6 @@ class Members:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._ids: list[int] = []
-        self._keys: list[tuple[str, str]] = []
-        self._keyed: list[tuple[str, ...]] = []  # the layers of each part in these keys
         self.leaves: dict[nn.Module, str] = {}
         self.rectifiers: set[nn.Module] = set()
         self.middles: dict[nn.Module, float] = {}
@@ -102,14 +100,6 @@ class Members:
             self.rectifiers = {each for each in self.leaves if isinstance(each, (nn.ReLU, nn.ReLU6))}
             self.middles = {each: _MIDDLES[type(each)] for each in self.leaves if type(each) in _MIDDLES}
             self.parameters = list(self._model.named_parameters())
-
-    def keys_of(self, rows: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
-        """(layer, part) of each tensor, part by part. The same list as in the last call if nothing has changed."""
-        layers = [tuple(each) for each in rows.values()]
-        if layers != self._keyed:
-            self._keyed = layers
-            self._keys = [(layer, part) for part, each in rows.items() for layer in each]
-        return self._keys
 
 
 class StepStatistics:
@@ -260,7 +250,7 @@ class StepStatistics:
     @property
     def keys(self) -> list[tuple[str, str]]:
         """(layer, part) of each tensor, part by part."""
-        return self._members.keys_of(self._rows)
+        return [(layer, part) for part, rows in self._rows.items() for layer in rows]
 
     def _places(self) -> list[int]:
         return [row for rows in self._rows.values() for row in rows.values()]
