@@ -1,7 +1,9 @@
 """Loops as people write them: they break off, draw numbers, call the loss late, and spike while the loss falls."""
 
+import gc
 import math
 import re
+import weakref
 
 import pytest
 import torch
@@ -508,3 +510,163 @@ def test_attention_and_a_compiled_model_have_their_own_names(path):
         assert ("attention.in_proj_weight", "update") in names
         outputs = {(layer, part) for layer in ("attention", "last") for part in ("activation", "gradient")}
         assert names & outputs == (outputs if name == "eager" else set())
+
+
+def test_a_step_that_is_run_again_keeps_its_gradients_and_a_buffer_that_was_replaced(path):
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x):
+            self.mean = 0.9 * self.mean + x.detach().mean(0)
+            return x - self.mean
+
+    def train(step_of):
+        torch.manual_seed(0)
+        net = nn.Sequential(Mean(), nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        gradients = []
+
+        def closure():
+            optimizer.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            # As if a compiled pass rounded otherwise than its recording.
+            net[1].bias.grad += 1e-3 * len(runs)
+            runs.append(1)
+            return loss
+
+        with chainrule.watch(net, optimizer, every=1, keep=path) as watch:
+            for batch in torch.randn(5, 16, 4):
+                x = batch
+                runs = []
+                step_of(watch, optimizer, closure)
+                gradients.append(net[1].bias.grad.clone())
+        path.unlink()
+        return [*gradients, net[0].mean, *(each.detach() for each in net.parameters())]
+
+    bare = train(lambda _, optimizer, closure: optimizer.step(closure))
+    watched = train(lambda watch, _, closure: watch.step(closure))
+    assert all(torch.equal(one, other) for one, other in zip(bare, watched, strict=True))
+
+
+def test_an_optimizer_of_any_kind(path):
+    class Own(torch.optim.Optimizer):
+        """No learning rate; `step` takes more than a closure."""
+
+        def __init__(self, parameters):
+            super().__init__(parameters, {})
+            self.given = []
+
+        @torch.no_grad()
+        def step(self, loss=None, extra=None):
+            self.given.append((loss, extra))
+            for each in self.param_groups[0]["params"]:
+                each.data = each - 0.1 * each.grad
+
+    torch.manual_seed(0)
+    net = nn.Linear(300, 300)
+    optimizer = Own(net.parameters())
+    with chainrule.watch(net, optimizer, every=1, keep=path):
+        for number in range(3):
+            optimizer.zero_grad()
+            loss = net(torch.randn(8, 300)).pow(2).mean()
+            loss.backward()
+            before, wanted = net.weight.detach().clone(), loss.item()
+            optimizer.step(wanted, number)
+    assert optimizer.given[2] == (wanted, 2)
+    rows = Run(path).row_columns("weight", "update")
+    assert rows["norm"][2] == pytest.approx((net.weight - before).norm().item(), rel=0.02)
+
+
+def test_the_inner_optimizer_of_one_that_does_more_is_not_the_watched_one():
+    class Lookahead(torch.optim.Optimizer):
+        def __init__(self, inner):
+            super().__init__(inner.param_groups, {})
+            self.optimizer, self.start = inner, [each.detach().clone() for each in inner.param_groups[0]["params"]]
+
+        def step(self):
+            self.optimizer.step()
+            with torch.no_grad():
+                for each, kept in zip(self.param_groups[0]["params"], self.start, strict=True):
+                    each.lerp_(kept, 0.5)
+
+    net, inner = net_and_optimizer()
+    optimizer = Lookahead(inner)
+    with chainrule.watch(net, optimizer, every=1) as watch:
+        net(torch.randn(16, 4)).mean().backward()
+        optimizer.step()
+    assert watch._optimizer is optimizer
+
+
+def test_a_layer_that_is_replaced_between_two_steps_has_its_own_rows(path):
+    net, optimizer = net_and_optimizer()
+    with chainrule.watch(net, optimizer, every=1, keep=path):
+        for number in range(2):
+            if number == 1:
+                net[2] = nn.Linear(8, 1)
+                optimizer.param_groups[0]["params"][2:] = list(net[2].parameters())
+            optimizer.zero_grad()
+            net(torch.randn(16, 4)).mean().backward()
+            weight = net[2].weight.detach().norm().item()
+            optimizer.step()
+    for layer, part in (("2", "activation"), ("2", "gradient"), ("2.weight", "update")):
+        assert Run(path).row_columns(layer, part)["step"] == [0, 1]
+    assert Run(path).row_columns("2.weight", "weight")["norm"][1] == pytest.approx(weight, rel=1e-5)
+
+
+def test_gradients_of_outputs_are_divided_by_the_scale_of_their_own_step(path):
+    net, optimizer = nn.Linear(4, 1), None
+    optimizer = torch.optim.SGD(net.parameters(), lr=0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    with chainrule.watch(net, optimizer, every=1, keep=path, scaler=scaler):
+        for _ in range(5):
+            optimizer.zero_grad()
+            scaler.scale(net(torch.ones(16, 4)).mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert Run(path).row_columns("Linear", "gradient")["norm"] == pytest.approx([0.25] * 5)
+    assert scaler.get_scale() == 32
+    assert "update" not in vars(scaler)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_scripted_and_traced_modules():
+    net = nn.Sequential(torch.jit.script(nn.Linear(4, 8)), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with chainrule.watch(net, optimizer, every=1):
+        torch.jit.trace(net, torch.ones(2, 4))
+        net(torch.ones(2, 4)).mean().backward()
+        optimizer.step()
+
+
+def test_a_watch_watches_one_training_of_parameters_that_have_values():
+    net, optimizer = net_and_optimizer()
+    watch = chainrule.watch(net, optimizer)
+    with watch:
+        pass
+    with pytest.raises(WatchError, match="a watch watches one training; make another one"), watch:
+        pass
+    lazy = nn.LazyLinear(3)
+    with pytest.raises(ValueError, match="lazy modules get theirs"):
+        chainrule.watch(lazy, torch.optim.SGD(lazy.parameters(), lr=0.1)).__enter__()
+
+
+def test_a_kept_output_does_not_keep_the_model():
+    net, optimizer = net_and_optimizer()
+    with chainrule.watch(net, optimizer, every=1):
+        output = net[0](torch.ones(16, 4))
+        output.mean().backward()
+        optimizer.step()
+    known = weakref.ref(net)
+    del net, optimizer
+    gc.collect()
+    assert known() is None
+    assert output.shape == (16, 8)
+
+
+def test_a_loss_that_grows_beyond_every_number():
+    detector = Detector()
+    for step in range(40):
+        detector.loss(step, 10.0 ** (12 * (step - 14)))

@@ -35,7 +35,7 @@ class Own(torch.Tensor):
 def test_parameters_of_a_class_without_ops_on_lists():
     net = nn.Linear(4, 3)
     net.weight = nn.Parameter(Own(net.weight.detach()))
-    statistics = StepStatistics(Members(net), 1.0, has_histograms=False)
+    statistics = StepStatistics(Members(net), has_histograms=False)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5, foreach=False)
     net.bias.grad = torch.tensor([1.0, -2.0, 2.0])
     net.weight.grad = Own(torch.ones(3, 4))
@@ -86,9 +86,9 @@ def test_hooks_beside_those_of_the_program():
 
 def test_the_gradient_of_an_output_that_has_a_hook_already():
     net = nn.Sequential(nn.Linear(3, 3), nn.Identity(), nn.Linear(3, 1))
-    statistics = StepStatistics(Members(net), 2.0, has_histograms=False)
+    statistics = StepStatistics(Members(net), has_histograms=False)
     net(torch.ones(2, 3)).sum().backward()
-    statistics.end()
+    statistics.end(2.0)
     norms = statistics.norms("gradient")
     assert norms.keys() == {"0", "1", "2"}
     assert norms["0"] == norms["1"] == pytest.approx((net[2].weight.norm() * 2**0.5 / 2).item())
@@ -103,7 +103,7 @@ def test_rows_that_are_not_used_may_hold_any_bits(monkeypatch):
 
     monkeypatch.setattr(StatisticsSlab, "_new_block", new_block)
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
-    statistics = StepStatistics(Members(model), 1.0, has_histograms=False)
+    statistics = StepStatistics(Members(model), has_histograms=False)
     model(torch.ones(2, 3)).sum().backward()
     statistics.end()
     assert len(statistics.keys) < len(statistics._slab.moments)

@@ -128,7 +128,7 @@ class Detector:
             changes = (abs(one - other) for one, other in zip(logs, logs[lag:], strict=False))
             change = statistics.median(changes) / math.sqrt(2)
             usual = max(statistics.median(logs[-LEAST:]), statistics.median(logs[-2 * LEAST :]))
-            least = max(least, math.exp(usual + SPIKE * change))
+            least = max(least, math.exp(min(usual + SPIKE * change, 700)))
         if loss <= least:
             return []
         last, self._spiked = self._spiked, (step, loss)

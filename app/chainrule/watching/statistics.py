@@ -52,7 +52,8 @@ class Members:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._ids: list[int] = []
+        self._modules: list[nn.Module] = []
+        self._ids: list[int] = []  # of the parameters
         self.leaves: dict[nn.Module, str] = {}
         self.rectifiers: set[nn.Module] = set()
         self.middles: dict[nn.Module, float] = {}
@@ -60,14 +61,15 @@ class Members:
         self._receive: Callable[[nn.Module, Any], None] = lambda *_: None
 
         def hook(module: nn.Module, _: Any, output: Any) -> None:
-            # Statistics would cut a compiled graph, and so change its numbers.
-            if not torch.compiler.is_compiling():
+            # Statistics would cut a compiled graph, and so change its numbers, or become ops of a traced one.
+            if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is None:
                 self._receive(module, output)
 
         self._hook = hook
         self._handle = register_module_forward_hook(hook)
         self.stop_listening()
-        self.look()
+        self.look_at_modules()
+        self.look_at_parameters()
 
     def listen(self, receive: Callable[[nn.Module, Any], None]) -> None:
         """Call `receive(module, output)` after each call of any module.
@@ -81,24 +83,28 @@ class Members:
         """Remove the hook of `listen`."""
         self._handle.remove()
 
-    def look(self) -> None:
-        """Look again, because the model may have changed. Takes about 1 µs per module if it has not."""
+    def look_at_modules(self) -> None:
+        """Look again, because the model may have changed. Takes about 0.5 µs per module if it has not."""
         modules = [self._model]
         for module in modules:  # grows
             modules += [child for child in module._modules.values() if child is not None]
-        ids = [id(each) for each in modules]
-        ids += [id(each) for module in modules for each in module._parameters.values()]
+        if [id(each) for each in modules] == [id(each) for each in self._modules]:
+            return
+        self._modules = modules
+        # A parametrized layer has its parametrizations as a child. MultiheadAttention does not call its child.
+        self.leaves = {
+            each: path or type(each).__name__
+            for path, each in self._model.named_modules()
+            if set(each._modules.keys()) <= {"parametrizations"} or isinstance(each, nn.MultiheadAttention)
+        }
+        self.rectifiers = {each for each in self.leaves if isinstance(each, (nn.ReLU, nn.ReLU6))}
+        self.middles = {each: _MIDDLES[type(each)] for each in self.leaves if type(each) in _MIDDLES}
+
+    def look_at_parameters(self) -> None:
+        """Look again at the parameters of the modules. In a pass, sharded ones are replaced by whole ones."""
+        ids = [id(each) for module in self._modules for each in module._parameters.values()]
         if ids != self._ids:
             self._ids = ids
-            named = self._model.named_modules()
-            # A parametrized layer has its parametrizations as a child. MultiheadAttention does not call its child.
-            self.leaves = {
-                each: path or type(each).__name__
-                for path, each in named
-                if each._modules.keys() <= {"parametrizations"} or isinstance(each, nn.MultiheadAttention)
-            }
-            self.rectifiers = {each for each in self.leaves if isinstance(each, (nn.ReLU, nn.ReLU6))}
-            self.middles = {each: _MIDDLES[type(each)] for each in self.leaves if type(each) in _MIDDLES}
             self.parameters = list(self._model.named_parameters())
 
 
@@ -109,13 +115,12 @@ class StepStatistics:
     first batch.
 
     Args:
-        members: the present modules and parameters of the model.
-        scale: the divisor of the gradients of outputs.
+        members: the modules and parameters of the model.
         has_histograms: whether the rows have histograms.
     """
 
-    def __init__(self, members: Members, scale: float, *, has_histograms: bool) -> None:
-        self._members, self._scale, self._has_histograms = members, scale, has_histograms
+    def __init__(self, members: Members, *, has_histograms: bool) -> None:
+        self._members, self._has_histograms = members, has_histograms
         expected = 2 * len(members.leaves) + 3 * len(members.parameters)
         self._slab = StatisticsSlab(max(expected, 1), only_moments=not has_histograms)
         self._rows: dict[str, dict[str, int]] = {part: {} for part in PARTS}  # part → layer → row
@@ -123,29 +128,36 @@ class StepStatistics:
         self._repeats: dict[int, float] = {}  # row → elements of the tensor ÷ elements of its sample
         self._rectifiers: list[tuple[str, int]] = []
         self._updated: list[tuple[str, torch.Tensor]] = []  # the optimizer's parameters that have a gradient
-        self._samples: list[torch.Tensor] = []  # views of these parameters
-        self._negatives: list[torch.Tensor] = []  # the negated samples, copied before the update
-        self._is_over = False
+        self._negatives: list[torch.Tensor] = []  # their negated samples, copied before the update
+        self._has_looked = False  # at the modules, which may change until the forward pass
+        self._takers = [self._take]  # of the hooks of gradients; none when the step is over
         self._handles: list[RemovableHandle] = []
         members.listen(self._forward)
 
-    def end(self) -> None:
-        """Remove the hooks; later gradients are ignored."""
-        if self._is_over:
+    def end(self, scale: float = 1) -> None:
+        """Remove the hooks; later gradients are ignored. `scale`: the divisor of the gradients of outputs."""
+        if not self._takers:
             return
-        self._is_over = True
+        self._takers.clear()
         self._members.stop_listening()
         for handle in self._handles:
             handle.remove()
-        self._rows["gradient"] = rows = dict(self._rows["gradient"])  # hooks that are left write into the other one
-        if self._scale != 1:
-            self._dividers = dict.fromkeys(rows.values(), self._scale)
+        self._look()
+        self._members.look_at_parameters()
+        if scale != 1:
+            self._dividers = dict.fromkeys(self._rows["gradient"].values(), scale)
+
+    def _look(self) -> None:
+        if not self._has_looked:
+            self._has_looked = True
+            self._members.look_at_modules()
 
     def forget_gradients(self) -> None:
         """Leave out the gradients of outputs, which may hold what the scaler would have discarded."""
         self._rows["gradient"] = {}
 
     def _forward(self, module: nn.Module, output: Any) -> None:
+        self._look()
         path = self._members.leaves.get(module)
         if path is None or not torch.is_grad_enabled():
             return
@@ -169,10 +181,11 @@ class StepStatistics:
 
     def _hook(self, output: torch.Tensor, path: str) -> None:
         """`output.register_hook`, which takes three times as long, because of the handle that it returns."""
-        take, rows = self._take, self._rows["gradient"]
+        takers, rows = self._takers, self._rows["gradient"]
 
         def hook(gradient: torch.Tensor) -> None:
-            take(rows, path, gradient)
+            for take in takers:
+                take(rows, path, gradient)
 
         node = output.grad_fn
         if node is not None and output._backward_hooks is None:
@@ -226,26 +239,27 @@ class StepStatistics:
         self._updated = [
             (name, local_part(each)) for name, each in self._members.parameters if name in given and id(each) in own
         ]
-        self._samples = [_sample(parameter) for _, parameter in self._updated]
-        if _are_plain(self._samples):
-            self._negatives = list(torch._foreach_neg(self._samples))
+        samples = [_sample(parameter) for _, parameter in self._updated]
+        if _are_plain(samples):
+            self._negatives = list(torch._foreach_neg(samples))
         else:
-            self._negatives = [each.neg() for each in self._samples]
+            self._negatives = [each.neg() for each in samples]
 
     @torch.no_grad()
     def take_updates(self) -> None:
         """Take the changes that the optimizer made to the parameters, and release the copies."""
         updates = self._rows["update"]
-        if _are_plain(self._samples):
-            torch._foreach_add_(self._negatives, self._samples)
+        samples = [_sample(parameter) for _, parameter in self._updated]  # the optimizer may have given it other memory
+        if _are_plain(samples):
+            torch._foreach_add_(self._negatives, samples)
         else:
-            for negative, sample in zip(self._negatives, self._samples, strict=True):
+            for negative, sample in zip(self._negatives, samples, strict=True):
                 negative.add_(sample)
         self._take_all(updates, {name: each for (name, _), each in zip(self._updated, self._negatives, strict=True)})
         for (name, parameter), update in zip(self._updated, self._negatives, strict=True):
             if name in updates and update.numel() != parameter.numel():
                 self._repeats[updates[name]] = parameter.numel() / update.numel()
-        self._updated, self._samples, self._negatives = [], [], []
+        self._updated, self._negatives = [], []
 
     @property
     def keys(self) -> list[tuple[str, str]]:

@@ -38,7 +38,12 @@ def bare_model(model: nn.Module) -> nn.Module:
 
 def bare_optimizer(optimizer: Optimizer) -> Optimizer:
     """The optimizer inside the wrappers of accelerate, Fabric and Lightning."""
-    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+    # An optimizer such as Lookahead also has an inner one, but is more than a wrapper.
+    wrappers = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+    while type(optimizer).__module__.partition(".")[0] in wrappers:
+        inner = getattr(optimizer, "optimizer", None)
+        if not isinstance(inner, Optimizer):
+            break
         optimizer = inner
     return optimizer
 
@@ -97,6 +102,7 @@ def _attach_lightning(trainer: Any, watcher: Watcher, package: str) -> Callable[
 def _attach_transformers(trainer: Any, watcher: Watcher, package: str) -> Callable[[], None]:
     losses: list[torch.Tensor] = []
     training_step = trainer.training_step
+    own = vars(trainer).get("training_step")
 
     def on_train_begin(*_: Any, model: nn.Module, optimizer: Optimizer, **_options: Any) -> None:
         watcher.start(model, optimizer)
@@ -119,7 +125,10 @@ def _attach_transformers(trainer: Any, watcher: Watcher, package: str) -> Callab
 
     def detach() -> None:
         trainer.remove_callback(callback)
-        del trainer.training_step
+        if own is None:
+            del trainer.training_step
+        else:
+            trainer.training_step = own
         _tell(watcher, losses)
 
     return detach

@@ -60,6 +60,9 @@ MAX_TRACES = 20
 """Maximum number of events whose step is run again in full."""
 
 
+_Buffers = list[tuple[nn.Module, str, torch.Tensor, torch.Tensor]]
+
+
 class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
     """Watch a training loop: write losses and statistics into a run, and report steps that go wrong as events.
 
@@ -120,6 +123,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._keep, self._callback, self._scaler = keep, callback, scaler
         self.events: list[Event] = []
         self._detector = Detector()
+        self._has_begun = False
         self._step = 0
         self._good: int | None = None  # the last recorded step without NaN and Inf
         self._loss: float | None = None
@@ -139,6 +143,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._compared: int | None = None  # the step whose trace is kept for comparison
 
     def __enter__(self) -> Self:
+        if self._has_begun:
+            raise WatchError("a watch watches one training; make another one for the next")
+        self._has_begun = True
         model, optimizer = self._given
         if optimizer is None:
             self._detach = trainers.attach(model, self)
@@ -151,13 +158,15 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._group = getattr(model, "process_group", None)  # of DDP; else all ranks
         self._model, self._optimizer = trainers.bare_model(model), trainers.bare_optimizer(optimizer)
         parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
-        trained = next((each for each in parameters if each.requires_grad), None)
+        trained = next((each for each in parameters if each.requires_grad and not nn.parameter.is_lazy(each)), None)
         if trained is None:
-            raise ValueError("optimizer: none of its parameters requires a gradient")
+            rule = "requires a gradient and has values; lazy modules get theirs in a first pass before the watch"
+            raise ValueError(f"optimizer: none of its parameters {rule}")
         self._trained = trained
         self._calls_closure = _calls_closure(self._optimizer)
         self._members = Members(self._model)
-        self._scaler = self._scaler or scaler or getattr(optimizer, "scaler", None)
+        own = getattr(optimizer, "scaler", None)  # accelerate's
+        self._scaler = self._scaler or scaler or (own if isinstance(own, torch.amp.GradScaler) else None)
         if self._keep is not None and self._run is None:
             path, rank, world = Path(self._keep), 0, 1
             if is_distributed():
@@ -184,7 +193,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         for handle in self._handles:
             handle.remove()
         if self._scaler is not None and self._handles:
-            self._scaler.update = self._update_scale  # type: ignore[method-assign]
+            del self._scaler.update
         self._handles = []
         if self._pass is not None:
             self._pass.end()
@@ -239,23 +248,24 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         if self._scaler is not None or self._calls_closure:
             instead = "optimizer.step(closure)" if self._calls_closure else "scaler.step(optimizer)"
             raise TypeError(f"watch.step calls optimizer.step(); this training needs {instead} in a plain loop")
-        buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
-        before = self._rng_states()
+        before = self._buffers(), self._rng_states()
         loss = closure()
-        after = self._rng_states()
         self.loss(loss, batch)
         was_replayed = False
 
         def replay() -> Trace:
             nonlocal was_replayed
             was_replayed = True
-            with torch.no_grad():
-                for buffer, kept in buffers:
-                    buffer.copy_(kept)
-            _set_rng_states(before)
+            after = self._buffers(), self._rng_states()
+            parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
+            gradients = [each.grad if each.grad is None else each.grad.clone() for each in parameters]
+            _restore(*before)
             with record(self._model, optimizer=self._optimizer) as recording:
                 closure()
-            _set_rng_states(after)
+            _restore(*after)
+            # A compiled model rounds otherwise than its recording.
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
             if self._run is not None:
                 self._run.add_trace(self._step, dump_trace(recording.trace))
             return recording.trace
@@ -271,6 +281,15 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._compared = self._step
         self._optimizer.step()
         return loss
+
+    def _buffers(self) -> _Buffers:
+        """Module, name, buffer and its values, of each buffer."""
+        return [
+            (module, name, buffer, buffer.clone())
+            for module in self._model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
 
     def _rng_states(self) -> dict[str, torch.Tensor]:
         """Device → the state of torch's generator, for the host and the model's device."""
@@ -309,9 +328,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._states = self._rng_states()
         if self._step % self._every == 0 or self._records_next:
             self._records_next = False
-            self._members.look()
-            scale = 1.0 if self._scaler is None else self._scaler.get_scale()
-            self._pass = StepStatistics(self._members, scale, has_histograms=self._has_histograms)
+            self._pass = StepStatistics(self._members, has_histograms=self._has_histograms)
 
     @property
     def _has_histograms(self) -> bool:
@@ -332,7 +349,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             text = "the gradients were not set to zero: this backward pass added to the gradients of the previous step"
             found.append(Event(step, "stale_gradients", text, self._name_of(self._trained)))
         if taken is not None:
-            place = self._end_pass(taken, is_whole=is_whole)
+            place = self._end_pass(taken, self._scale, is_whole=is_whole)
             if norm is None and is_whole:
                 norm = self._gradient_norm(taken.norms("weight_gradient"))
         is_bad = any(each is not None and not math.isfinite(each) for each in (self._loss, norm))
@@ -373,12 +390,12 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._tell(found)
         return found
 
-    def _end_pass(self, taken: StepStatistics, *, is_whole: bool = True) -> tuple[str, str | None] | None:
+    def _end_pass(self, taken: StepStatistics, scale: float, *, is_whole: bool = True) -> tuple[str, str | None] | None:
         """Take the parameters. Returns the place of the first NaN or Inf, as `StepStatistics.first_nonfinite`.
 
         A step that is not whole may not have reached its backward pass, the clipping, or the unscaling.
         """
-        taken.end()
+        taken.end(scale)
         if is_whole:
             taken.take_parameters(self._optimizer)
         elif self._scaler is not None:
@@ -409,8 +426,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 warnings.warn(f"step {told.step}: {told.text}", stacklevel=2)
 
     def _before_update(self, _: Optimizer, given: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-        closure = given[1] if len(given) > 1 else options.get("closure")
-        if closure is None:
+        closure = options.get("closure", given[1] if len(given) > 1 else None)
+        if not callable(closure):
             self._end_backward()
             return None
 
@@ -423,7 +440,9 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                 self._end_backward()
             return loss
 
-        return given[:1], {**options, "closure": watched}
+        if "closure" in options:
+            return given, {**options, "closure": watched}
+        return (given[0], watched, *given[2:]), options
 
     def _end_backward(self) -> None:
         """Judge the forward and backward pass, before the optimizer changes a parameter."""
@@ -474,11 +493,12 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 
     def _after_scaler(self, new_scale: float | torch.Tensor | None = None) -> None:
         """Update the scaler's scale. If the scaler skipped the optimizer's step, this ends the step."""
+        scale = 1.0 if self._pass is None else self._scale
         self._update_scale(new_scale)
         if new_scale is None and not self._has_stepped:
             assert self._scaler is not None
             taken = self._pass
-            place = None if taken is None else self._end_pass(taken)
+            place = None if taken is None else self._end_pass(taken, scale)
             text, op = place or ("a gradient contains NaN or Inf; the statistics of this step were not recorded", None)
             text += f". The GradScaler skips this step and lowers its scale to {self._scaler.get_scale():g}"
             self._tell([Event(self._step, "overflow", text, op)])
@@ -487,9 +507,14 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._has_stepped = False
 
     @property
+    def _scale(self) -> float:
+        """The divisor of the gradients of outputs."""
+        return 1.0 if self._scaler is None else self._scaler.get_scale()
+
+    @property
     def _lr(self) -> float:
-        """The highest of the groups."""
-        return max(float(group["lr"]) for group in self._optimizer.param_groups)
+        """The highest of the groups; 0 if the optimizer has none."""
+        return max(float(group.get("lr", 0)) for group in self._optimizer.param_groups)
 
     def _write(self) -> None:
         """Write the step into the run, and show it."""
@@ -513,7 +538,12 @@ def _read(numbers: Sequence[torch.Tensor]) -> list[float]:
     return found
 
 
-def _set_rng_states(states: Mapping[str, torch.Tensor]) -> None:
+@torch.no_grad()
+def _restore(buffers: _Buffers, states: Mapping[str, torch.Tensor]) -> None:
+    """Set buffers and generators back. A module may have put another tensor in the place of a buffer."""
+    for module, name, buffer, kept in buffers:
+        buffer.copy_(kept)
+        module._buffers[name] = buffer
     for device, state in states.items():
         if device == "cpu":
             torch.set_rng_state(state)
