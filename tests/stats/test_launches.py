@@ -391,9 +391,9 @@ def test_passes_keep_no_blocks(monkeypatch):
 @pytest.mark.parametrize("width", [3, 300])
 def test_a_watched_step_whose_gradient_repeats_one_number(width, scale):
     model = nn.Sequential(nn.Linear(width, width), nn.Linear(width, 4))
-    statistics = StepStatistics(Members(model), scale, has_histograms=False)
+    statistics = StepStatistics(Members(model), has_histograms=False)
     (scale * model(torch.ones(5, width)).sum()).backward()
-    statistics.end()
+    statistics.end(scale)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     statistics.take_parameters(optimizer)
     assert statistics.first_nonfinite(0.5) is None
@@ -410,9 +410,9 @@ def test_a_watched_step_whose_gradient_repeats_one_number(width, scale):
 def test_moments_in_several_blocks_of_rows_are_scaled_too(monkeypatch):
     monkeypatch.setattr(StatisticsSlab, "__init__", functools.partialmethod(small_slab, StatisticsSlab.__init__))
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 4))
-    statistics = StepStatistics(Members(model), 2.0, has_histograms=False)
+    statistics = StepStatistics(Members(model), has_histograms=False)
     (2 * model(torch.ones(5, 3)).sum()).backward()
-    statistics.end()
+    statistics.end(2.0)
     statistics.take_parameters(torch.optim.SGD(model.parameters(), lr=0.1))
     for _ in range(2):
         assert statistics.norms("gradient")["1"] == pytest.approx(20**0.5)
