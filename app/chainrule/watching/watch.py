@@ -258,14 +258,14 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             was_replayed = True
             after = self._buffers(), self._rng_states()
             parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
-            gradients = [each.grad if each.grad is None else each.grad.clone() for each in parameters]
+            gradients = [(each, each.grad, each.grad.clone()) for each in parameters if each.grad is not None]
             _restore(*before)
             with record(self._model, optimizer=self._optimizer) as recording:
                 closure()
             _restore(*after)
             # A compiled model rounds otherwise than its recording.
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
+            for parameter, gradient, kept in gradients:
+                parameter.grad = gradient.copy_(kept)
             if self._run is not None:
                 self._run.add_trace(self._step, dump_trace(recording.trace))
             return recording.trace
