@@ -7,6 +7,7 @@ import inspect
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,33 @@ def module() -> Iterator[Callable[..., Any]]:
     """Runs `(module, argument) => …` with the module at a path in `static/core`."""
     with Node() as node:
         yield node.run
+
+
+@pytest.fixture
+def in_two_threads() -> Iterator[Callable[[Callable[[], Any], int], list[Any]]]:
+    """`(run, times)`: the results of two threads that both call `run` so often, each time together."""
+
+    def results(run: Callable[[], Any], times: int) -> list[Any]:
+        found: list[Any] = []
+        barrier = threading.Barrier(2)
+
+        def repeatedly() -> None:
+            for _ in range(times):
+                barrier.wait(timeout=60)
+                found.append(run())
+
+        threads = [threading.Thread(target=repeatedly) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 2 * times
+        return found
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield results
+    sys.setswitchinterval(interval)
 
 
 @pytest.fixture(scope="session")

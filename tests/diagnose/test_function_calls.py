@@ -2,6 +2,8 @@
 
 import gc
 import math
+import sys
+import warnings
 import weakref
 from contextlib import nullcontext
 from pathlib import Path
@@ -297,6 +299,14 @@ def test_a_live_view_checks_once(monkeypatch):
     tracer._recorded = None
     assert [fault.level for fault in told(tracer.trace(WhatIf(scale=3.0)))] == ["fault"]
     assert len(calls) == 1
+
+
+def test_two_threads_that_check_at_once_leave_stdout_and_generators_as_they_were(in_two_threads):
+    net = wrong_net()
+    before = sys.stdout, random_state(), list(warnings.filters)
+    found = in_two_threads(lambda: levels(net), 10)
+    assert found == [["fault"]] * 20
+    assert (sys.stdout, random_state(), list(warnings.filters)) == before
 
 
 def test_a_missing_backward_pass_is_a_fault_beside_it():

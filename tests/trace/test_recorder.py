@@ -4,7 +4,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 import torch
@@ -275,7 +274,7 @@ print(sorted(name for name in set(sys.modules) - before if name.partition(".")[0
     assert done.stdout.strip() == "[]"
 
 
-def test_two_threads_record_at_once(functions):
+def test_two_threads_record_at_once(functions, in_two_threads):
     model = nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(8, 8), nn.Tanh())])
     x = torch.randn(4, 8)
 
@@ -287,26 +286,8 @@ def test_two_threads_record_at_once(functions):
         return trace.modules, list(trace.ops), list(trace.tensors), list(trace.saved)
 
     alone = run()
-    together = []
-    barrier = threading.Barrier(2)
-
-    def repeatedly():
-        for _ in range(20):
-            barrier.wait(timeout=60)
-            together.append(run())
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=repeatedly) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert len(together) == 40
-    assert all(found == alone for found in together)
+    for found in in_two_threads(run, 20):
+        assert found == alone
 
 
 def test_activations_have_their_units_statistics():

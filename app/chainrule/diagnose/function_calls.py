@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 import types
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,9 @@ _PLAIN = (
     types.BuiltinFunctionType,
 )
 """Values that a call cannot change."""
+
+_one_at_a_time = threading.Lock()
+"""A check seeds the generators and mutes stdout, which belong to the whole process, and restores them at its end."""
 
 Findings = WeakKeyDictionary[type, MutableMapping[Hashable, Finding | None]]
 """The findings by Function, then by the kinds of its arguments."""
@@ -109,12 +113,15 @@ class FunctionCalls:
         Raises:
             ChainruleError: the work of this thread was stopped.
         """
-        deadline = perf_counter() + BUDGET
+        left = BUDGET
         # The quickest first, so a slow check does not use up the time of the others.
         for call in sorted(self._calls.values(), key=lambda call: call.applied.seconds):
             known = self._findings.setdefault(call.function, {})
             if call.key not in known:
-                known[call.key] = _checked(call, deadline)
+                with _one_at_a_time:
+                    began = perf_counter()
+                    known[call.key] = _checked(call, began + left)
+                    left -= perf_counter() - began
             call.arguments = None
         folder = sources.model_folder(model)
         found: dict[tuple[type, Level], Fault] = {}
