@@ -6,7 +6,7 @@
  * `statistic-change` {statistic}. */
 
 import { cancel, later } from "../core/activity.js";
-import { CauseMarks, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
+import { CauseMarks, grid, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
 import { buttonOf, emit, html, put, svg, write } from "../core/dom.js";
 import { isNonFinite } from "../core/lab/faults.js";
 import { firstNonFinite } from "../core/lab/non-finite.js";
@@ -22,7 +22,7 @@ const EDGE = 4;
 const NEAR = 40;
 const REST_MS = 400;
 /** The elements are never older than this, for those who print the page. */
-const STALE_MS = 1000;
+const STALE_MS = 5000;
 /** @type {ProfileFigures} */
 const NOTHING = { measured: [], expected: [], run: [], reason: [] };
 
@@ -39,7 +39,6 @@ class LayerProfile extends HTMLElement {
 
   #points = /** @type {ProfilePoint[]} */ ([]);
   #xs = /** @type {number[]} */ ([]);
-  #spans = /** @type {LayerSpan[]} */ ([]);
   /** @type {Record<ProfileSide, ProfileFigures>} */
   #figures = { forward: NOTHING, backward: NOTHING };
   #causes = /** @type {NonFiniteCause[]} */ ([]);
@@ -66,6 +65,7 @@ class LayerProfile extends HTMLElement {
   #canvas = html("canvas", { "aria-hidden": "true", hidden: true });
   #svg = svg("svg", { class: "profile-svg", role: "img", tabindex: "0" });
   #ground = svg("g");
+  #grid = svg("g");
   #halves = { forward: new ProfileHalf("forward"), backward: new ProfileHalf("backward") };
   #reference = svg("g", { class: "reference" });
   #marks = new CauseMarks();
@@ -82,8 +82,8 @@ class LayerProfile extends HTMLElement {
     }
     this.#select.addEventListener("change", () => emit(this, "statistic-change", { statistic: this.#select.value }));
     const { forward, backward } = this.#halves;
-    this.#svg.append(this.#ground, this.#reference, forward.root, backward.root, this.#marks.root, this.#cursor,
-      this.#scale, this.#empty);
+    this.#svg.append(this.#ground, this.#grid, this.#reference, forward.root, backward.root, this.#marks.root,
+      this.#cursor, this.#scale, this.#empty);
     this.#frame.append(this.#svg, this.#canvas);
     this.append(html("header", {}, this.#title, this.#readout, this.#buttons, this.#select), this.#causeLines,
       this.#frame);
@@ -184,9 +184,18 @@ class LayerProfile extends HTMLElement {
     this.#svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.#points = pointsOf(this.#picture.topology, this.#statistic);
     this.#xs = places(this.#points, this.#axis, width);
-    this.#spans = spansOf(this.#points, this.#xs, width);
+    const isEmpty = this.#points.length === 0;
+    this.#ground.replaceChildren(
+      ...(isEmpty ? [] : ground(spansOf(this.#points, this.#xs, width), this.#size, this.#stripAt)),
+    );
     this.#ruledFor = "";
     this.#draw();
+  }
+
+  /** Middle of the strip for the layers' numbers, px. */
+  get #stripAt() {
+    const { height } = this.#size;
+    return FORMS[this.#statistic].hasGradients ? height / 2 : height - EDGE - STRIP_HALF;
   }
 
   /** Draws scales and grid if the decades have changed. */
@@ -196,16 +205,14 @@ class LayerProfile extends HTMLElement {
     this.#ruledFor = decades;
     const { width, height } = this.#size;
     const { axis: kind, hasGradients, label } = FORMS[this.#statistic];
-    const stripAt = hasGradients ? height / 2 : height - EDGE - STRIP_HALF;
+    const stripAt = this.#stripAt;
     const isLog = kind === "log";
     const forward = new ProfileAxis(stripAt - STRIP_HALF, EDGE, (isLog && this.#decades?.forward) || null);
     const backward = hasGradients
       ? new ProfileAxis(height - EDGE, stripAt + STRIP_HALF, this.#decades?.backward ?? null) : null;
     this.#axes = { forward, backward };
     const isEmpty = this.#points.length === 0;
-    this.#ground.replaceChildren(
-      ...(isEmpty ? [] : ground(this.#spans, backward === null ? [forward] : [forward, backward], this.#size, stripAt)),
-    );
+    this.#grid.replaceChildren(...(isEmpty ? [] : grid(backward === null ? [forward] : [forward, backward], width)));
     const halves = [{ axis: forward, side: "forward", label },
       ...(backward === null ? [] : [{ axis: backward, side: "backward", label: "gradients" }])];
     this.#scale.replaceChildren(...(isEmpty ? [] : scale(halves, height)));

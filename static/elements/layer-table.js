@@ -23,7 +23,7 @@ import { nonFinite } from "../core/picture.js";
 const RUN_ROWS = 10;
 const REST_MS = 250;
 /** The elements are never older than this, for those who print, copy or listen to the page. */
-const STALE_MS = 1000;
+const STALE_MS = 5000;
 /** In longer tables only rows in or near the visible part are elements. */
 const MAX_ROWS = 600;
 const NEAR = "600px 0px";

@@ -112,7 +112,7 @@ def test_forced_colours_do_not_show_the_words_beneath_the_canvas(browser, server
 
 
 @pytest.mark.parametrize("name", ["layer-table", "layer-profile"])
-def test_the_elements_are_never_older_than_a_second(alone, name):
+def test_the_elements_are_never_older_than_five_seconds(alone, name):
     first = alone.evaluate(
         """async (name) => {
             window.element = await made(name);
@@ -121,7 +121,7 @@ def test_the_elements_are_never_older_than_a_second(alone, name):
         }""",
         name,
     )
-    for turn in range(7):
+    for turn in range(27):
         alone.clock.run_for(200)
         alone.evaluate("(at) => { element.picture = pictures[at]; }", 2 + turn % 2)
     assert alone.evaluate("texts(element)") != first

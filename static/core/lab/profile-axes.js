@@ -122,23 +122,27 @@ export class ProfileAxis {
 const CROWD = 80;
 const TEN = 10;
 
-/** @param {readonly LayerSpan[]} spans @param {readonly ProfileAxis[]} axes
- * @param {{width: number, height: number}} size @param {number} stripAt where the layers' numbers stand
+/** @param {readonly LayerSpan[]} spans @param {{width: number, height: number}} size @param {number} stripAt where the
+ * layers' numbers stand
  * @returns {SVGElement[]} what goes beneath the marks: every other layer is shaded, as wide as in the graph */
-export function ground(spans, axes, { width, height }, stripAt) {
+export function ground(spans, { width, height }, stripAt) {
   return [
     ...stripes(spans).map(({ from, to }) =>
       svg("rect", { class: "band", x: from, y: 0, width: Math.max(0, to - from), height })
-    ),
-    ...axes.flatMap(({ ticks }) =>
-      ticks.map(({ y, isLane }) =>
-        svg("line", { class: `grid${isLane ? " lane" : ""}`, x1: LEFT - 4, x2: width, y1: y, y2: y })
-      )
     ),
     ...layerLabels(spans, width).map(({ x, text }) =>
       svg("text", { class: "layer-label", x, y: stripAt + 4, "text-anchor": "middle" }, text)
     ),
   ];
+}
+
+/** @param {readonly ProfileAxis[]} axes @param {number} width @returns {SVGElement[]} */
+export function grid(axes, width) {
+  return axes.flatMap(({ ticks }) =>
+    ticks.map(({ y, isLane }) =>
+      svg("line", { class: `grid${isLane ? " lane" : ""}`, x1: LEFT - 4, x2: width, y1: y, y2: y })
+    )
+  );
 }
 
 /** @param {readonly LayerSpan[]} spans @returns {{from: number, to: number}[]} every other layer, or ten of them */
