@@ -46,7 +46,7 @@ def test_csv(run, tmp_path):
     assert [row["loss"] for row in read_csv(tmp_path / "steps.csv")] == ["1.0", "0.5", str(1 / 3)]
     export(run, tmp_path / "events.csv", table="events")
     assert read_csv(tmp_path / "events.csv") == [
-        {"step": "2", "kind": "spike", "text": "the loss is high", "op": "", "node": "", "batch": ""}
+        {"step": "2", "kind": "spike", "text": "the loss is high", "op": "", "node": "", "batch": "", "good_step": ""}
     ]
 
 

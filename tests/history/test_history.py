@@ -53,7 +53,7 @@ def test_what_is_written_is_read(path):
         run.add_step(3, loss=math.nan, gradient_norm=math.inf)
         run.add_rows(0, TENSORS, figures(0), counts(0))
         run.add_rows(3, TENSORS[:1], figures(3, 1))
-        run.add_event(3, "nonfinite", "the loss is NaN", "0", node="log", batch=7, rng={"cpu": b"\0state"})
+        run.add_event(3, "nonfinite", "the loss is NaN", "0", node="log", batch=7, good_step=2, rng={"cpu": b"\0state"})
         run.add_trace(3, b'{"a": 1}')
     read = Run(path)
     assert (read.name, read.spec, read.model, read.environment) == ("first", {"seed": 7}, None, {"torch": "2"})
@@ -78,7 +78,7 @@ def test_what_is_written_is_read(path):
     np.testing.assert_array_equal(histograms[TENSORS[2]], counts(0)[2])
     assert (read.histogram_steps, read.histograms(3)) == ([0], {})
     (event,) = zip(*read.event_columns().values(), strict=True)
-    assert event == (3, "nonfinite", "the loss is NaN", "0", "log", 7)
+    assert event == (3, "nonfinite", "the loss is NaN", "0", "log", 7, 2)
     assert read.rng_states(3) == {"cpu": b"\0state"}
     assert read.rng_states(2) == {}
     assert (read.trace_steps, read.trace(3)) == ([3], b'{"a": 1}')
@@ -205,6 +205,17 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"file/first\.run: "):
         RunWriter(tmp_path / "file" / "first.run", COLUMNS)
+
+
+def test_a_file_that_cannot_be_made_leaves_nothing_in_the_way_of_a_second_try(path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "PRAGMAS", (*writer.PRAGMAS, "max_page_count = 1"))
+        with pytest.raises(RunError, match="database or disk is full"):
+            RunWriter(path, COLUMNS)
+    assert list(path.parent.iterdir()) == []
+    with RunWriter(path, COLUMNS) as run:
+        run.add_step(0, loss=1.0)
+    assert Run(path).step_columns()["loss"] == [1.0]
 
 
 def test_a_full_disk_is_said_once_and_the_training_goes_on(path, monkeypatch, caplog):

@@ -64,6 +64,17 @@ def test_the_command_prints_the_events(tmp_path):
     assert second.startswith("step 1: loss is the first tensor that is not finite")
 
 
+def test_units_that_die_and_gradients_that_explode_are_events(tmp_path):
+    train("widths=2,20x2,2&loss=cross_entropy&data=spirals&lr=30", "--steps", 60, "--keep", tmp_path / "first.run")
+    run = Run(tmp_path / "first.run")
+    events = run.event_columns()
+    rows = run.row_columns("layer 2", "activation")
+    dead = [step for step, fraction in zip(rows["step"], rows["dead_fraction"], strict=True) if fraction > 0.5]
+    place = events["op"].index("layer 2")
+    assert (events["kind"][place], events["step"][place]) == ("dead_units", dead[0])
+    assert "gradient_explosion" in events["kind"]
+
+
 def test_an_update_is_how_a_weight_changes(tmp_path):
     spec = ModelSpec.parse({"widths": "3,4,2", "step": 3, "lr": 0.1})
     keep_training(spec, tmp_path / "first.run", every=1)

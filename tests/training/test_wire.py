@@ -9,7 +9,8 @@ from chainrule.build import Training
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.training import wire
-from chainrule.training.wire import PARTS, STATISTICS, dump_data, dump_run, rows_json
+from chainrule.training.events import TrainingEvents
+from chainrule.training.wire import PARTS, STATISTICS, dump_data, dump_run, rows_json, training_message
 
 
 @pytest.mark.parametrize("query", ["step=7", "widths=2,9,2&data=moons&loss=cross_entropy&step=7&optimizer=adam"])
@@ -49,6 +50,17 @@ def test_a_run_that_diverges_is_valid_json():
     run = json.loads(dump_run(ModelSpec.parse({"lr": 1e9, "step": 60})))
     assert run["rows"]["loss"][-1] in ("NaN", "Infinity")
     assert run["batch"][-1]["loss"] in ("NaN", "Infinity")
+
+
+def test_a_run_tells_its_events_and_a_message_those_of_its_updates():
+    spec = ModelSpec.parse({"lr": 1e9, "step": 30})
+    events = json.loads(dump_run(spec))["events"]
+    assert [event["kind"] for event in events].count("nonfinite") == 1
+    training = Training(spec)
+    training.go_to(30)
+    told = TrainingEvents(training)
+    first, second = (json.loads(training_message(told, 1, start))["events"] for start in (0, 30))
+    assert (first, second) == (events, [])
 
 
 def test_a_data_set_as_json():

@@ -367,6 +367,7 @@ def test_a_leap_of_the_learning_rate_is_caught_at_its_step_and_its_loss_at_the_n
 
     first, *others = watched_until(linear_net(), leap, count=33, every=every)
     assert (first.step, first.kind) == (30, "update_spike")
+    assert first.good_step == (29 if every == 1 else 20), "the last recorded step before it"
     assert first.text.startswith("the learning rate rose from 0.01 to 300 in one step; update : weight of ")
     assert first.op in {"0.weight", "0.bias", "1.weight", "1.bias"}
     after = {event.kind for event in others if event.step == 31}
@@ -476,6 +477,13 @@ def test_a_plateau_has_no_spike_and_spikes_in_a_row_are_one():
     losses[100:104] = [2.0, 3.0, 2.0, 1.0]
     losses[190] = 2.0
     assert [event.step for step, loss in enumerate(losses) for event in detector.loss(step, loss)] == [100, 190]
+
+
+def test_five_recorded_steps_are_enough_for_an_explosion_and_explosions_in_a_row_are_one():
+    detector = Detector()
+    norms = [1.0, 1.1, 0.9, 1.0, 200.0, 1.0, 300.0, 400.0, 1.0, 1e7, *[1.0] * 60, 300.0]
+    found = [step for step, norm in enumerate(norms) for _ in detector.gradient_norm(10 * step, norm)]
+    assert found == [6, 9, 70], "four steps have no usual norm; the third explosion is 100 times as high as the first"
 
 
 def test_losses_with_a_heavy_tail_have_no_spike():

@@ -38,6 +38,7 @@ CREATE TABLE event (
     op TEXT,       -- the path of a module or the name of a parameter
     node TEXT,     -- the id of an op in the trace of the step
     batch INTEGER, -- the index of the batch
+    good_step INTEGER, -- the last recorded step before it without NaN and Inf
     rng TEXT       -- JSON: device → the state of its generator before the step, in base64
 );
 """
@@ -47,7 +48,7 @@ float64, counts as uint32. The bins are equally wide, from the tensor's min to i
 
 STEP_COLUMNS = ("step", "loss", "lr", "seconds", "gradient_norm")
 
-EVENT_COLUMNS = ("step", "kind", "text", "op", "node", "batch")
+EVENT_COLUMNS = ("step", "kind", "text", "op", "node", "batch", "good_step")
 
 
 def to_column(value: float | None) -> float | str | None:

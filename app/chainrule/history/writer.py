@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.errors import RunError, in_words
-from chainrule.history.schema import SCHEMA, TABLES, to_column
+from chainrule.history.schema import EVENT_COLUMNS, SCHEMA, TABLES, to_column
 
 logger = logging.getLogger(__name__)
 
@@ -97,9 +97,9 @@ class RunWriter:
         self._limit = limit
         self._process = os.getpid()
         self._create()
+        self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
             # In one transaction, so a reader finds all tables or no table.
-            self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             for pragma in PRAGMAS:
                 self._connection.execute(f"PRAGMA {pragma}")
             self._connection.executescript(f"BEGIN; {TABLES}")
@@ -108,6 +108,8 @@ class RunWriter:
             self._connection.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", (*about, time.time()))
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
+            self._connection.close()
+            self.path.unlink()  # else a second try would find a file that exists
             raise RunError(f"{self.path}: {error}") from None
         self._width = len(columns)
         self._tensors: dict[tuple[str, str], int] = {}
@@ -204,17 +206,20 @@ class RunWriter:
         *,
         node: str | None = None,
         batch: int | None = None,
+        good_step: int | None = None,
         rng: Mapping[str, bytes] | None = None,
     ) -> None:
         """Write an event; thinning keeps its step and the recorded steps around it.
 
-        `node`: the op in the graph of the step's trace. `rng`: device → the state of its generator before the step.
+        `node`: the op in the graph of the step's trace. `good_step`: the last recorded step before this one without NaN
+        and Inf. `rng`: device → the state of its generator before the step.
         """
         states = {device: base64.b64encode(state).decode() for device, state in (rng or {}).items()}
         with self._change:
             self._eventful.append(step)
-        sql = "INSERT INTO event (step, kind, text, op, node, batch, rng) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        self._add([(sql, (step, kind, text, op, node, batch, json.dumps(states)))])
+        columns = ", ".join((*EVENT_COLUMNS, "rng"))
+        sql = f"INSERT INTO event ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        self._add([(sql, (step, kind, text, op, node, batch, good_step, json.dumps(states)))])
 
     def _add(self, records: _Records) -> None:
         with self._change:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 
@@ -18,8 +17,8 @@ from chainrule.run import Retracer, environment
 from chainrule.spec import ModelSpec
 from chainrule.stats import BINS, COLUMNS, summarize
 from chainrule.trace import Trace
+from chainrule.training.events import TrainingEvents
 from chainrule.training.wire import PARTS
-from chainrule.watching.events import Detector
 
 HISTOGRAMS = 10
 """Every HISTOGRAMS-th recorded step has histograms."""
@@ -29,8 +28,8 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
     """Train a spec's net to its step, and write the run into a new file.
 
     Every step has its loss and the norm of all gradients. The last step and each `every`-th step have the statistics of
-    each layer: of PARTS, and of the weight's update by the optimizer. The run has the events of the losses and the
-    gradients, and the traces of the step with the first NaN or Inf and of the step before it.
+    each layer: of PARTS, and of the weight's update by the optimizer. The run has the events, and the traces of the
+    step with the first NaN or Inf and of the step before it.
 
     Raises:
         SpecError: the spec's program is not a net, or its device is not available.
@@ -40,7 +39,7 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
         raise SpecError(f"program: {spec.program!r} cannot be trained; only mlp can", field="program", limit=["mlp"])
     retracer, training = Retracer(), Training(spec)
     retracer.training = training
-    detector, is_finite = Detector(), True
+    events = TrainingEvents(training)
     with RunWriter(path, COLUMNS, spec=spec.as_dict(), environment=environment(spec.device)) as run:
         for step in range(spec.step + 1):
             began = time.perf_counter()
@@ -49,6 +48,8 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
             if rows is not None:
                 trace = retracer.trace(spec.replace(step=step))
                 rows.add_trace(trace)
+                for event in events.dead_units(step, trace):
+                    run.add_event(step, event.kind, event.text, event.op, batch=step)
             if is_last:
                 run.add_step(step, trace.loss, spec.lr)
             else:
@@ -59,11 +60,11 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
                     rows.add_updates(training, before)
                 loss, gradient_norm = training.rows[step, :2].tolist()
                 run.add_step(step, loss, spec.lr, time.perf_counter() - began, gradient_norm)
-                for event in (*detector.loss(step, loss), *detector.gradient_norm(step, gradient_norm)):
-                    run.add_event(step, event.kind, event.text, batch=step)
-                if is_finite and not math.isfinite(loss + gradient_norm):
-                    is_finite = False
-                    _add_nonfinite(run, retracer, spec.replace(step=step))
+                for event in events.between(step, step + 1):
+                    if event.kind == "nonfinite":
+                        _add_nonfinite(run, retracer, spec.replace(step=step))
+                    else:
+                        run.add_event(step, event.kind, event.text, event.op, batch=step)
             if rows is not None:
                 has_histograms = step % (every * HISTOGRAMS) == 0 or is_last
                 counts = np.array(rows.counts) if has_histograms else None
@@ -77,7 +78,10 @@ def _add_nonfinite(run: RunWriter, retracer: Retracer, spec: ModelSpec) -> None:
         run.add_trace(step, dump_trace(trace))
     for fault in trace.faults:
         if fault.kind == "first_nonfinite":
-            run.add_event(spec.step, "nonfinite", fault.message, fault.module, node=fault.op, batch=spec.step)
+            good = spec.step - 1 if spec.step else None
+            run.add_event(
+                *(spec.step, "nonfinite", fault.message, fault.module), node=fault.op, batch=spec.step, good_step=good
+            )
 
 
 class _Rows:

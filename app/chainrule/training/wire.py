@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from chainrule.training.evaluation import (
     score_held_out,
     surface_of,
 )
+from chainrule.training.events import TrainingEvents
+from chainrule.watching.events import Event
 
 TRAINING_SCHEMA = "chainrule.training/1"
 
@@ -44,14 +47,16 @@ STATISTICS = ("mean", "std", "zero_fraction", "nan", "posinf", "neginf", "dead_f
 """The columns of their statistics."""
 
 
-def training_message(training: Training, seq: int, told: int) -> str:
+def training_message(events: TrainingEvents, seq: int, told: int) -> str:
     """The live path's message about a training after the frame of its step: update number `told` and all later ones."""
+    training = events.training
     return orjson.dumps(
         {
             "type": "training",
             "seq": seq,
             "step": training.step,
             "rows": rows_json(training, told, training.step),
+            "events": events_json(events.between(told, training.step)),
             "batch": score_json(score_batch(training)),
             "held_out": score_json(score_held_out(training)),
             "surface": surface_json(training),
@@ -74,6 +79,11 @@ def rows_json(training: Training, start: int, stop: int) -> dict[str, Any]:
         "gradient_norm": numbers(rows[:, 1]),
         **{name: [numbers(layers) for layers in norms[:, place]] for place, name in enumerate(NORMS)},
     }
+
+
+def events_json(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Events as JSON."""
+    return [{"step": event.step, "kind": event.kind, "text": event.text} for event in events]
 
 
 def numbers(values: np.ndarray[Any, Any]) -> list[Any]:
@@ -139,6 +149,7 @@ def dump_run(spec: ModelSpec) -> bytes:
             "spec": spec.as_dict(),
             "environment": dict(environment(spec.device)),
             "rows": rows_json(training, 0, spec.step),
+            "events": events_json(TrainingEvents(training).between(0, spec.step)),
             "steps": steps,
             "batch": [score_json(batch) for batch, _ in scores],
             "held_out": [score_json(held_out) for _, held_out in scores],

@@ -16,6 +16,9 @@ WINDOW = 50
 LEAST = 10
 """Number of previous steps that a comparison needs."""
 
+LEAST_RECORDED = 5
+"""Number of previous recorded steps that a comparison needs: with `every=10`, these are 50 steps."""
+
 SPIKE = 8
 """A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it. For
 positive losses, its logarithm must also lie as many typical changes within LAG steps above the last 10 and 20: healthy
@@ -78,12 +81,27 @@ HARMLESS = frozenset({"overflow"})
 """Kinds that neither stop a training nor warn, because a GradScaler tries such steps on purpose."""
 
 
+class _Episode:
+    """Joins events of one kind that follow within WINDOW steps, unless one is EXPLOSION times as high as the first."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float] | None = None  # the last step, and the figure that was reported
+
+    def begins(self, step: int, figure: float) -> bool:
+        """Whether this event is the first one of an episode, and is to be reported."""
+        last, self._last = self._last, (step, figure)
+        if last is None or step - last[0] > WINDOW or figure > EXPLOSION * last[1]:
+            return True
+        self._last = step, last[1]
+        return False
+
+
 class Detector:
     """Compares the numbers of a step with the numbers of the last WINDOW steps."""
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=WINDOW)
-        self._spiked: tuple[int, float] | None = None  # the last step with a spike, and the loss that was reported
+        self._spikes, self._explosions, self._leaps = _Episode(), _Episode(), _Episode()
         self._norms: deque[float] = deque(maxlen=WINDOW)
         self._output_norms: deque[float] = deque(maxlen=WINDOW)
         self._is_dead: dict[str, bool] = {}
@@ -102,7 +120,6 @@ class Detector:
     def loss(self, step: int, loss: float) -> list[Event]:
         """A spike, compared with the previous steps.
 
-        Another spike within WINDOW steps belongs to the same event, unless it is EXPLOSION times as high.
         Ignores NaN and Inf, which `nonfinite` reports.
         """
         if not math.isfinite(loss):
@@ -131,9 +148,7 @@ class Detector:
             least = max(least, math.exp(min(usual + SPIKE * change, 700)))
         if loss <= least:
             return []
-        last, self._spiked = self._spiked, (step, loss)
-        if last is not None and step - last[0] <= WINDOW and loss <= EXPLOSION * last[1]:
-            self._spiked = step, last[1]
+        if not self._spikes.begins(step, loss):
             return []
         text = (
             f"the loss is {loss:.4g}; the last {len(self._losses)} losses have a median of {median:.4g} "
@@ -151,8 +166,8 @@ class Detector:
         for kept, figure, what in ((self._norms, norm, "all gradients"), (self._output_norms, outputs, clipped)):
             if figure is None or not math.isfinite(figure):
                 continue
-            median = statistics.median(kept) if len(kept) >= LEAST else math.inf
-            if not found and figure > EXPLOSION * median > 0:
+            median = statistics.median(kept) if len(kept) >= LEAST_RECORDED else math.inf
+            if not found and figure > EXPLOSION * median > 0 and self._explosions.begins(step, figure / median):
                 text = (
                     f"the norm of {what} is {figure:.4g}, {figure / median:.3g} times the median of the last "
                     f"{len(kept)} recorded steps"
@@ -176,9 +191,9 @@ class Detector:
         ratio_of = {name: norm / weights[name] for name, norm in (updates or {}).items() if weights.get(name, 0) > 0}
         if ratio_of:
             ratio = math.hypot(*(updates or {}).values()) / math.hypot(*weights.values())
-            median = statistics.median(self._ratios) if len(self._ratios) >= LEAST else math.inf
+            median = statistics.median(self._ratios) if len(self._ratios) >= LEAST_RECORDED else math.inf
             if math.isfinite(ratio):
-                if not said and ratio > EXPLOSION * median > 0:
+                if ratio > EXPLOSION * median > 0 and self._leaps.begins(step, ratio / median) and not said:
                     said = f"the norm of all updates, relative to the weights, is {ratio / median:.3g} times its median"
                 self._ratios.append(ratio)
             if said:

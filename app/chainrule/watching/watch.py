@@ -125,7 +125,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._detector = Detector()
         self._has_begun = False
         self._step = 0
-        self._good: int | None = None  # the last recorded step without NaN and Inf
+        self._good: int | None = None  # the last recorded step before this one without NaN and Inf
         self._loss: float | None = None
         self._losses: list[float] = []  # of this step, until it is written
         self._has_loss = False  # any step
@@ -274,7 +274,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         if was_replayed:
             self._traces += 1
             self._compared = None  # this trace stays in the run
-        elif self._has_histograms and self._rank_with(bool(found) or self._good != self._step) is None:
+        elif self._has_histograms and self._rank_with(bool(found) or not self._is_good) is None:
             replay()
             if self._run is not None and self._compared is not None:
                 self._run.remove_trace(self._compared)
@@ -324,6 +324,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._losses = []
         self._judged: list[Event] | None = None
         self._norm: float | None = None
+        self._is_good = False
         self._batch = self._step
         self._states = self._rng_states()
         if self._step % self._every == 0 or self._records_next:
@@ -363,6 +364,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
             why = "the statistics of this step were not recorded" if taken is None else "it has no statistics"
             place = f"{what} NaN or Inf; {why}", None
         if place is not None:
+            self._is_good = False
             good = (
                 "no earlier step is known to be good" if self._good is None else f"the last good step is {self._good}"
             )
@@ -401,8 +403,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         elif self._scaler is not None:
             taken.forget_gradients()
         place = taken.first_nonfinite(self._loss)
-        if place is None:
-            self._good = self._step
+        self._is_good = place is None
         return place
 
     def _name_of(self, parameter: torch.Tensor) -> str | None:
@@ -418,6 +419,7 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
                     *(told.step, told.kind, told.text, told.op),
                     node=told.node,
                     batch=told.batch,
+                    good_step=told.good_step,
                     rng={device: state.numpy(force=True).tobytes() for device, state in told.rng_states.items()},
                 )
             if self._callback is not None:
@@ -476,6 +478,8 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
 
     def _end_step(self) -> None:
         self._write()
+        if self._is_good:
+            self._good = self._step
         self._step += 1
         self._begin()
 

@@ -34,6 +34,7 @@ from chainrule.errors import ChainruleError, MemoryLimitError, RequestError, Spe
 from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
+from chainrule.training.events import TrainingEvents
 from chainrule.training.wire import training_message
 from chainrule.web.compute import ComputeSlot, Keeper, Work
 from chainrule.web.guard import InternalError
@@ -90,6 +91,7 @@ class LabTracer(Retracer):
     def __init__(self) -> None:
         super().__init__(finds_faults=False)
         self._told: tuple[ModelSpec | None, int] = None, 0
+        self._events: TrainingEvents | None = None
 
     def aside(self, seq: int) -> str | None:
         """The training message: the updates that the client has not been told."""
@@ -98,7 +100,9 @@ class LabTracer(Retracer):
             return None
         told = self._told[1] if self._told[0] == training.spec else 0
         self._told = training.spec, max(told, training.step)
-        return training_message(training, seq, min(told, training.step))
+        if self._events is None or self._events.training is not training:
+            self._events = TrainingEvents(training)
+        return training_message(self._events, seq, min(told, training.step))
 
 
 @dataclass(frozen=True, slots=True)
