@@ -168,10 +168,13 @@ interface TrainingRows {
 type TrainingPixels = { shape: number[]; base64: string };
 type TrainingSurface = { extent: number; output: TrainingPixels; units: TrainingPixels[] };
 
+type TrainingEvent = { step: number; kind: string; text: string };
+
 interface TrainingMessage {
   seq: number;
   step: number;
   rows: TrainingRows;
+  events: TrainingEvent[];
   batch: TrainingScore;
   held_out: TrainingScore | null;
   surface: TrainingSurface | null;
@@ -180,6 +183,7 @@ interface TrainingMessage {
 
 interface RunDump {
   rows: TrainingRows;
+  events: TrainingEvent[];
   steps: number[];
   batch: (TrainingScore | null)[];
   held_out: (TrainingScore | null)[];

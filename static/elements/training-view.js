@@ -4,7 +4,7 @@
 
 import { oncePerFrame } from "../core/activity.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
-import { emit, headings, html, write, writeText } from "../core/dom.js";
+import { buttonOf, emit, headings, html, write, writeText } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
 import { chartOf, figure, shadesText } from "../core/lab/chart-figure.js";
 import { drawCurves, drawStepMap, drawSurface, drawUnits, endsOf, HEALTHY_UPDATE,
@@ -41,6 +41,8 @@ class TrainingView extends HTMLElement {
   #units = html("div", { class: "units" });
   #confusion = html("div", { class: "confusion", tabindex: "0" });
   #hint = html("p", { class: "hint" });
+  #events = html("ol", { class: "events", "aria-label": "Events", hidden: true });
+  #listed = "";
   #keys = { batch: key("batch", "batch"), heldOut: key("held-out", "held out"),
     ghost: key("ghost", "before the change"), other: key("other", "run A") };
   /** @type {Record<"loss" | "accuracy" | "ratio" | "map" | "data", HTMLElement>} */
@@ -63,6 +65,7 @@ class TrainingView extends HTMLElement {
 
   connectedCallback() {
     const { data, ...charts } = this.#figures;
+    charts.loss.append(this.#events);
     this.append(this.#hint, data, ...Object.values(charts));
     this.#of.addEventListener("change", () => emit(this, "over-change", { over: this.#of.value }));
     for (const chart of [this.#loss, this.#accuracy, this.#ratio, this.#map]) this.#scrubOn(chart);
@@ -123,7 +126,11 @@ class TrainingView extends HTMLElement {
     this.#figures.data.hidden = message === null || (message.surface === null && message.confusion === null);
     const at = { last: this.#last, step, palette };
     const scores = run.scores.get(step);
-    drawCurves(this.#loss, { ...at, lines: this.#linesOf("loss", "heldOutLoss", palette), isLog: true });
+    const events = run.events.map(({ step: where }) => ({ at: where, value: run.updates.get(where)?.loss ?? NaN,
+      colour: palette.warning, isChosen: where === step })
+    );
+    drawCurves(this.#loss, { ...at, lines: this.#linesOf("loss", "heldOutLoss", palette), isLog: true, events });
+    this.#list(run.events);
     write(this.#loss, "aria-label",
       `Loss ${significant(scores?.loss)} at step ${step}, ${significant(run.curve("loss")[0]?.[1])} at step 0.`);
     if (hasScores) {
@@ -142,6 +149,19 @@ class TrainingView extends HTMLElement {
         run.knownSteps(this.#statistic).length
       } steps, from ${low} to ${high}.`);
     if (!this.#figures.data.hidden && message !== null) this.#drawData(message, palette);
+  }
+
+  /** @param {readonly TrainingEvent[]} events */
+  #list(events) {
+    const listed = JSON.stringify(events);
+    if (listed === this.#listed) return;
+    this.#listed = listed;
+    this.#events.hidden = events.length === 0;
+    this.#events.replaceChildren(...events.map(({ step, text }) => {
+      const go = buttonOf({ class: "link" }, () => emit(this, "spec-change", { change: { step }, moving: false }),
+        `Step ${step}`);
+      return html("li", {}, go, `: ${text}`);
+    }));
   }
 
   /** @param {"loss" | "accuracy"} batch @param {"heldOutLoss" | "heldOutAccuracy"} heldOut @param {Palette} palette */

@@ -125,6 +125,20 @@ def test_a_change_while_it_plays_begins_anew_beside_the_old_curve(explorer):
     assert "init=lecun_normal" in page.url
 
 
+def test_an_event_stands_under_the_curve_and_leads_to_its_step(explorer, server_url):
+    spec = "widths=2,20x2,2&loss=cross_entropy&data=spirals"
+    page = explorer.open(f"/?{spec}&lr=30&step=12#show=training").page
+    (event,) = get(server_url, f"/api/v1/run.json?{spec}&lr=30&step=12")["events"]
+    events = page.locator("training-view .events")
+    expect(events).to_have_text(f"Step {event['step']}: {event['text']}")
+    events.get_by_role("button").click()
+    idle(page)
+    assert shown_step(page) == event["step"]
+    page.goto(f"{server_url}/?{spec}&lr=0.1&step=12#show=training")
+    idle(page)
+    expect(events).to_be_hidden()
+
+
 @pytest.mark.long
 def test_two_inits_two_curves(explorer):
     page = explorer.open(f"/?{MOONS}&step=20#show=training").page

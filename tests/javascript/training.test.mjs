@@ -10,9 +10,12 @@ const rows = (steps) => ({ steps, loss: steps.map((step) => 1 / (1 + step)), gra
 
 test("a run keeps every update that it was told, whatever the order", () => {
   const run = new TrainingRun("");
-  run.take({ seq: 1, step: 6, rows: rows([3, 4, 5]), batch: { loss: 0.1, accuracy: 0.5 }, held_out: null });
-  run.take({ seq: 2, step: 3, rows: rows([0, 1, 2]), batch: { loss: "Infinity", accuracy: null },
+  const [early, late] = [{ step: 1, kind: "loss_spike", text: "high" }, { step: 4, kind: "nonfinite", text: "NaN" }];
+  run.take({ seq: 1, step: 6, rows: rows([3, 4, 5]), events: [late], batch: { loss: 0.1, accuracy: 0.5 },
+    held_out: null });
+  run.take({ seq: 2, step: 3, rows: rows([0, 1, 2]), events: [early, late], batch: { loss: "Infinity", accuracy: null },
     held_out: { loss: 0.2, accuracy: 1 } });
+  assert.deepEqual(run.events, [early, late]);
   assert.deepEqual(run.curve("loss").map(([step]) => step), [0, 1, 2, 3, 4, 5, 6]);
   assert.equal(run.curve("loss")[6][1], 0.1);
   assert.equal(run.curve("loss")[3][1], Infinity, "the score of the picture replaces the update's");

@@ -71,6 +71,7 @@ def test_steps_and_rows_come_from_a_step_on(client):
         "op": ["l1"],
         "node": ["n3"],
         "batch": [7],
+        "good_step": [None],
     }
     assert (told["traces"], told["parts"], told["statistics"]) == ([1], ["weight", "update"], ["std", "norm"])
     told = get(client, "/rows.json", run="a b&c", part="update", statistic="ratio", after=1).json()

@@ -27,6 +27,8 @@ export class TrainingRun {
   scores = new Map();
   /** By step: a value per layer. @type {Map<number, Partial<Record<TrainingStatistic, Float64Array>>>} */
   layers = new Map();
+  /** In the order of steps. @type {TrainingEvent[]} */
+  events = [];
   layerCount = 0;
 
   /** @param {string} query of its spec, without the step */
@@ -42,14 +44,16 @@ export class TrainingRun {
   }
 
   /** @param {TrainingMessage} message */
-  take({ step, rows, batch, held_out: heldOut }) {
+  take({ step, rows, events, batch, held_out: heldOut }) {
     this.#takeRows(rows);
+    this.#takeEvents(events);
     this.#takeScores(step, batch, heldOut);
   }
 
   /** @param {RunDump} run the whole of it, from `run.json` */
-  takeRun({ rows, steps, batch, held_out: heldOut, layers }) {
+  takeRun({ rows, events, steps, batch, held_out: heldOut, layers }) {
     this.#takeRows(rows);
+    this.#takeEvents(events);
     steps.forEach((step, at) => {
       this.#takeScores(step, batch[at] ?? null, heldOut[at] ?? null);
       const column = (/** @type {"activation" | "gradient"} */ part, /** @type {string} */ statistic) =>
@@ -70,6 +74,14 @@ export class TrainingRun {
       this.updates.set(step, { loss: numberOf(rows.loss[at] ?? null), gradient_norms: norms("gradient_norms"),
         weight_norms: weight, update_ratio: update.map((value, layer) => value / (weight[layer] ?? NaN)) });
     });
+  }
+
+  /** @param {readonly TrainingEvent[]} events those of some updates, of which it may know some */
+  #takeEvents(events) {
+    const isKnown = (/** @type {TrainingEvent} */ { step, kind }) =>
+      this.events.some((event) => event.step === step && event.kind === kind);
+    this.events.push(...events.filter((event) => !isKnown(event)));
+    this.events.sort((one, other) => one.step - other.step);
   }
 
   /** @param {number} step @param {TrainingScore | null} batch @param {TrainingScore | null} heldOut */
