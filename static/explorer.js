@@ -207,7 +207,7 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
     && "scale" in accepted && refused !== "scale";
   const base = isRefusedElsewhere ? accepted : spec.value;
   const next = { ...("program" in change ? withProgram(page, base, String(change["program"])) : base),
-    ...training.anew(change) };
+    ...training.anew(change, moving) };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
     // A drag that ends where it began makes no entry; a click on the track does, once its picture arrives.
     if (address.query === queryOf(spec.value)) address.pushes = false;

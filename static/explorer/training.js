@@ -22,6 +22,8 @@ const MOST_TRIES = 30;
 export function connectTraining({ elements, view, setView, on, queryOf, specOf, isMoving }) {
   let run = new TrainingRun("");
   let ghost = /** @type {TrainingRun | null} */ (null);
+  /** Whether the scale slider is dragged. */
+  let isHeld = false;
   /** Whether the drag has its ghost. */
   let isHaunted = false;
   let message = /** @type {TrainingMessage | null} */ (null);
@@ -55,7 +57,7 @@ export function connectTraining({ elements, view, setView, on, queryOf, specOf, 
     const query = runQuery(spec);
     if (query === run.query) return;
     if (run.updates.size > 1 && !isHaunted) ghost = run;
-    isHaunted = isMoving() && !elements["bar"].isPlaying;
+    isHaunted = isHeld;
     run = new TrainingRun(query);
     message = null;
   }
@@ -139,9 +141,13 @@ export function connectTraining({ elements, view, setView, on, queryOf, specOf, 
     refused() {
       if (picture !== null) elements["bar"].show({ run, ghost, step: Number(picture.spec?.["step"] ?? 0) }, true);
     },
-    /** A change of the net begins its training anew while it plays. @param {Spec} change @returns {Spec} */
-    anew(change) {
-      if (!elements["bar"].isPlaying || "step" in change) return change;
+    /** A change of the net begins its training anew while it plays.
+     * @param {Spec} change @param {boolean} moving whether a drag goes on @returns {Spec} */
+    anew(change, moving) {
+      if ("step" in change) return change;
+      if (!isHeld) isHaunted = false;
+      isHeld = moving;
+      if (!elements["bar"].isPlaying) return change;
       elements["bar"].beginAnew();
       return { ...change, step: 0 };
     },

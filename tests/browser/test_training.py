@@ -1,6 +1,7 @@
 """The training view: its steps, curves, maps and pictures are those of the server's run."""
 
 import json
+from contextlib import contextmanager
 from urllib.request import urlopen
 
 import pytest
@@ -41,6 +42,29 @@ def play_until(page, step):
     wait_for_step(page, "shown >= step", step)
     page.locator("training-bar .play").click()
     idle(page)
+
+
+@contextmanager
+def restart(page):
+    """What is done in it has the playing training begin anew: this waits until it has."""
+    # Looks before: a training that plays soon passes the step that it had.
+    page.evaluate(
+        """() => {
+            const field = document.querySelector("training-bar input[type=text]");
+            let last = Number(field.value);
+            globalThis.restart = new Promise((resolve) => {
+                const look = () => {
+                    const shown = Number(field.value);
+                    if (shown < last) return resolve();
+                    last = shown;
+                    requestAnimationFrame(look);
+                };
+                look();
+            });
+        }"""
+    )
+    yield
+    page.evaluate("() => globalThis.restart")
 
 
 def words(page, name):
@@ -101,24 +125,8 @@ def test_a_change_while_it_plays_begins_anew_beside_the_old_curve(explorer):
     expect(ghost).to_be_hidden()
     page.locator("training-bar .play").click()
     wait_for_step(page, "shown >= step", 20)
-    # Looks from now on: a training that plays soon passes the step that it had.
-    page.evaluate(
-        """() => {
-            const field = document.querySelector("training-bar input[type=text]");
-            let last = Number(field.value);
-            globalThis.restart = new Promise((resolve) => {
-                const look = () => {
-                    const shown = Number(field.value);
-                    if (shown < last) return resolve();
-                    last = shown;
-                    requestAnimationFrame(look);
-                };
-                look();
-            });
-        }"""
-    )
-    page.locator("#spec-init").select_option("lecun_normal")
-    page.evaluate("() => globalThis.restart")
+    with restart(page):
+        page.locator("#spec-init").select_option("lecun_normal")
     expect(ghost).to_be_visible()
     page.locator("training-bar .play").click()
     idle(page)
@@ -137,6 +145,30 @@ def test_an_event_stands_under_the_curve_and_leads_to_its_step(explorer, server_
     page.goto(f"{server_url}/?{spec}&lr=0.1&step=12#show=training")
     idle(page)
     expect(events).to_be_hidden()
+
+
+def test_the_curve_before_a_drag_stays_while_it_plays(explorer):
+    page = explorer.open(f"/?{MOONS}#show=training").page
+    page.locator("training-bar .play").click()
+    wait_for_step(page, "shown >= step", 60)
+    slider = page.get_by_role("slider", name="Init scale").bounding_box()
+    x, y = slider["x"] + slider["width"] / 2, slider["y"] + slider["height"] / 2
+    page.mouse.move(x, y)
+    with restart(page):
+        page.mouse.down()
+        page.mouse.move(x + 20, y)
+    for move in range(2, 5):
+        wait_for_step(page, "shown >= step", 3)
+        with restart(page):
+            page.mouse.move(x + 20 * move, y)
+    page.mouse.up()
+    page.locator("training-bar .play").click()
+    idle(page)
+    played = shown_step(page)
+    chart = page.get_by_role("img", name="Loss ").bounding_box()
+    page.mouse.click(chart["x"] + chart["width"] - 11, chart["y"] + 40)
+    idle(page)
+    assert shown_step(page) >= 60, f"the axis ends with the ghost, not with the {played} steps of the new training"
 
 
 @pytest.mark.long
