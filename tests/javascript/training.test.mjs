@@ -38,6 +38,15 @@ test("a scale has round ends, and holds what is finite", () => {
   assert.equal(placeOn({ low: 0.01, high: 100, isLog: true }, 0), 0);
 });
 
+test("a mark lies on the scale, however far the values are from it", () => {
+  for (const value of [1e-30, 1e-3, 1e9, 1e12, 1e38, 1e307]) {
+    const scale = scaleOf([[value]], true, 1, [1e-3]);
+    assert.ok(scale.low <= 1e-3 && scale.high >= 1e-3, `${value}`);
+    assert.ok(placeOfPoint(scale, 1e-3) >= 0);
+    if (value > 1e-3) assert.ok(placeOn(scale, value) > 0.9);
+  }
+});
+
 test("a point that a logarithmic axis does not reach lies under it", () => {
   const scale = { low: 0.01, high: 100, isLog: true };
   assert.equal(placeOfPoint(scale, 0.01), 0);

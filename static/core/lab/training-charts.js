@@ -45,10 +45,11 @@ export function stepAt(width, last, x) {
 
 /** The scale of all values, with round numbers at its ends.
  * @param {Iterable<ArrayLike<number>>} arrays @param {boolean} isLog @param {number} [least] high end of a linear scale
+ * @param {readonly number[]} [marks] values that lie on the scale, however far they are from the others
  * @returns {Scale} */
-export function scaleOf(arrays, isLog, least = 1) {
+export function scaleOf(arrays, isLog, least = 1, marks = []) {
   let [low, high] = [Infinity, -Infinity];
-  for (const values of arrays) {
+  for (const values of [...arrays, marks]) {
     for (let at = 0; at < values.length; at += 1) {
       const value = /** @type {number} */ (values[at]);
       if (!Number.isFinite(value) || (isLog && value <= 0)) continue;
@@ -59,7 +60,7 @@ export function scaleOf(arrays, isLog, least = 1) {
   if (low > high) [low, high] = [isLog ? 0.1 : 0, 1];
   if (!isLog) return { low: Math.min(0, low), high: Math.max(least, high) || 1, isLog };
   const top = round(high, true);
-  const bottom = Math.max(round(low, false), top / 10 ** MOST_DECADES);
+  const bottom = Math.max(round(low, false), Math.min(top / 10 ** MOST_DECADES, ...marks));
   return { low: bottom < top ? bottom : top / 2, high: top, isLog };
 }
 
@@ -74,7 +75,9 @@ function round(value, isUp) {
 
 /** @param {Scale} scale @param {number} value @returns {number} 0 at its low end, 1 at its high end; beyond it, the end */
 export function placeOn({ low, high, isLog }, value) {
-  const place = isLog ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+  // The quotient of the ends may be beyond the largest number.
+  const place = isLog ? (Math.log10(value) - Math.log10(low)) / (Math.log10(high) - Math.log10(low))
+    : (value - low) / (high - low);
   return Math.min(1, Math.max(0, place));
 }
 
@@ -108,8 +111,8 @@ export function drawCurves(
   const on = surfaceOf(canvas);
   if (on === null) return null;
   const { context, width, height } = on;
-  const scale = scaleOf([...lines.map(({ points }) => points.map(([, value]) => value)), marks.map(([value]) => value)],
-    isLog, least);
+  const scale = scaleOf(lines.map(({ points }) => points.map(([, value]) => value)), isLog, least,
+    marks.map(([value]) => value));
   const x = stepScale(width, last);
   const y = (/** @type {number} */ value) =>
     MARGIN.top + (height - MARGIN.top - MARGIN.bottom) * (1 - placeOfPoint(scale, value));
