@@ -146,7 +146,9 @@ interface Hidden {
 
 type TrainingStatistic = "update_ratio" | "gradient_norms" | "weight_norms" | "activation_std" | "gradient_std"
   | "dead_fraction" | "saturation";
-type StepColumn = readonly [step: number, values: Float64Array]; // a value per layer
+/** A value per layer; null: not known. */
+type LayerValues = Float64Array | (number | null)[];
+type StepColumn = readonly [step: number, values: LayerValues];
 type TrainingCurve = "loss" | "accuracy" | "heldOutLoss" | "heldOutAccuracy";
 type TrainingNumber = number | "NaN" | "Infinity" | "-Infinity";
 type TrainingScore = { loss: TrainingNumber; accuracy: number | null };
@@ -227,7 +229,7 @@ interface RunRowsDump {
   after: number;
   layers: string[];
   steps: number[];
-  values: TrainingNumber[][]; // steps × layers
+  values: (TrainingNumber | null)[][]; // steps × layers
 }
 
 /** A run of the list beside what is known of it. */

@@ -7,7 +7,7 @@ import { emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { chartOf, figure, shadesText } from "../core/lab/chart-figure.js";
 import { followSteps } from "../core/lab/step-cursor.js";
-import { drawCurves, drawStepMap, endsOf, HEALTHY_UPDATE, layerAt } from "../core/lab/training-charts.js";
+import { drawCurves, drawStepMap, HEALTHY_UPDATE, layerAt } from "../core/lab/training-charts.js";
 
 /** Shares of elements or units. */
 const SHARES = ["zero_fraction", "dead_fraction", "saturation"];
@@ -104,7 +104,8 @@ class RunLayers extends HTMLElement {
     const column = this.#ratios?.at(this.#shown?.step ?? Infinity)?.[1];
     const place = this.#places;
     if (column === undefined || place === null) return;
-    const distances = Array.from(column, (value) => Number.isFinite(value) ? Math.abs(place.y(value) - y) : Infinity);
+    const distances = Array.from(column,
+      (value) => value !== null && Number.isFinite(value) ? Math.abs(place.y(value) - y) : Infinity);
     this.#lookAt(distances.indexOf(Math.min(...distances)));
   }
 
@@ -120,7 +121,7 @@ class RunLayers extends HTMLElement {
   /** @param {Shown} shown @param {{last: number, step: number | null, palette: Palette}} at */
   #drawMap({ run, part, statistic, step }, at) {
     const { layers, columns } = this.#table ?? { layers: [], columns: [] };
-    const isKnown = columns.some(([, column]) => column.some((value) => !Number.isNaN(value)));
+    const isKnown = columns.some(([, column]) => column.some((value) => value !== null));
     this.#mapFigure.hidden = !isKnown;
     this.#empty.hidden = isKnown;
     writeText(this.#empty,
@@ -129,13 +130,12 @@ class RunLayers extends HTMLElement {
         : `No layer has the ${words(statistic)} of its ${words(part)}.`);
     if (!isKnown) return;
     const isLog = !LINEAR.includes(statistic);
-    const scale = drawStepMap(this.#map, { ...at, columns, layerCount: layers.length, isLog });
-    const [low, high] = scale === null ? ["", ""] : endsOf(scale, SHARES.includes(statistic));
-    writeText(this.#scale, shadesText(low, high));
+    const shades = shadesText(drawStepMap(this.#map, { ...at, columns, layerCount: layers.length, isLog }),
+      SHARES.includes(statistic));
+    writeText(this.#scale, shades);
     const said = this.#say(this.#table, step, true);
     writeText(this.#readout, said);
-    describe(this.#map, at, `${words(statistic)} of the ${words(part)}, layers over the steps, from ${low} to ${high}`,
-      said);
+    describe(this.#map, at, `${words(statistic)} of the ${words(part)}, layers over the steps: ${shades}`, said);
   }
 
   /** @param {Shown} shown @param {{last: number, step: number | null, palette: Palette}} at */
@@ -145,7 +145,10 @@ class RunLayers extends HTMLElement {
     if (table === null || this.#ratioFigure.hidden) return;
     const { layers, columns } = table;
     const lines = layers.map((_, layer) => ({
-      points: columns.map(([each, values]) => /** @type {[number, number]} */ ([each, values[layer] ?? NaN])),
+      points: columns.flatMap(([each, values]) => {
+        const value = values[layer] ?? null;
+        return value === null ? [] : [/** @type {[number, number]} */ ([each, value])];
+      }),
       colour: at.palette.parameter,
       width: step !== null && layer === this.#layer ? 2.5 : layers.length > 8 ? 0.5 : 1,
     }));
@@ -162,7 +165,9 @@ class RunLayers extends HTMLElement {
     const layer = Math.min(this.#layer, (table?.layers.length ?? 1) - 1);
     if (column === undefined) return "";
     const row = isNumbered ? `row ${layer + 1}, ` : "";
-    return `step ${column[0]}, ${row}${table?.layers[layer] ?? ""}: ${significant(column[1][layer])}`;
+    return `step ${column[0]}, ${row}${table?.layers[layer] ?? ""}: ${
+      significant(column[1][layer]).replace("∞", "Inf")
+    }`;
   }
 }
 

@@ -7,7 +7,7 @@ import { onSchemeChange, readPalette } from "../core/colours.js";
 import { buttonOf, emit, headings, html, write, writeText } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
 import { chartOf, figure, shadesText } from "../core/lab/chart-figure.js";
-import { drawCurves, drawStepMap, drawSurface, drawUnits, endsOf, HEALTHY_UPDATE,
+import { drawCurves, drawStepMap, drawSurface, drawUnits, HEALTHY_UPDATE,
   stepAt } from "../core/lab/training-charts.js";
 import { STATISTICS } from "../core/lab/training-run.js";
 
@@ -140,14 +140,15 @@ class TrainingView extends HTMLElement {
     }
     this.#drawRatio(at);
     const isLog = !LINEAR.includes(this.#statistic);
-    const scale = drawStepMap(this.#map, { ...at, columns: run.columns(this.#statistic), layerCount: run.layerCount,
-      isLog });
-    const [low, high] = scale === null ? ["", ""] : endsOf(scale, !isLog);
-    writeText(this.#scale, scale === null ? "" : shadesText(low, high));
+    const shades = shadesText(
+      drawStepMap(this.#map, { ...at, columns: run.columns(this.#statistic), layerCount: run.layerCount, isLog }),
+      !isLog,
+    );
+    writeText(this.#scale, shades);
     write(this.#map, "aria-label",
       `${STATISTICS[this.#statistic].title}, ${run.layerCount} layers by ${
         run.knownSteps(this.#statistic).length
-      } steps, from ${low} to ${high}.`);
+      } steps: ${shades}.`);
     if (!this.#figures.data.hidden && message !== null) this.#drawData(message, palette);
   }
 
@@ -181,7 +182,7 @@ class TrainingView extends HTMLElement {
     const { line, backward, parameter } = at.palette;
     const lines = [...ratioLines(ghost, line, 2), ...ratioLines(other, backward), ...ratioLines(run, parameter)];
     drawCurves(this.#ratio, { ...at, lines, isLog: true, marks: [[HEALTHY_UPDATE, "1e−3"]] });
-    const now = run.column("update_ratio", step - 1);
+    const now = run.updates.get(step - 1)?.update_ratio;
     write(this.#ratio, "aria-label",
       now === undefined ? "No update before step 0."
         : `Update : weight of the last step, over the layers: from ${significant(Math.min(...now))} to ${

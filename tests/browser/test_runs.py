@@ -124,6 +124,14 @@ def test_layers_of_the_chosen_run(open_runs, tmp_path):
     assert chart.get_attribute("aria-valuetext") == "step 7, row 2, l2: 9.00"
     ratio = layers.get_by_role("slider", name="Update : weight")
     assert ratio.get_attribute("aria-valuetext") == "step 7, l2: 0.00100"
+    choice(page, "run").select_option("nan")
+    idle(page)
+    expect(layers.locator(".scale")).to_contain_text("NaN or Inf (purple)")
+    assert chart.get_attribute("aria-valuetext") == "step 7, row 2, l2: 9.00"
+    press(chart, "End")
+    idle(page)
+    assert chart.get_attribute("aria-valuetext") == "step 79, row 2, l2: NaN"
+    choice(page, "run").select_option("first")
     choice(page, "statistic").select_option("dead_fraction")
     idle(page)
     expect(layers).to_contain_text("No layer has the dead units of its activation.")

@@ -264,6 +264,12 @@ def test_digits_show_their_confusions(explorer):
 def test_a_net_that_diverges_leaves_the_page_alive(explorer):
     page = explorer.open("/?lr=1e9&step=40#show=training").page
     assert words(page, "Loss ").startswith("Loss NaN at step 40")
+    map_of_layers = page.get_by_role("img", name="Std of the activation, 2 layers by 41 steps")
+    assert "NaN or Inf (purple)" in map_of_layers.get_attribute("aria-label")
+    red, green, blue, alpha = map_of_layers.evaluate(
+        """(canvas) => [...canvas.getContext("2d").getImageData(canvas.width * 0.7, canvas.height / 2, 1, 1).data]"""
+    )
+    assert (min(red, blue) - green > 60, alpha) == (True, 255), "the colour of NaN"
     page.locator("training-bar").get_by_role("button", name="Step 0").click()
     idle(page)
     assert words(page, "Loss ") == "Loss 2.37 at step 0, 2.37 at step 0."

@@ -134,4 +134,28 @@ def test_the_ratio_is_the_norm_of_the_update_over_that_of_the_weight(tmp_path):
         run.add_rows(1, keys[:2], np.array([[0, 4.0], [0, 1.0]]))  # its update is not recorded
     steps, layers, values = table_after(Run(tmp_path / "x.run"), "update", "ratio", -1)
     assert (steps, layers) == ([0], ["0.bias", "0.weight"])
-    assert values.tolist() == [[math.inf, 0.5]]
+    assert values == [[math.inf, 0.5]]
+
+
+def test_a_value_that_is_not_finite_is_another_than_one_that_is_not_known(tmp_path):
+    columns = ("norm", "dead_fraction", "nan", "posinf", "neginf")
+    updates = {
+        "finite": [2, 0.5, 0, 0, 0],
+        "nan": [2, 0.5, 1, 1, 0],
+        "inf": [math.nan, math.nan, 0, 3, 0],
+        "neginf": [2, 0.5, 0, 0, 1],
+        "empty": [math.nan, math.nan, 0, 0, 0],
+        "zero": [0, 1, 0, 0, 0],
+    }
+    weights = [[4, math.nan, 0, 0, 0]] * 5 + [[0, math.nan, 0, 0, 0]]
+    keys = [(layer, part) for part in ("update", "weight") for layer in updates]
+    with RunWriter(tmp_path / "x.run", columns, model="net") as run:
+        run.add_rows(0, keys, np.array([*updates.values(), *weights]))
+        run.add_rows(1, keys[:1], np.array([updates["finite"]]))
+    for statistic, expected in (
+        ("norm", [[2, math.nan, math.inf, math.inf, None, 0], [2, *[None] * 5]]),
+        ("ratio", [[0.5, math.nan, math.inf, math.inf, None, None]]),
+        ("dead_fraction", [[0.5, 0.5, None, 0.5, None, 1], [0.5, *[None] * 5]]),
+        ("nan", [[0, 1, 0, 0, 0, 0], [0, *[None] * 5]]),
+    ):
+        np.testing.assert_equal(table_after(Run(tmp_path / "x.run"), "update", statistic, -1)[2], expected, statistic)

@@ -26,6 +26,26 @@ test("a run keeps every update that it was told, whatever the order", () => {
   assert.deepEqual([...run.column("update_ratio", 4)], [2, NaN]);
 });
 
+test("the std of a tensor with NaN or Inf is that, and a missing one is not known", () => {
+  const run = new TrainingRun("");
+  const told = { std: [[1, 2, null, null]], nan: [[0, 1, 0, 0]], posinf: [[0, 1, 0, 0]], neginf: [[0, 0, 3, 0]],
+    dead_fraction: [[0.5, 0.5, null, null]], saturation: [[null, null, null, null]] };
+  run.takeRun({ rows: rows([]), steps: [7], batch: [], held_out: [], layers: { activation: told, gradient: told } });
+  const expected = [1, NaN, Infinity, null];
+  assert.deepEqual(run.column("activation_std", 7), expected);
+  assert.deepEqual(run.column("gradient_std", 7), expected);
+  assert.deepEqual(run.column("dead_fraction", 7), [0.5, 0.5, null, null]);
+  const names = ["a", "b", "c", "d"];
+  const column = (values) => Float64Array.from(values, (value) => value ?? NaN);
+  run.takePicture(8, { topology: { layers: names.map((activation) => ({ activation, gradient: null })) },
+    rows: new Map(names.map((name, row) => [name, row])), loss: 1,
+    floats: { std: column(told.std[0]), dead_fraction: column(told.dead_fraction[0]),
+      saturation: column(told.saturation[0]) },
+    integers: { n: [9, 9, 9, 9], nan: told.nan[0], posinf: told.posinf[0], neginf: told.neginf[0] } });
+  assert.deepEqual(run.column("activation_std", 8), expected);
+  assert.deepEqual(run.column("gradient_std", 8), [null, null, null, null]);
+});
+
 test("a scale has round ends, and holds what is finite", () => {
   assert.deepEqual(scaleOf([[0.3, 7, Infinity, NaN]], true), { low: 0.2, high: 10, isLog: true });
   assert.deepEqual(scaleOf([[0.001, 0]], true), { low: 0.0005, high: 0.001, isLog: true });

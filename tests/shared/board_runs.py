@@ -10,7 +10,7 @@ from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 
 SPEC = ModelSpec.from_query("widths=2,16,2&loss=cross_entropy&data=moons&lr=0.1")
-COLUMNS = ("std", "norm", "dead_fraction")
+COLUMNS = ("std", "norm", "dead_fraction", "nan")
 LAYERS = ("l1", "l2")
 PARTS = ("activation", "weight", "update")
 
@@ -26,8 +26,9 @@ def write_steps(run, steps, loss):
         figures = np.full((len(PARTS), len(LAYERS), len(COLUMNS)), math.nan)
         figures[..., 0] = [1 + step, 2 + step]
         figures[..., 1] = [[1], [1000], [1]]
+        figures[..., 3] = math.isnan(loss(step))
         if math.isnan(loss(step)):
-            figures[:] = math.nan
+            figures[..., :3] = math.nan
         run.add_rows(step, [(layer, part) for part in PARTS for layer in LAYERS], figures.reshape(-1, len(COLUMNS)))
 
 

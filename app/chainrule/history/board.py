@@ -34,7 +34,12 @@ RATIO = "ratio"
 
 _EXTREMES = ("loss", "gradient_norm")
 
+MOMENTS = ("mean", "std", "min", "max", "norm")
+"""The statistics of the finite elements of a tensor."""
+
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Steps = npt.NDArray[np.int64]
 
 
 class Board:
@@ -122,10 +127,13 @@ def _extremes(figures: list[float | None], pieces: int) -> set[int]:
     return kept
 
 
-def table_after(run: Run, part: str, statistic: str, after: int) -> tuple[list[int], list[str], FloatArray]:
-    """A statistic of a part after a step: steps, layers, and values (steps, layers), where NaN means not known.
+def table_after(
+    run: Run, part: str, statistic: str, after: int
+) -> tuple[list[int], list[str], list[list[float | None]]]:
+    """A statistic of a part after a step: steps, layers, and values (steps, layers), where None means not known.
 
-    If there are too many steps, the ones that differ most from the others stay, because they contain the extremes.
+    MOMENTS of a tensor with NaN or Inf are NaN or Inf. If there are too many steps, the ones that differ most from the
+    others stay, because they contain the extremes.
 
     Raises:
         NotFoundError: the run has no such part, or no such statistic.
@@ -140,40 +148,53 @@ def table_after(run: Run, part: str, statistic: str, after: int) -> tuple[list[i
         raise NotFoundError(message, field="statistic", limit=statistics)
     layers = parts[part]
     name = "norm" if statistic == RATIO else statistic
-    steps, values = _table(run, part, name, after, layers)
+    steps, values, known = _table(run, part, name, after, layers)
     if statistic == RATIO:
-        weight_steps, weights = _table(run, "weight", name, after, layers)
+        weight_steps, weights, weights_known = _table(run, "weight", name, after, layers)
         _, own, other = np.intersect1d(steps, weight_steps, return_indices=True)
-        steps, values = steps[own], values[own]
+        steps, values, weights = steps[own], values[own], weights[other]
+        known = known[own] & weights_known[other] & ~((values == 0) & (weights == 0))
         with np.errstate(divide="ignore", invalid="ignore"):
-            values = values / weights[other]
+            values = values / np.where(np.isinf(weights), np.nan, weights)
     most = max(2, min(MAX_COLUMNS, MAX_CELLS // max(1, len(layers))))
     if len(steps) > most:
-        places = _outstanding(values, most)
-        steps, values = steps[places], values[places]
-    return steps.tolist(), layers, values
+        places = _outstanding(_scores(values, known).max(1), most)
+        steps, values, known = steps[places], values[places], known[places]
+    cells = values.astype(object)
+    cells[~known] = None
+    return steps.tolist(), layers, cells.tolist()
 
 
-def _table(
-    run: Run, part: str, statistic: str, after: int, layers: list[str]
-) -> tuple[npt.NDArray[np.int64], FloatArray]:
+def _table(run: Run, part: str, statistic: str, after: int, layers: list[str]) -> tuple[Steps, FloatArray, BoolArray]:
+    """Steps, values (steps, layers), and which of them are known."""
     rows = run.row_columns(part=part, after=after)
+    figures, known = rows[statistic].copy(), ~np.isnan(rows[statistic])
+    if statistic in MOMENTS:
+        for name, value in (("posinf", math.inf), ("neginf", math.inf), ("nan", math.nan)):
+            if name in run.columns:
+                figures[rows[name] > 0] = value
+                known |= rows[name] > 0
     steps, at = np.unique(np.array(rows["step"], np.int64), return_inverse=True)
     place = {layer: index for index, layer in enumerate(layers)}
-    values = np.full((len(steps), len(layers)), np.nan)
     # The run may have got a new layer after `layers` was read.
-    known = np.array([layer in place for layer in rows["layer"]], bool)
-    values[at[known], [place[layer] for layer in rows["layer"] if layer in place]] = rows[statistic][known]
-    return steps, values
+    listed = np.array([layer in place for layer in rows["layer"]], bool)
+    places = at[listed], [place[layer] for layer in rows["layer"] if layer in place]
+    values, is_known = np.full((len(steps), len(layers)), np.nan), np.zeros((len(steps), len(layers)), bool)
+    values[places], is_known[places] = figures[listed], known[listed]
+    return steps, values, is_known
 
 
-def _outstanding(values: FloatArray, most: int) -> npt.NDArray[np.int64]:
-    """Indices of `most` rows: from each piece the row with the value farthest from its column's mean, or with Inf."""
+def _scores(values: FloatArray, known: BoolArray) -> FloatArray:
+    """The distance of each value from its column's mean, relative to the column's spread; inf for NaN and Inf."""
     finite = np.isfinite(values)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = np.where(finite, values, 0).sum(0) / np.maximum(1, finite.sum(0))
         spread = np.where(finite, values, -np.inf).max(0) - np.where(finite, values, np.inf).min(0)
         distance = np.abs(values - mean) / np.where((spread > 0) & (spread < np.inf), spread, 1)
-    score = np.where(finite, distance, np.where(np.isinf(values), np.inf, -1)).max(1)
-    bounds = np.linspace(0, len(values), most + 1).astype(int).tolist()
-    return np.array([first + int(score[first:end].argmax()) for first, end in pairwise(bounds)], np.int64)
+    return np.where(finite, distance, np.where(known, np.inf, -1))
+
+
+def _outstanding(scores: FloatArray, most: int) -> npt.NDArray[np.int64]:
+    """Indices of `most` rows: from each piece the one with the highest score."""
+    bounds = np.linspace(0, len(scores), most + 1).astype(int).tolist()
+    return np.array([first + int(scores[first:end].argmax()) for first, end in pairwise(bounds)], np.int64)

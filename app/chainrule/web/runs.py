@@ -111,7 +111,7 @@ def runs_router(service: Service, folder: Path) -> APIRouter:
 
         def read() -> dict[str, Any]:
             steps, layers, figures = table_after(board.find(name), part, statistic, after)
-            return {**values, "layers": layers, "steps": steps, "values": figures.tolist()}
+            return {**values, "layers": layers, "steps": steps, "values": figures}
 
         return _answer(request, await run_in_threadpool(read))
 
@@ -161,8 +161,9 @@ def runs_router(service: Service, folder: Path) -> APIRouter:
             (RUN, PART, STATISTIC, AFTER),
             ERRORS,
             "Layers of a run",
-            "A statistic of a part: `values` has a list per step with a figure per layer. `ratio` of the part `update` "
-            "is the norm of the update ÷ the norm of the weight.",
+            "A statistic of a part: `values` has a list per step with a figure per layer, null where it is not known. "
+            "A moment of a tensor with NaN or Inf is NaN or Infinity. `ratio` of the part `update` is the norm of the "
+            "update ÷ the norm of the weight.",
         ),
         (
             "/trace.json",

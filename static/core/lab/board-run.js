@@ -1,7 +1,7 @@
 /** A run of a folder as the page knows it: what the server has told so far of its steps and layers. No DOM. */
 
 import { hex, oklch } from "../colours.js";
-import { numberOf } from "./training-run.js";
+import { figureOf, numberOf } from "./training-run.js";
 
 /** More points than this are fetched anew, since the server thins them. */
 const MOST_POINTS = 4000;
@@ -35,12 +35,7 @@ export class LayerTable {
   take({ after, layers, steps, values }) {
     if (after < 0) this.columns = [];
     this.layers = layers;
-    this.columns.push(
-      ...steps.map((
-        step,
-        at,
-      ) => /** @type {StepColumn} */ ([step, Float64Array.from((values[at] ?? []).map(numberOf))])),
-    );
+    this.columns.push(...steps.map((step, at) => /** @type {StepColumn} */ ([step, (values[at] ?? []).map(figureOf)])));
   }
 
   /** @param {number} step @returns {StepColumn | undefined} the last one that is not later */

@@ -1,6 +1,5 @@
 /** The charts of a training on canvas: curves over the steps, a map of layers and steps, a decision surface. */
 
-import { significant } from "../format.js";
 import { colourOf, rampPixels, rampStops } from "../colours.js";
 import { surface } from "../surface.js";
 
@@ -15,11 +14,12 @@ const UNDER_AXIS = -0.045;
 /** Between two ticks of a logarithmic axis, as a share of its length. */
 const LEAST_GAP = 0.1;
 const UNITS_IN_ROW = 8;
-/** The place of Inf in the colours of a map; 0 is that of NaN. */
+/** The place of NaN and Inf in the colours of a map; 0 is that of a value that is not known. */
 const NON_FINITE = 255;
 
 /** @typedef {{points: readonly [number, number][], colour: string, width: number, dash?: number[]}} Line */
 /** @typedef {{low: number, high: number, isLog: boolean}} Scale */
+/** The colours of a map. @typedef {{scale: Scale | null, hasNonFinite: boolean}} Shades */
 /** A mark on a curve. @typedef {{at: number, value: number, colour: string, isChosen: boolean}} Mark */
 
 /** @param {HTMLCanvasElement} canvas as large as its box on the screen
@@ -44,7 +44,7 @@ export function stepAt(width, last, x) {
 }
 
 /** The scale of all values, with round numbers at its ends.
- * @param {Iterable<ArrayLike<number>>} arrays @param {boolean} isLog @param {number} [least] high end of a linear scale
+ * @param {Iterable<ArrayLike<number | null>>} arrays @param {boolean} isLog @param {number} [least] high end of a linear scale
  * @param {readonly number[]} [marks] values that lie on the scale, however far they are from the others
  * @returns {Scale} */
 export function scaleOf(arrays, isLog, least = 1, marks = []) {
@@ -238,9 +238,9 @@ export function tickText(value) {
   return isShort ? String(rounded) : rounded.toExponential().replace("e+", "e");
 }
 
-/** @param {Scale} scale @param {number} value @returns {number} its place in the colours of a map; 0 if it is NaN */
+/** @param {Scale} scale @param {number | null} value @returns {number} its place in the colours of a map */
 function shadeAt(scale, value) {
-  if (Number.isNaN(value)) return 0;
+  if (value === null) return 0;
   return Number.isFinite(value) ? 1 + Math.floor((NON_FINITE - 2) * placeOn(scale, value)) : NON_FINITE;
 }
 
@@ -248,7 +248,7 @@ function shadeAt(scale, value) {
  * @param {HTMLCanvasElement} canvas
  * @param {{columns: readonly StepColumn[], layerCount: number, last: number, step: number | null, isLog: boolean,
  * palette: Palette}} map
- * @returns {Scale | null} the scale of its colours; null while it is hidden, or without values */
+ * @returns {Shades | null} null while it is hidden */
 export function drawStepMap(canvas, { columns, layerCount, last, step, isLog, palette }) {
   const on = surfaceOf(canvas);
   if (on === null) return null;
@@ -279,18 +279,14 @@ export function drawStepMap(canvas, { columns, layerCount, last, step, isLog, pa
     context.fillText(String(layer + 1), MARGIN.left - 6, MARGIN.top + (layer + 0.5) * tall);
   drawSteps(context, width, height, last, palette);
   drawNow(context, step === null ? null : x(step), height, palette);
-  return columns.length === 0 ? null : scale;
+  const hasFinite = places.some((place) => place > 0 && place < NON_FINITE);
+  return { scale: hasFinite ? scale : null, hasNonFinite: places.includes(NON_FINITE) };
 }
 
 /** @param {number} height of a map @param {number} layerCount @param {number} y @returns {number} index of the layer */
 export function layerAt(height, layerCount, y) {
   const share = (y - MARGIN.top) / Math.max(1, height - MARGIN.top - MARGIN.bottom);
   return Math.min(layerCount - 1, Math.max(0, Math.floor(share * layerCount)));
-}
-
-/** @param {Scale} scale @param {boolean} percent @returns {[string, string]} the values of its first and last colour */
-export function endsOf({ low, high }, percent) {
-  return percent ? [`${100 * low} %`, `${100 * high} %`] : [significant(low), significant(high)];
 }
 
 /** @param {string} base64 @returns {Uint8Array} */

@@ -2,6 +2,7 @@
  * the layers. No DOM. */
 
 import { valueAt } from "../format.js";
+import { nonFinite } from "../picture.js";
 
 /** Statistics of a layer over the steps: of every update, from the norms of its weight, or of the pictures seen.
  * @type {Record<TrainingStatistic, {title: string, read: "update" | "picture"}>} */
@@ -20,12 +21,18 @@ export function numberOf(value) {
   return value === null ? NaN : Number(value);
 }
 
+/** @param {number | string | null} value a number of the server's JSON @returns {number | null} null: not known */
+export function figureOf(value) {
+  return value === null ? null : Number(value);
+}
+
 export class TrainingRun {
   /** By step. @type {Map<number, TrainingUpdate>} */
   updates = new Map();
   /** By step. @type {Map<number, TrainingScores>} */
   scores = new Map();
-  /** By step: a value per layer. @type {Map<number, Partial<Record<TrainingStatistic, Float64Array>>>} */
+  /** By step: a value per layer. The std of a tensor with NaN or Inf is that, although it has one of the finite elements.
+   * @type {Map<number, Partial<Record<TrainingStatistic, LayerValues>>>} */
   layers = new Map();
   /** In the order of steps. @type {TrainingEvent[]} */
   events = [];
@@ -57,8 +64,14 @@ export class TrainingRun {
     steps.forEach((step, at) => {
       this.#takeScores(step, batch[at] ?? null, heldOut[at] ?? null);
       const column = (/** @type {"activation" | "gradient"} */ part, /** @type {string} */ statistic) =>
-        Float64Array.from((layers[part][statistic]?.[at] ?? []).map(numberOf));
-      this.layers.set(step, { activation_std: column("activation", "std"), gradient_std: column("gradient", "std"),
+        (layers[part][statistic]?.[at] ?? []).map(figureOf);
+      const std = (/** @type {"activation" | "gradient"} */ part) => {
+        const [nan, posinf, neginf] = [column(part, "nan"), column(part, "posinf"), column(part, "neginf")];
+        return column(part, "std").map((value, layer) =>
+          nan[layer] ? NaN : posinf[layer] || neginf[layer] ? Infinity : value
+        );
+      };
+      this.layers.set(step, { activation_std: std("activation"), gradient_std: std("gradient"),
         dead_fraction: column("activation", "dead_fraction"), saturation: column("activation", "saturation") });
     });
   }
@@ -91,15 +104,17 @@ export class TrainingRun {
   }
 
   /** @param {number} step @param {Picture} picture */
-  takePicture(step, { topology, rows, floats, loss }) {
-    const { layers } = topology;
+  takePicture(step, picture) {
+    const { topology: { layers }, rows, floats, loss } = picture;
     const of = (/** @type {"activation" | "gradient"} */ part, /** @type {FloatColumn} */ column) =>
-      Float64Array.from(layers, (layer) => {
-        const tensor = layer[part];
-        return valueAt(floats[column], tensor === null ? undefined : rows.get(tensor)) ?? NaN;
+      layers.map((layer) => valueAt(floats[column], rows.get(layer[part] ?? "")));
+    const std = (/** @type {"activation" | "gradient"} */ part) =>
+      of(part, "std").map((value, layer) => {
+        const bad = nonFinite(picture, rows.get(layers[layer]?.[part] ?? "") ?? -1);
+        return bad === null ? value : bad.word === "NaN" ? NaN : Infinity;
       });
     this.layerCount = layers.length;
-    this.layers.set(step, { activation_std: of("activation", "std"), gradient_std: of("gradient", "std"),
+    this.layers.set(step, { activation_std: std("activation"), gradient_std: std("gradient"),
       dead_fraction: of("activation", "dead_fraction"), saturation: of("activation", "saturation") });
     if (!this.scores.has(step))
       this.scores.set(step, { loss: loss ?? NaN, accuracy: NaN, heldOutLoss: NaN, heldOutAccuracy: NaN });
@@ -112,7 +127,7 @@ export class TrainingRun {
   }
 
   /** @param {TrainingStatistic} statistic @param {number} step
-   * @returns {Float64Array | undefined} a value per layer; undefined where the step is not known */
+   * @returns {LayerValues | undefined} a value per layer; undefined where the step is not known */
   column(statistic, step) {
     return STATISTICS[statistic].read === "picture" ? this.layers.get(step)?.[statistic]
       : this.updates.get(step)?.[/** @type {"update_ratio"} */ (statistic)];
