@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from chainrule.errors import NotFoundError
-from chainrule.history import Run, RunWriter, board
+from chainrule.history import Run, RunWriter, board, writer
 from chainrule.history.board import Board, steps_after, table_after
 
 COLUMNS = ("std", "norm")
@@ -159,3 +159,40 @@ def test_a_value_that_is_not_finite_is_another_than_one_that_is_not_known(tmp_pa
         ("nan", [[0, 1, 0, 0, 0, 0], [0, *[None] * 5]]),
     ):
         np.testing.assert_equal(table_after(Run(tmp_path / "x.run"), "update", statistic, -1)[2], expected, statistic)
+
+
+def test_steps_of_which_thinning_has_left_few_layers_are_no_columns_and_their_extremes_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "MAX_PENDING", 80_000)
+    rows = np.random.default_rng(0).uniform(1, 2, (4000, 3, 2))
+    rows[1001, 1, 0], rows[2003, 2, 0], rows[2003, 0, 0] = 9, -7, 8  # odd steps are removed
+    keys = [(layer, "activation") for layer in LAYERS]
+    with RunWriter(tmp_path / "x.run", COLUMNS, model="net", limit=150_000) as run:
+        for step, figures in enumerate(rows):
+            run.add_rows(step, keys, figures)
+    run = Run(tmp_path / "x.run")
+    left = np.unique(run.row_columns()["step"], return_counts=True)
+    assert sum(left[1] < 3) > 5, "thinning has left some layers of some steps"
+    for most in (len(left[0]), 100):
+        monkeypatch.setattr(board, "MAX_COLUMNS", most)
+        steps, _, values = table_after(run, "activation", "std", -1)
+        assert len(steps) <= most
+        assert not any(None in row for row in values)
+        table = np.array(values)
+        assert (table[:, 0].max(), table[:, 1].max(), table[:, 2].min()) == (8, 9, -7)
+        # A column stands for the steps up to the next one.
+        for extreme, place in ((1001, table[:, 1].argmax()), (2003, table[:, 2].argmin())):
+            assert steps[place] <= extreme < steps[place + 1]
+
+
+@pytest.mark.parametrize(
+    ("first", "layers"), [(6, (1, 1, 3, 3, 1, 1)), (0, (3, 2, 3))], ids=["begin and end", "is not called"]
+)
+def test_steps_that_thinning_has_not_cut_are_columns_whatever_layers_they_have(tmp_path, first, layers):
+    keys = [(layer, part) for part in ("weight", "update", "activation") for layer in LAYERS]
+    with RunWriter(tmp_path / "x.run", COLUMNS, model="net") as run:
+        for step, count in enumerate(layers):
+            own = keys[first : 6 + count]
+            run.add_rows(step, own, np.full((len(own), 2), float(step)))
+    steps, _, values = table_after(Run(tmp_path / "x.run"), "activation", "std", -1)
+    assert steps == list(range(len(layers)))
+    assert values == [[step] * count + [None] * (3 - count) for step, count in enumerate(layers)]

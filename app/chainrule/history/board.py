@@ -37,6 +37,9 @@ _EXTREMES = ("loss", "gradient_norm")
 MOMENTS = ("mean", "std", "min", "max", "norm")
 """The statistics of the finite elements of a tensor."""
 
+ALMOST_ALL = 0.8
+"""Share of the tensors of a step that thinning has not touched. A layer may be missing because no pass called it."""
+
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 Steps = npt.NDArray[np.int64]
@@ -132,8 +135,9 @@ def table_after(
 ) -> tuple[list[int], list[str], list[list[float | None]]]:
     """A statistic of a part after a step: steps, layers, and values (steps, layers), where None means not known.
 
-    MOMENTS of a tensor with NaN or Inf are NaN or Inf. If there are too many steps, the ones that differ most from the
-    others stay, because they contain the extremes.
+    MOMENTS of a tensor with NaN or Inf are NaN or Inf. A step that thinning has cut is left out; those of its values
+    that differ more from the others take the place of those of the step before. If there are too many steps, the ones
+    that differ most from the others stay. So the values contain the extremes.
 
     Raises:
         NotFoundError: the run has no such part, or no such statistic.
@@ -156,6 +160,10 @@ def table_after(
         known = known[own] & weights_known[other] & ~((values == 0) & (weights == 0))
         with np.errstate(divide="ignore", invalid="ignore"):
             values = values / np.where(np.isinf(weights), np.nan, weights)
+    if len(steps):
+        counts = run.row_counts(after)  # thinning may have removed a step meanwhile
+        of_steps = np.array([counts.get(step, 0) for step in steps.tolist()])
+        steps, values, known = _without_cut(steps, values, known, of_steps)
     most = max(2, min(MAX_COLUMNS, MAX_CELLS // max(1, len(layers))))
     if len(steps) > most:
         places = _outstanding(_scores(values, known).max(1), most)
@@ -192,6 +200,24 @@ def _scores(values: FloatArray, known: BoolArray) -> FloatArray:
         spread = np.where(finite, values, -np.inf).max(0) - np.where(finite, values, np.inf).min(0)
         distance = np.abs(values - mean) / np.where((spread > 0) & (spread < np.inf), spread, 1)
     return np.where(finite, distance, np.where(known, np.inf, -1))
+
+
+def _without_cut(
+    steps: Steps, values: FloatArray, known: BoolArray, counts: Steps
+) -> tuple[Steps, FloatArray, BoolArray]:
+    """The steps without those that have fewer tensors than one before and one after them: thinning has cut these.
+
+    Of them, a value with a higher score takes the place of that at the step before. `counts`: tensors of each step.
+    """
+    before, after = np.maximum.accumulate(counts), np.maximum.accumulate(counts[::-1])[::-1]
+    whole = np.flatnonzero(counts >= ALMOST_ALL * np.minimum(before, after))  # has the first step
+    scores = _scores(values, known)
+    column = np.repeat(np.arange(len(whole)), np.diff([*whole, len(steps)]))
+    # Backwards, so that of equal scores the first stays.
+    at, layer = (each[::-1] for each in np.nonzero(scores == np.maximum.reduceat(scores, whole)[column]))
+    joined = values[whole]
+    joined[column[at], layer] = values[at, layer]
+    return steps[whole], joined, np.logical_or.reduceat(known, whole)
 
 
 def _outstanding(scores: FloatArray, most: int) -> npt.NDArray[np.int64]:

@@ -150,6 +150,11 @@ class Run:
             figures = {name: moments[:, place] for place, name in enumerate(self.columns)}
         return {"step": at.tolist(), "layer": [key[0] for key in keys], "part": [key[1] for key in keys], **figures}
 
+    def row_counts(self, after: int = -1) -> dict[int, int]:
+        """Step → the number of its rows, for the steps after a step."""
+        with self._connected() as connection:
+            return dict(connection.execute("SELECT step, length(tensors) / 4 FROM row WHERE step > ?", (after,)))
+
     @property
     def parts(self) -> dict[str, list[str]]:
         """Part → its layers, in the order of the pass."""
