@@ -35,8 +35,8 @@ SCENES = {
     "compared": "/?preset=deep-kaiming&scale=1.1#a=?widths=100x51%26last_activation=true%26bias=false",
     "prediction": "/#predict=l2.std",
     "training": "/?widths=2,20x2,2&loss=cross_entropy&data=spirals&optimizer=momentum&lr=0.3&step=80#show=training",
-    "training-halved": "/?widths=2,20x2,2&loss=cross_entropy&data=spirals&optimizer=momentum&lr=0.3&scale=0.5&step=80"
-    "#show=training",
+    "lesson-training": "/?widths=2,32x10,2&scale=0.5&loss=cross_entropy&data=spirals&optimizer=momentum&lr=0.02"
+    "&step=200#show=training&lesson=training.1",
     "training-digits": "/?widths=64,50,10&loss=cross_entropy&data=digits&lr=0.1&step=80#show=training",
     "training-random": "/?step=100#show=training",
     "map": "/map?widths=64,50x10,10&data=digits&loss=cross_entropy&activation=tanh&init=lecun_normal&bias_std=0.2236"
@@ -57,6 +57,7 @@ DOCUMENTS = {
     "foundations-light": "foundations-matmul",
     "training-light": "training",
     "map-light": "map",
+    "lesson-light": "lesson-training",
 }
 """The pictures in docs/, and their scenes."""
 
@@ -71,6 +72,8 @@ SCHEMES = {
     "forced": {"color_scheme": "dark", "forced_colors": "active"},
 }
 
+# A map of many nets.
+SLOWEST_MS = 120_000
 # Long enough for Plotly to take over from the canvas.
 AT_REST_MS = 2500
 FRAMES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
@@ -84,7 +87,7 @@ def shoot(browser: Browser, address: str, size: tuple[int, int], scheme: str, ta
     )
     page = context.new_page()
     page.goto(address)
-    page.wait_for_selector("body[data-idle], .page-list, article", state="attached")
+    page.wait_for_selector("body[data-idle], .page-list, article", state="attached", timeout=SLOWEST_MS)
     page.wait_for_timeout(AT_REST_MS)
     page.screenshot(path=target)
     context.close()
@@ -118,6 +121,23 @@ def shoot_drag(browser: Browser, url: str, target: Path) -> None:
     print(target)
 
 
+def shoot_pair(browser: Browser, url: str, target: Path) -> None:
+    """Two spirals, learned from Kaiming's weights, and beside it from weights that are half as large."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    pictures = []
+    for scale in ("1", "0.5"):
+        page.goto(url + SCENES["lesson-training"].replace("scale=0.5", f"scale={scale}").partition("&lesson")[0])
+        page.wait_for_selector("body[data-idle]", state="attached")
+        pictures.append(Image.open(io.BytesIO(page.locator("training-view").screenshot())).convert("RGB"))
+    width, height = pictures[0].size
+    pair = Image.new("RGB", (2 * width, height))
+    for place, picture in enumerate(pictures):
+        pair.paste(picture, (width * place, 0))
+    pair.save(target, optimize=True)
+    page.close()
+    print(target)
+
+
 def main() -> None:
     """Make the pictures named on the command line, or all."""
     with ExitStack() as servers, sync_playwright() as playwright:
@@ -131,6 +151,7 @@ def main() -> None:
             own, _ = servers.enter_context(server("explore", f"{MODELS / OWN['own']}", "--no-browser"))
             shoot(browser, own, (1440, 900), "light", folder / "own-light.png")
             shoot_drag(browser, url, folder / "drag.png")
+            shoot_pair(browser, url, folder / "training-pair.png")
             return
         folder = Path(sys.argv[1])
         folder.mkdir(parents=True, exist_ok=True)

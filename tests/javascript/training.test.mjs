@@ -30,7 +30,7 @@ test("the std of a tensor with NaN or Inf is that, and a missing one is not know
   const run = new TrainingRun("");
   const told = { std: [[1, 2, null, null]], nan: [[0, 1, 0, 0]], posinf: [[0, 1, 0, 0]], neginf: [[0, 0, 3, 0]],
     dead_fraction: [[0.5, 0.5, null, null]], saturation: [[null, null, null, null]] };
-  run.takeRun({ rows: rows([]), steps: [7], batch: [], held_out: [], layers: { activation: told, gradient: told } });
+  run.takeRun({ rows: rows([]), events: [], steps: [7], batch: [], held_out: [], layers: { activation: told, gradient: told } });
   const expected = [1, NaN, Infinity, null];
   assert.deepEqual(run.column("activation_std", 7), expected);
   assert.deepEqual(run.column("gradient_std", 7), expected);
