@@ -44,6 +44,7 @@ def check(page, names):
     return charts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("view", EVERY_VIEW)
 def test_every_button_of_every_chart_is_a_local_one(show, view):
     page = show(view)

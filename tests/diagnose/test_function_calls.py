@@ -304,8 +304,8 @@ def test_a_live_view_checks_once(monkeypatch):
 def test_two_threads_that_check_at_once_leave_stdout_and_generators_as_they_were(in_two_threads):
     net = wrong_net()
     before = sys.stdout, random_state(), list(warnings.filters)
-    found = in_two_threads(lambda: levels(net), 10)
-    assert found == [["fault"]] * 20
+    found = in_two_threads(lambda: levels(net), 5)
+    assert found == [["fault"]] * 10
     assert (sys.stdout, random_state(), list(warnings.filters)) == before
 
 

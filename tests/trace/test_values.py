@@ -210,6 +210,7 @@ def test_nested_tensors_do_not_break_a_recording():
     assert recording.trace.error is None
 
 
+@pytest.mark.long
 def test_a_thousand_layers_without_recursion():
     torch.manual_seed(0)
     layers = [layer for _ in range(1000) for layer in (nn.Linear(2, 2), nn.Tanh())]
