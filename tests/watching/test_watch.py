@@ -504,7 +504,8 @@ def test_warmups_and_restarts_are_no_leaps_of_the_learning_rate():
     cosine = [1e-4 + 0.05 * (1 + math.cos(math.pi * step / 50)) for step in range(50)]
     rates = [*warmup, *3 * cosine]
     detector = Detector()
-    assert [event for step, lr in enumerate(rates) for event in detector.update(step, lr, None, {})] == []
+    told = [event for step, lr in enumerate(rates) for event in detector.update(step, lr, {"w": lr}, {"w": 1.0})]
+    assert told == []
     (event,) = detector.update(200, 2.0, None, {})
     assert event.text == f"the learning rate rose from {cosine[-1]:.4g} to 2 in one step"
 

@@ -16,8 +16,8 @@ WINDOW = 50
 LEAST = 10
 """Number of previous steps that a comparison needs."""
 
-LEAST_RECORDED = 5
-"""Number of previous recorded steps that a comparison needs: with `every=10`, these are 50 steps."""
+LEAST_NORMS = 5
+"""Number of previous norms of gradients that a comparison needs: with `every=10`, they are of 50 steps."""
 
 SPIKE = 8
 """A loss is a spike if it is this many median absolute deviations above the median, and also SHARE above it. For
@@ -166,7 +166,7 @@ class Detector:
         for kept, figure, what in ((self._norms, norm, "all gradients"), (self._output_norms, outputs, clipped)):
             if figure is None or not math.isfinite(figure):
                 continue
-            median = statistics.median(kept) if len(kept) >= LEAST_RECORDED else math.inf
+            median = statistics.median(kept) if len(kept) >= LEAST_NORMS else math.inf
             if not found and figure > EXPLOSION * median > 0 and self._explosions.begins(step, figure / median):
                 text = (
                     f"the norm of {what} is {figure:.4g}, {figure / median:.3g} times the median of the last "
@@ -191,7 +191,7 @@ class Detector:
         ratio_of = {name: norm / weights[name] for name, norm in (updates or {}).items() if weights.get(name, 0) > 0}
         if ratio_of:
             ratio = math.hypot(*(updates or {}).values()) / math.hypot(*weights.values())
-            median = statistics.median(self._ratios) if len(self._ratios) >= LEAST_RECORDED else math.inf
+            median = statistics.median(self._ratios) if len(self._ratios) >= LEAST else math.inf
             if math.isfinite(ratio):
                 if ratio > EXPLOSION * median > 0 and self._leaps.begins(step, ratio / median) and not said:
                     said = f"the norm of all updates, relative to the weights, is {ratio / median:.3g} times its median"
