@@ -238,10 +238,9 @@ class LayerProfile extends HTMLElement {
     }
     this.#widen();
     this.#rule();
-    for (const side of SIDES) this.#halves[side].shape(this.#axes[side], this.#points, this.#xs, this.#figures[side]);
     if (this.#canvas.hidden || performance.now() - this.#writtenAt > STALE_MS) {
       this.#writtenAt = performance.now();
-      for (const side of SIDES) this.#halves[side].write();
+      for (const side of SIDES) this.#halves[side].write(this.#drawn(side));
     }
     if (!this.#canvas.hidden) this.#paint();
 
@@ -263,7 +262,12 @@ class LayerProfile extends HTMLElement {
     const context = surface(this.#canvas, this.#size.width, this.#size.height);
     if (context === null) return;
     context.lineJoin = "round";
-    for (const side of SIDES) this.#halves[side].paint(context);
+    for (const side of SIDES) this.#halves[side].paint(context, this.#drawn(side));
+  }
+
+  /** @param {ProfileSide} side */
+  #drawn(side) {
+    return { axis: this.#axes[side], points: this.#points, xs: this.#xs, figures: this.#figures[side] };
   }
 
   /** The summary in words, once the slider rests: meanwhile the chart beneath the lines must not jump.

@@ -2,7 +2,7 @@
  * The elements stay; new figures only change their shapes. */
 
 import { svg, write } from "../dom.js";
-import { cross, disc, square, tenth, triangle } from "./glyphs.js";
+import { CanvasPath, cross, line, PathText, polygon, square, tenth, triangle } from "./glyphs.js";
 import { isOutside, magnitudes } from "./profile-series.js";
 
 /** @type {readonly ProfileSeries[]} */
@@ -24,8 +24,6 @@ const STUB = 6;
 export class ProfileHalf {
   /** @type {Record<ProfileSeries, Record<Mark, SVGPathElement>>} */
   #paths;
-  /** @type {Record<ProfileSeries, Shapes>} */
-  #shapes = { preactivation: EMPTY, activation: EMPTY };
   /** How the style sheet draws the marks. @type {Record<ProfileSeries, Record<Mark, Ink>> | null} */
   #inks = null;
   #question = svg("text", { class: "question", "text-anchor": "middle" }, "?");
@@ -40,17 +38,19 @@ export class ProfileHalf {
     this.root.append(this.#question);
   }
 
-  /** Shapes the marks. @param {ProfileAxis | null} axis null: nothing is shown
-   * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {ProfileFigures} figures */
-  shape(axis, points, xs, { measured, expected, run }) {
+  /** Draws the marks with pens. @template {Pen} P @param {new () => P} Kind of the pens
+   * @param {Drawn} drawn @returns {Record<ProfileSeries, Record<Mark, P>>} */
+  #shape(Kind, { axis, points, xs, figures: { measured, expected, run } }) {
     let hidden = "";
+    const pens = () => /** @type {Record<Mark, P>} */ (Object.fromEntries(MARKS.map((mark) => [mark, new Kind()])));
+    const shapes = { preactivation: pens(), activation: pens() };
     const pitch = Math.abs((xs.at(-1) ?? 0) - (xs[0] ?? 0)) / Math.max(1, points.length - 1);
     const stub = points.length > CROWD ? Math.max(1, Math.min(STUB, pitch / 2)) : STUB;
     const isThrong = points.length > THRONG;
     for (const series of SERIES) {
       const radius = isThrong ? 1.4 : points.length > CROWD ? 2 : 3.5;
-      const drawn = { ...EMPTY };
-      const [line, runLine] = [new Stroke(), new Stroke()];
+      const drawn = shapes[series];
+      const [curve, runCurve] = [new Stroke(drawn.line), new Stroke(drawn.run)];
       // With thousands of points, several fall on one pixel: draw each pixel once.
       const [isNewDot, isNewBand, isNewRing] = [new Places(isThrong), new Places(isThrong), new Places(isThrong)];
       /** @type {{x: number, value: number, low: number, high: number}[]} */
@@ -72,45 +72,45 @@ export class ProfileHalf {
         }
         if (other !== null) {
           const y = other.value === null ? null : axis.y(other.value);
-          runLine.to(x, y);
-          if (y !== null) drawn["run-dots"] += square(x, y, radius);
-          if (other.hasNan) drawn["run-dots"] += square(x, axis.nan, radius);
-          if (other.hasInf) drawn["run-dots"] += square(x, axis.inf, radius);
+          runCurve.to(x, y);
+          if (y !== null) square(drawn["run-dots"], x, y, radius);
+          if (other.hasNan) square(drawn["run-dots"], x, axis.nan, radius);
+          if (other.hasInf) square(drawn["run-dots"], x, axis.inf, radius);
         }
         if (reading === null) continue;
         const { value } = reading;
         const y = value === null ? null : axis.y(value);
         const isBreak = y === null || (value === 0 && axis.decades !== null);
         const isNew = value === null || y === null || isNewDot.at(x, y, value < 0 ? 1 : 0);
-        if (isBreak || isNew) line.to(x, isBreak ? null : y);
+        if (isBreak || isNew) curve.to(x, isBreak ? null : y);
         if (value !== null && y !== null) {
-          if (isNew)
-            drawn.dots += value < 0 ? triangle(x, y, radius + 0.5)
-              : isThrong ? square(x, y, SPECK) : disc(x, y, radius);
-          if (isOutside(theory, reading) && isNewRing.at(x, y)) drawn.outside += disc(x, y, radius + 2);
+          if (isNew && value < 0) triangle(drawn.dots, x, y, radius + 0.5);
+          else if (isNew && isThrong) square(drawn.dots, x, y, SPECK);
+          else if (isNew) drawn.dots.disc(x, y, radius);
+          if (isOutside(theory, reading) && isNewRing.at(x, y)) drawn.outside.disc(x, y, radius + 2);
         }
-        if (reading.hasNan) drawn.crosses += cross(x, axis.nan, CROSS);
-        if (reading.hasInf) drawn.crosses += cross(x, axis.inf, CROSS);
+        if (reading.hasNan) cross(drawn.crosses, x, axis.nan, CROSS);
+        if (reading.hasInf) cross(drawn.crosses, x, axis.inf, CROSS);
         if (reading.isHidden) hidden = `translate(${tenth(x)} ${tenth((axis.low + axis.high) / 2 + 5)})`;
       }
       drawTheory(drawn, stretch, stub);
-      drawn.line = line.d;
-      drawn.run = runLine.d;
-      this.#shapes[series] = drawn;
     }
     write(this.#question, "transform", hidden);
     write(this.#question, "visibility", hidden === "" ? "hidden" : "visible");
+    return shapes;
   }
 
-  /** Lets the elements show the shapes. */
-  write() {
+  /** Lets the elements show the marks. @param {Drawn} drawn */
+  write(drawn) {
+    const shapes = this.#shape(PathText, drawn);
     for (const series of SERIES)
-      for (const mark of MARKS) write(this.#paths[series][mark], "d", this.#shapes[series][mark]);
+      for (const mark of MARKS) write(this.#paths[series][mark], "d", shapes[series][mark].d);
     this.#inks = null;
   }
 
-  /** Paints the shapes as the elements would show them. @param {CanvasRenderingContext2D} context */
-  paint(context) {
+  /** Paints the marks as the elements would show them. @param {CanvasRenderingContext2D} context @param {Drawn} drawn */
+  paint(context, drawn) {
+    const shapes = this.#shape(CanvasPath, drawn);
     this.#inks ??=
       /** @type {any} */ (Object.fromEntries(
         SERIES.map(
@@ -119,10 +119,9 @@ export class ProfileHalf {
       ));
     for (const mark of MARKS) {
       for (const series of SERIES) {
-        const shape = this.#shapes[series][mark];
+        const path = shapes[series][mark];
         const ink = this.#inks?.[series][mark];
-        if (shape === "" || ink === undefined) continue;
-        const path = new Path2D(shape);
+        if (ink === undefined) continue;
         context.globalAlpha = ink.opacity;
         if (ink.fill !== "none") {
           context.fillStyle = ink.fill;
@@ -138,10 +137,10 @@ export class ProfileHalf {
   }
 }
 
-/** @typedef {typeof MARKS[number]} Mark @typedef {Record<Mark, string>} Shapes paths */
+/** @typedef {typeof MARKS[number]} Mark @typedef {import("./glyphs.js").Pen} Pen */
+/** axis null: nothing is shown @typedef {{axis: ProfileAxis | null, points: readonly ProfilePoint[],
+ * xs: readonly number[], figures: ProfileFigures}} Drawn */
 /** @typedef {{fill: string, stroke: string, width: number, dashes: number[], opacity: number}} Ink */
-
-const EMPTY = /** @type {Shapes} */ (Object.fromEntries(MARKS.map((mark) => [mark, ""])));
 
 /** @param {Element} element @returns {Ink} */
 function inkOf(element) {
@@ -179,26 +178,31 @@ class Places {
 
 /** A line that breaks where there is nothing. */
 class Stroke {
-  d = "";
   #isBroken = true;
+
+  /** @param {Pen} pen */
+  constructor(pen) {
+    this.pen = pen;
+  }
 
   /** @param {number} x @param {number | null} y */
   to(x, y) {
-    if (y !== null) this.d += `${this.#isBroken ? "M" : "L"}${tenth(x)} ${tenth(y)}`;
+    if (y !== null && this.#isBroken) this.pen.moveTo(x, y);
+    else if (y !== null) this.pen.lineTo(x, y);
     this.#isBroken = y === null;
   }
 }
 
-/** The line and the band over a stretch of layers. @param {Shapes} drawn
+/** The line and the band over a stretch of layers. @param {Record<"theory" | "range", Pen>} drawn
  * @param {readonly {x: number, value: number, low: number, high: number}[]} stretch
  * @param {number} stub half the width of a stretch of one */
 function drawTheory(drawn, stretch, stub) {
   const [only] = stretch;
   if (only === undefined) return;
   const ends = stretch.length > 1 ? stretch : [{ ...only, x: only.x - stub }, { ...only, x: only.x + stub }];
-  const at = (/** @type {number} */ x, /** @type {number} */ y) => `${tenth(x)} ${tenth(y)}`;
-  drawn.theory += `M${ends.map(({ x, value }) => at(x, value)).join("L")}`;
-  drawn.range += `M${
-    [...ends.map(({ x, high }) => at(x, high)), ...ends.toReversed().map(({ x, low }) => at(x, low))].join("L")
-  }z`;
+  line(drawn.theory, ends.map(({ x, value }) => [x, value]));
+  polygon(drawn.range, [
+    ...ends.map(({ x, high }) => /** @type {const} */ ([x, high])),
+    ...ends.toReversed().map(({ x, low }) => /** @type {const} */ ([x, low])),
+  ]);
 }
