@@ -184,6 +184,17 @@ def test_steps_of_which_thinning_has_left_few_layers_are_no_columns_and_their_ex
             assert steps[place] <= extreme < steps[place + 1]
 
 
+def test_a_step_that_a_scaler_skips_is_a_column_although_it_has_no_updates(tmp_path):
+    keys = [(layer, part) for part in ("activation", "update") for layer in LAYERS]
+    with RunWriter(tmp_path / "x.run", COLUMNS, model="net") as run:
+        for step in range(5):
+            own = keys[:3] if step == 2 else keys
+            run.add_rows(step, own, np.full((len(own), 2), 100.0 if step == 2 else float(step)))
+        run.add_event(2, "overflow", "a gradient contains NaN or Inf")
+    steps, _, values = table_after(Run(tmp_path / "x.run"), "activation", "std", -1)
+    assert (steps, [row[0] for row in values]) == ([0, 1, 2, 3, 4], [0, 1, 100, 3, 4])
+
+
 @pytest.mark.parametrize(
     ("first", "layers"), [(6, (1, 1, 3, 3, 1, 1)), (0, (3, 2, 3))], ids=["begin and end", "is not called"]
 )

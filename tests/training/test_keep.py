@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from chainrule.__main__ import commands
@@ -73,6 +74,25 @@ def test_units_that_die_and_gradients_that_explode_are_events(tmp_path):
     place = events["op"].index("layer 2")
     assert (events["kind"][place], events["step"][place]) == ("dead_units", dead[0])
     assert "gradient_explosion" in events["kind"]
+
+
+def test_the_last_step_is_judged_and_an_event_tells_the_last_recorded_good_step(tmp_path):
+    keep_training(ModelSpec.parse({"lr": 1e9, "step": 1}), tmp_path / "first.run")
+    (event,) = zip(*Run(tmp_path / "first.run").event_columns().values(), strict=True)
+    assert (event[0], event[1], event[-1]) == (1, "nonfinite", 0)
+    keep_training(ModelSpec.parse({"lr": 1e3, "step": 60}), tmp_path / "second.run", every=4)
+    events = Run(tmp_path / "second.run").event_columns()
+    place = events["kind"].index("nonfinite")
+    assert events["good_step"][place] == (events["step"][place] - 1) // 4 * 4
+
+
+def test_a_norm_whose_square_overflows_is_no_nan():
+    training = Training(ModelSpec.parse({"widths": "3,4,2"}))
+    training.go_to(1)
+    gradients = [torch.full_like(each, 1e25) for each in training._parameters]
+    training._add_row(torch.tensor(1.0), gradients, gradients)
+    elements = sum(each.numel() for each in gradients)
+    assert training.rows[1, 1] == pytest.approx(1e25 * math.sqrt(elements))
 
 
 def test_an_update_is_how_a_weight_changes(tmp_path):

@@ -10,7 +10,8 @@ from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.training import wire
 from chainrule.training.events import TrainingEvents
-from chainrule.training.wire import PARTS, STATISTICS, dump_data, dump_run, rows_json, training_message
+from chainrule.training.wire import PARTS, STATISTICS, dump_data, dump_run, training_message, updates_json
+from chainrule.watching.events import Event
 
 
 @pytest.mark.parametrize("query", ["step=7", "widths=2,9,2&data=moons&loss=cross_entropy&step=7&optimizer=adam"])
@@ -43,7 +44,10 @@ def test_a_long_run_is_thinned(monkeypatch):
     assert run["steps"] == [0, 7, 14, 21, 28, 33]
     training = Training(ModelSpec.parse({"widths": "3,2,1"}))
     training.go_to(33)
-    assert rows_json(training, 12, 33)["steps"] == [12, 15, 18, 21, 24, 27, 30, 32]
+    events = TrainingEvents(training)
+    assert updates_json(events, 12, 33)["rows"]["steps"] == [12, 15, 18, 21, 24, 27, 30, 32]
+    events._found.append(Event(13, "loss_spike", "high"))
+    assert updates_json(events, 12, 33)["rows"]["steps"] == [12, 13, 15, 18, 21, 24, 27, 30, 32]
 
 
 def test_a_run_that_diverges_is_valid_json():

@@ -486,6 +486,41 @@ def test_five_recorded_steps_are_enough_for_an_explosion_and_explosions_in_a_row
     assert found == [6, 9, 70], "four steps have no usual norm; the third explosion is 100 times as high as the first"
 
 
+@pytest.mark.parametrize("every", [1, 100])
+def test_explosions_of_recorded_steps_are_one(every):
+    detector = Detector()
+    norms = [1.0] * 40 + [300.0] * 24
+    assert sum(len(detector.gradient_norm(every * place, norm)) for place, norm in enumerate(norms)) == 1
+
+
+def test_gradients_of_parameters_and_of_outputs_that_explode_are_one_event():
+    detector = Detector()
+    pairs = [(1.0, 1.0)] * 20 + [(150.0, 3e6)] * 3
+    (event,) = (event for step, pair in enumerate(pairs) for event in detector.gradient_norm(step, *pair))
+    assert event.text.startswith("the norm of all gradients is 150, 150 times the median of the last 20 recorded steps")
+
+
+def test_what_is_tiny_beside_the_begin_of_the_training_is_no_event():
+    detector, chance = Detector(), random.Random(0)
+    for step in range(400):
+        scale = max(1e-12, math.exp(-0.1 * step)) * (1000 if step > 300 and chance.random() < 0.05 else 1)
+        assert detector.loss(step, scale) + detector.gradient_norm(step, scale) == []
+    assert detector.loss(400, 1.0) != []
+    assert detector.gradient_norm(400, 2.0) != []
+
+
+def test_a_norm_whose_square_overflows_is_finite():
+    net = nn.Linear(4, 1, bias=False)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    with chainrule.watch(net, optimizer, every=10) as watch:
+        for _ in range(3):
+            optimizer.zero_grad()
+            (1e25 * net(torch.ones(1, 4))).sum().backward()
+            watch.loss(1.0)
+            optimizer.step()
+    assert watch._gradient_norm() == pytest.approx(2e25)
+
+
 def test_losses_with_a_heavy_tail_have_no_spike():
     chance = random.Random(0)
     losses = [math.exp(chance.gauss(0, 0.7)) for _ in range(2000)]

@@ -173,9 +173,12 @@ class Training:
                 self.model.leaves[name].copy_(values)
 
     def _add_row(self, loss: Tensor, gradients: list[Tensor], updates: list[Tensor]) -> None:
-        of_weights = [[tensors[place] for place in self._weights] for tensors in (self._parameters, gradients, updates)]
-        norms = torch._foreach_norm([*gradients, *itertools.chain(*of_weights)])
+        of_weights = [[each[place] for place in self._weights] for each in (self._parameters, gradients, updates)]
+        tensors = [*gradients, *itertools.chain(*of_weights)]
+        norms = torch._foreach_norm(tensors)
         values = torch.stack([loss.double(), *(norm.double() for norm in norms)]).cpu().numpy()
+        if np.isinf(values[1:]).any():  # squares overflow long before the numbers do
+            values[1:] = [float(torch.linalg.vector_norm(each.double())) for each in tensors]
         if self._row_count == len(self._rows):
             self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
         row, count = self._rows[self._row_count], 1 + len(gradients)

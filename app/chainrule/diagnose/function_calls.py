@@ -120,7 +120,8 @@ class FunctionCalls:
             if call.key not in known:
                 with _one_at_a_time:
                     began = perf_counter()
-                    known[call.key] = _checked(call, began + left)
+                    if call.key not in known:  # another thread may have checked it meanwhile
+                        known[call.key] = _checked(call, began + left)
                     left -= perf_counter() - began
             call.arguments = None
         folder = sources.model_folder(model)

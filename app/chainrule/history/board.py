@@ -163,6 +163,7 @@ def table_after(
     if len(steps):
         counts = run.row_counts(after)  # thinning may have removed a step meanwhile
         of_steps = np.array([counts.get(step, 0) for step in steps.tolist()])
+        of_steps[np.isin(steps, run.event_columns()["step"])] = of_steps.max()  # thinning leaves these whole
         steps, values, known = _without_cut(steps, values, known, of_steps)
     most = max(2, min(MAX_COLUMNS, MAX_CELLS // max(1, len(layers))))
     if len(steps) > most:

@@ -97,20 +97,23 @@ class RunWriter:
         self._limit = limit
         self._process = os.getpid()
         self._create()
-        self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        connection = None
         try:
+            connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             # In one transaction, so a reader finds all tables or no table.
             for pragma in PRAGMAS:
-                self._connection.execute(f"PRAGMA {pragma}")
-            self._connection.executescript(f"BEGIN; {TABLES}")
+                connection.execute(f"PRAGMA {pragma}")
+            connection.executescript(f"BEGIN; {TABLES}")
             described = None if spec is None else json.dumps(spec)
             about = (SCHEMA, described, model, json.dumps(environment or {}), rank, world, json.dumps(list(columns)))
-            self._connection.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", (*about, time.time()))
-            self._connection.execute("COMMIT")
+            connection.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", (*about, time.time()))
+            connection.execute("COMMIT")
         except sqlite3.Error as error:
-            self._connection.close()
+            if connection is not None:
+                connection.close()
             self.path.unlink()  # else a second try would find a file that exists
             raise RunError(f"{self.path}: {error}") from None
+        self._connection = connection
         self._width = len(columns)
         self._tensors: dict[tuple[str, str], int] = {}
         self._last_tensors: list[tuple[str, str]] = []  # of the last rows, with their ids

@@ -26,6 +26,11 @@ class TrainingEvents:
             self._next = step + 1
         return [event for event in self._found if first <= event.step < end]
 
+    def of_pass(self, step: int, loss: float) -> list[Event]:
+        """The events of a pass whose update is not made."""
+        found = [] if math.isfinite(loss) else self._detector.nonfinite(step, "the loss is NaN or Inf")
+        return [*found, *self._detector.loss(step, loss)]
+
     def _of_update(self, step: int) -> list[Event]:
         layers = self.training.model.layers
         loss, norm, *norms = self.training.rows[step].tolist()
@@ -33,13 +38,11 @@ class TrainingEvents:
             dict(zip((layer.name for layer in layers), norms[start : start + len(layers)], strict=True))
             for start in (0, 2 * len(layers))
         )
-        found = []
-        if not math.isfinite(loss + norm):
-            what = "a gradient contains" if math.isfinite(loss) else "the loss is"
-            found = self._detector.nonfinite(step, f"{what} NaN or Inf")
+        found = self.of_pass(step, loss)
+        if math.isfinite(loss) and not math.isfinite(norm):
+            found += self._detector.nonfinite(step, "a gradient contains NaN or Inf")
         return [
             *found,
-            *self._detector.loss(step, loss),
             *self._detector.gradient_norm(step, norm),
             *self._detector.update(step, self.training.spec.lr, updates, weights),
         ]

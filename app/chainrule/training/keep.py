@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import time
 
@@ -19,6 +21,7 @@ from chainrule.stats import BINS, COLUMNS, summarize
 from chainrule.trace import Trace
 from chainrule.training.events import TrainingEvents
 from chainrule.training.wire import PARTS
+from chainrule.watching.events import Event
 
 HISTOGRAMS = 10
 """Every HISTOGRAMS-th recorded step has histograms."""
@@ -40,18 +43,21 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
     retracer, training = Retracer(), Training(spec)
     retracer.training = training
     events = TrainingEvents(training)
+    good: int | None = None  # the last recorded step without NaN and Inf
     with RunWriter(path, COLUMNS, spec=spec.as_dict(), environment=environment(spec.device)) as run:
         for step in range(spec.step + 1):
             began = time.perf_counter()
             is_last = step == spec.step
             rows = _Rows() if step % every == 0 or is_last else None
+            found: list[Event] = []
             if rows is not None:
                 trace = retracer.trace(spec.replace(step=step))
                 rows.add_trace(trace)
-                for event in events.dead_units(step, trace):
-                    run.add_event(step, event.kind, event.text, event.op, batch=step)
+                found += events.dead_units(step, trace)
             if is_last:
-                run.add_step(step, trace.loss, spec.lr)
+                loss = gradient_norm = math.nan if trace.loss is None else trace.loss
+                run.add_step(step, loss, spec.lr)
+                found += events.of_pass(step, loss)
             else:
                 weights = [training.model.leaves[layer.weight] for layer in training.model.layers]
                 before = [] if rows is None else [weight.detach().clone() for weight in weights]
@@ -60,28 +66,30 @@ def keep_training(spec: ModelSpec, path: str | os.PathLike[str], every: int = 10
                     rows.add_updates(training, before)
                 loss, gradient_norm = training.rows[step, :2].tolist()
                 run.add_step(step, loss, spec.lr, time.perf_counter() - began, gradient_norm)
-                for event in events.between(step, step + 1):
-                    if event.kind == "nonfinite":
-                        _add_nonfinite(run, retracer, spec.replace(step=step))
-                    else:
-                        run.add_event(step, event.kind, event.text, event.op, batch=step)
+                found += events.between(step, step + 1)
+            for event in found:
+                if event.kind == "nonfinite":
+                    event = _located(event, run, retracer, spec.replace(step=step))
+                run.add_event(*(step, event.kind, event.text, event.op), node=event.node, batch=step, good_step=good)
             if rows is not None:
                 has_histograms = step % (every * HISTOGRAMS) == 0 or is_last
                 counts = np.array(rows.counts) if has_histograms else None
                 run.add_rows(step, rows.tensors, np.array(rows.moments), counts)
+                good = step if math.isfinite(loss + gradient_norm) else good
 
 
-def _add_nonfinite(run: RunWriter, retracer: Retracer, spec: ModelSpec) -> None:
-    """Write the event of the first NaN or Inf, with the traces of its step and of the step before."""
+def _located(event: Event, run: RunWriter, retracer: Retracer, spec: ModelSpec) -> Event:
+    """The event of the first NaN or Inf with its op, if the trace has it.
+
+    Writes the traces of this step and of the step before.
+    """
     for step in range(max(spec.step - 1, 0), spec.step + 1):
         trace = retracer.trace(spec.replace(step=step))
         run.add_trace(step, dump_trace(trace))
-    for fault in trace.faults:
-        if fault.kind == "first_nonfinite":
-            good = spec.step - 1 if spec.step else None
-            run.add_event(
-                *(spec.step, "nonfinite", fault.message, fault.module), node=fault.op, batch=spec.step, good_step=good
-            )
+    fault = next((each for each in trace.faults if each.kind == "first_nonfinite"), None)
+    if fault is None:
+        return event
+    return dataclasses.replace(event, text=fault.message, op=fault.module, node=fault.op)
 
 
 class _Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,12 @@ from chainrule.training.evaluation import (
     surface_of,
 )
 from chainrule.training.events import TrainingEvents
-from chainrule.watching.events import Event
 
 TRAINING_SCHEMA = "chainrule.training/1"
 
 MAX_ROWS = 2000
-"""Maximum number of rows in one message. If there are more updates, it has every 2nd, 3rd, …, and always the last."""
+"""Maximum number of rows in one message, about. If there are more updates, it has every 2nd, 3rd, …, and always the
+last and those with an event."""
 
 RECORDED = 200
 """Approximate number of steps of `dump_run` whose layers have statistics."""
@@ -55,8 +54,7 @@ def training_message(events: TrainingEvents, seq: int, told: int) -> str:
             "type": "training",
             "seq": seq,
             "step": training.step,
-            "rows": rows_json(training, told, training.step),
-            "events": events_json(events.between(told, training.step)),
+            **updates_json(events, told, training.step),
             "batch": score_json(score_batch(training)),
             "held_out": score_json(score_held_out(training)),
             "surface": surface_json(training),
@@ -65,12 +63,18 @@ def training_message(events: TrainingEvents, seq: int, told: int) -> str:
     ).decode()
 
 
-def rows_json(training: Training, start: int, stop: int) -> dict[str, Any]:
-    """The updates start … stop − 1: their steps and columns."""
+def updates_json(events: TrainingEvents, start: int, stop: int) -> dict[str, Any]:
+    """The updates start … stop − 1: their events, and the steps and columns of their rows."""
+    found, training = events.between(start, stop), events.training
     every = max(1, -(-(stop - start) // MAX_ROWS))
-    steps = list(range(start, stop, every))
-    if steps and steps[-1] != stop - 1:
-        steps.append(stop - 1)
+    steps = sorted({*range(start, stop, every), *range(stop - 1, start - 1, -1)[:1], *(event.step for event in found)})
+    return {
+        "rows": _rows_json(training, steps),
+        "events": [{"step": event.step, "kind": event.kind, "text": event.text} for event in found],
+    }
+
+
+def _rows_json(training: Training, steps: list[int]) -> dict[str, Any]:
     rows = training.rows[steps]
     norms = rows[:, 2:].reshape(len(steps), len(NORMS), len(training.model.layers))
     return {
@@ -79,11 +83,6 @@ def rows_json(training: Training, start: int, stop: int) -> dict[str, Any]:
         "gradient_norm": numbers(rows[:, 1]),
         **{name: [numbers(layers) for layers in norms[:, place]] for place, name in enumerate(NORMS)},
     }
-
-
-def events_json(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Events as JSON."""
-    return [{"step": event.step, "kind": event.kind, "text": event.text} for event in events]
 
 
 def numbers(values: np.ndarray[Any, Any]) -> list[Any]:
@@ -148,8 +147,7 @@ def dump_run(spec: ModelSpec) -> bytes:
             "schema": TRAINING_SCHEMA,
             "spec": spec.as_dict(),
             "environment": dict(environment(spec.device)),
-            "rows": rows_json(training, 0, spec.step),
-            "events": events_json(TrainingEvents(training).between(0, spec.step)),
+            **updates_json(TrainingEvents(training), 0, spec.step),
             "steps": steps,
             "batch": [score_json(batch) for batch, _ in scores],
             "held_out": [score_json(held_out) for _, held_out in scores],

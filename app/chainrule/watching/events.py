@@ -34,6 +34,9 @@ SHARE = 0.1
 EXPLOSION = 100
 """A gradient norm, or a ratio of update to weight, is an explosion if it is this many times its median."""
 
+TINY = 1e-6
+"""A loss below this share of the first losses is rounding, however much it jumps."""
+
 LEAP = 10
 """A learning rate of more than this factor times all earlier ones is an event. A warm restart is not."""
 
@@ -82,18 +85,42 @@ HARMLESS = frozenset({"overflow"})
 
 
 class _Episode:
-    """Joins events of one kind that follow within WINDOW steps, unless one is EXPLOSION times as high as the first."""
+    """Joins figures that are too high within WINDOW places, unless one is EXPLOSION times as high as the first.
+
+    A place is the number of a step, or of a recorded step if only these have the figure.
+    """
 
     def __init__(self) -> None:
-        self._last: tuple[int, float] | None = None  # the last step, and the figure that was reported
+        self._last: tuple[int, float] | None = None  # the last place, and the figure that was reported
 
-    def begins(self, step: int, figure: float) -> bool:
-        """Whether this event is the first one of an episode, and is to be reported."""
-        last, self._last = self._last, (step, figure)
-        if last is None or step - last[0] > WINDOW or figure > EXPLOSION * last[1]:
+    def begins(self, place: int, figure: float) -> bool:
+        """Whether this figure is the first one of an episode, and is to be reported."""
+        last, self._last = self._last, (place, figure)
+        if last is None or place - last[0] > WINDOW or figure > EXPLOSION * last[1]:
             return True
-        self._last = step, last[1]
+        self._last = place, last[1]
         return False
+
+
+class _Norms:
+    """The last norms of one kind. The first ones are kept too: gradients at the end of a training are often tiny."""
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=WINDOW)
+        self._first: list[float] = []
+
+    def add(self, norm: float | None) -> tuple[float, int]:
+        """The norm ÷ its median if it is an explosion, else 0; and the number of norms with which it is compared."""
+        if norm is None or not math.isfinite(norm):
+            return 0, 0
+        count, ratio = len(self._last), 0.0
+        if count >= LEAST_NORMS and norm > statistics.median(self._first):
+            median = statistics.median(self._last)
+            ratio = norm / median if norm > EXPLOSION * median > 0 else 0
+        self._last.append(norm)
+        if len(self._first) < LEAST_NORMS:
+            self._first.append(norm)
+        return ratio, count
 
 
 class Detector:
@@ -102,8 +129,9 @@ class Detector:
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=WINDOW)
         self._spikes, self._explosions, self._leaps = _Episode(), _Episode(), _Episode()
-        self._norms: deque[float] = deque(maxlen=WINDOW)
-        self._output_norms: deque[float] = deque(maxlen=WINDOW)
+        self._first_losses: list[float] = []
+        self._norms, self._output_norms = _Norms(), _Norms()
+        self._recorded = 0  # steps with gradients
         self._is_dead: dict[str, bool] = {}
         self._nonfinite: list[Event] = []
         self._ratios: deque[float] = deque(maxlen=WINDOW)
@@ -128,9 +156,11 @@ class Detector:
         if len(self._losses) >= LEAST:
             median = statistics.median(self._losses)
             # Most steps need no further medians.
-            if loss > median + SHARE * abs(median):
+            if loss > max(median + SHARE * abs(median), TINY * statistics.median(self._first_losses)):
                 found += self._spike(step, loss, median)
         self._losses.append(loss)
+        if len(self._first_losses) < LEAST:
+            self._first_losses.append(loss)
         return found
 
     def _spike(self, step: int, loss: float, median: float) -> list[Event]:
@@ -161,20 +191,15 @@ class Detector:
 
         `norm`: of the gradients of all parameters, perhaps clipped. `outputs`: of the gradients of all outputs.
         """
-        found: list[Event] = []
+        self._recorded += 1
+        own, of_outputs = self._norms.add(norm), self._output_norms.add(outputs)
+        highest = max(own[0], of_outputs[0])
+        if not highest or not self._explosions.begins(self._recorded, highest):
+            return []
         clipped = "the gradients of all outputs, which clipping does not change,"
-        for kept, figure, what in ((self._norms, norm, "all gradients"), (self._output_norms, outputs, clipped)):
-            if figure is None or not math.isfinite(figure):
-                continue
-            median = statistics.median(kept) if len(kept) >= LEAST_NORMS else math.inf
-            if not found and figure > EXPLOSION * median > 0 and self._explosions.begins(step, figure / median):
-                text = (
-                    f"the norm of {what} is {figure:.4g}, {figure / median:.3g} times the median of the last "
-                    f"{len(kept)} recorded steps"
-                )
-                found.append(Event(step, "gradient_explosion", text))
-            kept.append(figure)
-        return found
+        figure, (ratio, count), what = (norm, own, "all gradients") if own[0] else (outputs, of_outputs, clipped)
+        text = f"the norm of {what} is {figure:.4g}, {ratio:.3g} times the median of the last {count} recorded steps"
+        return [Event(step, "gradient_explosion", text)]
 
     def update(
         self, step: int, lr: float, updates: Mapping[str, float] | None, weights: Mapping[str, float]
@@ -193,7 +218,7 @@ class Detector:
             ratio = math.hypot(*(updates or {}).values()) / math.hypot(*weights.values())
             median = statistics.median(self._ratios) if len(self._ratios) >= LEAST else math.inf
             if math.isfinite(ratio):
-                if ratio > EXPLOSION * median > 0 and self._leaps.begins(step, ratio / median) and not said:
+                if ratio > EXPLOSION * median > 0 and self._leaps.begins(self._recorded, ratio / median) and not said:
                     said = f"the norm of all updates, relative to the weights, is {ratio / median:.3g} times its median"
                 self._ratios.append(ratio)
             if said:

@@ -305,7 +305,10 @@ class watch:  # noqa: N801 (used as a statement, like torch.no_grad)
         gradients = self._gradients(but=known)
         # The squares of halves overflow.
         wide = [each.float() if each.dtype == torch.float16 else each for each in gradients]
-        return math.hypot(*known.values(), *_read(torch._foreach_norm(wide)) if wide else ())
+        norm = math.hypot(*known.values(), *_read(torch._foreach_norm(wide)) if wide else ())
+        if math.isinf(norm):  # or so do those of large floats
+            norm = math.hypot(*known.values(), *_read([torch.linalg.vector_norm(each.double()) for each in wide]))
+        return norm
 
     def _has_finite_gradients(self) -> bool:
         gradients = [each for each in self._gradients() if each.numel()]
