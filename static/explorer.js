@@ -157,8 +157,14 @@ addEventListener("popstate", () => {
   const start = landing(page.lessons);
   const asked = specOf(queryIn(start || location.search));
   address.moved(queryOf(asked), fragmentIn(start) || location.hash);
-  if (queryOf(asked) !== queryOf(spec.value)) setSpec(asked);
+  if (queryOf(asked) !== queryOf(spec.value)) jump(asked);
 });
+
+/** Another net, by no control. @param {Spec} next */
+function jump(next) {
+  training.changes(false);
+  setSpec(next);
+}
 
 /** @param {Spec} next */
 function setSpec(next) {
@@ -206,21 +212,21 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change
     && "scale" in accepted && refused !== "scale";
   const base = isRefusedElsewhere ? accepted : spec.value;
-  const next = { ...("program" in change ? withProgram(page, base, String(change["program"])) : base),
-    ...training.anew(change, moving) };
+  const next = { ...("program" in change ? withProgram(page, base, String(change["program"])) : base), ...change };
+  if (!("step" in change)) training.changes(moving);
   if (!moving && queryOf(next) === queryOf(spec.value)) {
     // A drag that ends where it began makes no entry; a click on the track does, once its picture arrives.
     if (address.query === queryOf(spec.value)) address.pushes = false;
     elements.controls.spec = spec.value;
     return;
   }
-  setSpec(next);
+  setSpec("step" in change ? next : training.anew(next));
 });
 on("preset-choose", (/** @type {{preset: Preset}} */ { preset }) => {
   address.pushes = true;
   // Enters the address with the spec: one history entry.
   view.value = { ...view.value, predict: "", guess: "" };
-  setSpec(specOf(preset.query));
+  jump(specOf(preset.query));
 });
 on("box-select", (/** @type {{id: string}} */ { id }) => setView({ select: id }));
 on("tensor-select", (/** @type {{tensor: string}} */ { tensor }) => {
@@ -249,7 +255,7 @@ on("swap-runs", () => {
   }
   setView({ a: `?${queryOf(specShown())}` });
   address.pushes = false;
-  setSpec(specOf(a.slice(1)));
+  jump(specOf(a.slice(1)));
 });
 on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
 on("axis-change", (/** @type {DepthAxis} */ { positions, width }) => {
@@ -298,7 +304,7 @@ function tellRecording() {
 connectLinks(spec, view, queryOf, (widths) => {
   address.pushes = true;
   view.value = { ...view.value, lesson: "", answer: "" };
-  setSpec({ ...withProgram(page, spec.value, NET), widths });
+  jump({ ...withProgram(page, spec.value, NET), widths });
 });
 
 /** @param {Spec} value @returns {string} of its experiment, which any seed belongs to */
@@ -479,7 +485,7 @@ connectLesson({ lessons: page.lessons, column: elements.lesson, view, spec, pict
   address.pushes = true;
   // Enters the address with the spec: one history entry.
   view.value = parseView(fragmentIn(target));
-  if (target.startsWith("?")) setSpec(specOf(queryIn(target)));
+  if (target.startsWith("?")) jump(specOf(queryIn(target)));
   else setView({});
 } });
 connectExplanations(page.glossary);

@@ -1,5 +1,5 @@
 /** <training-bar>: the step of the training: play, a slider over the steps, and the scores at the step.
- * Call `show(shown, isFailed)`. Event, bubbling: `spec-change` {change: {step}, moving}. */
+ * Call `show(shown, isFailed)`, `goTo(step, moving)`. Event, bubbling: `spec-change` {change: {step}, moving}. */
 
 import { emit, html, writeText } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
@@ -34,31 +34,30 @@ class TrainingBar extends HTMLElement {
 
   connectedCallback() {
     const move = (/** @type {string} */ icon, /** @type {string} */ title, /** @type {() => number} */ to) =>
-      iconButton(icon, title, () => {
-        this.#player.pause();
-        this.#go(to(), false);
-      });
+      iconButton(icon, title, () => this.goTo(to(), false));
     this.#player.button.addEventListener("click", () => {
       // A pause ends the drag that playing is.
       if (!this.#player.isPlaying) this.#go(this.#awaited ?? this.#step, false);
     });
-    this.#scrubber.addEventListener("input", () => {
-      this.#player.pause();
-      this.#go(Number(this.#scrubber.value), true);
-    });
+    this.#scrubber.addEventListener("input", () => this.goTo(Number(this.#scrubber.value), true));
     this.#scrubber.addEventListener("change", () => this.#go(Number(this.#scrubber.value), false));
     this.#number.addEventListener("input", () => (this.#isTyped = true));
     this.#number.addEventListener("blur", () => (this.#isTyped = false));
     this.#number.addEventListener("change", () => {
       this.#isTyped = false;
-      this.#player.pause();
       const asked = Number(this.#number.value.trim() || NaN);
-      if (Number.isSafeInteger(asked) && asked >= 0) this.#go(asked, false);
+      if (Number.isSafeInteger(asked) && asked >= 0) this.goTo(asked, false);
       else this.#number.value = String(this.#step);
     });
     this.append(move("first", "Step 0", () => 0), move("back", "Step back", () => this.#step - 1), this.#player.button,
       move("on", "One step", () => this.#step + 1), this.#scrubber, html("label", {}, "Step ", this.#number),
       html("label", {}, "A picture every ", this.#stride), this.#scores);
+  }
+
+  /** Pauses, and goes to a step. @param {number} step @param {boolean} moving whether a drag goes on */
+  goTo(step, moving) {
+    this.#player.pause();
+    this.#go(step, moving);
   }
 
   get isPlaying() {

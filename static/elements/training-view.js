@@ -1,6 +1,6 @@
 /** <training-view>: a training over its steps: loss and accuracy, layers and steps as a map, update : weight, and what the
  * net says of its data. Idle while hidden.
- * Set `statistic`; call `show(shown)`. Events, bubbling: `spec-change` {change: {step}, moving}, `over-change` {over}. */
+ * Set `statistic`; call `show(shown)`. Events, bubbling: `step-choose` {step, moving}, `over-change` {over}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
@@ -42,7 +42,7 @@ class TrainingView extends HTMLElement {
   #confusion = html("div", { class: "confusion", tabindex: "0" });
   #hint = html("p", { class: "hint" });
   #events = html("ol", { class: "events", "aria-label": "Events", hidden: true });
-  #listed = "";
+  #listed = /** @type {string[]} */ ([]);
   #keys = { batch: key("batch", "batch"), heldOut: key("held-out", "held out"),
     ghost: key("ghost", "before the change"), other: key("other", "run A") };
   /** @type {Record<"loss" | "accuracy" | "ratio" | "map" | "data", HTMLElement>} */
@@ -97,7 +97,7 @@ class TrainingView extends HTMLElement {
     const go = (/** @type {PointerEvent} */ { offsetX }, /** @type {boolean} */ moving) => {
       if (this.#shown === null) return;
       const step = stepAt(chart.clientWidth, this.#last, offsetX);
-      emit(this, "spec-change", { change: { step }, moving });
+      emit(this, "step-choose", { step, moving });
     };
     chart.addEventListener("pointerdown", (event) => {
       chart.setPointerCapture(event.pointerId);
@@ -154,13 +154,15 @@ class TrainingView extends HTMLElement {
 
   /** @param {readonly TrainingEvent[]} events */
   #list(events) {
-    const listed = JSON.stringify(events);
-    if (listed === this.#listed) return;
+    const listed = events.map((event) => JSON.stringify(event));
+    const kept = this.#listed.every((event, at) => event === listed[at]) ? this.#listed.length : 0;
+    if (kept === listed.length && kept === this.#listed.length) return;
     this.#listed = listed;
     this.#events.hidden = events.length === 0;
-    this.#events.replaceChildren(...events.map(({ step, text }) => {
-      const go = buttonOf({ class: "link" }, () => emit(this, "spec-change", { change: { step }, moving: false }),
-        `Step ${step}`);
+    // The lines that stay keep the focus.
+    while (this.#events.childElementCount > kept) this.#events.lastElementChild?.remove();
+    this.#events.append(...events.slice(kept).map(({ step, text }) => {
+      const go = buttonOf({ class: "link" }, () => emit(this, "step-choose", { step, moving: false }), `Step ${step}`);
       return html("li", {}, go, `: ${text}`);
     }));
   }

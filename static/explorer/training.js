@@ -22,10 +22,10 @@ const MOST_TRIES = 30;
 export function connectTraining({ elements, view, setView, on, queryOf, specOf, isMoving }) {
   let run = new TrainingRun("");
   let ghost = /** @type {TrainingRun | null} */ (null);
-  /** Whether the scale slider is dragged. */
+  /** Whether a control is dragged. */
   let isHeld = false;
-  /** Whether the drag has its ghost. */
-  let isHaunted = false;
+  /** The run on the screen when the last change of the net began; all pictures of a drag have this ghost. */
+  let before = run;
   let message = /** @type {TrainingMessage | null} */ (null);
   let picture = /** @type {Picture | null} */ (null);
   let triedQuery = "";
@@ -56,8 +56,7 @@ export function connectTraining({ elements, view, setView, on, queryOf, specOf, 
   function follow(spec) {
     const query = runQuery(spec);
     if (query === run.query) return;
-    if (run.updates.size > 1 && !isHaunted) ghost = run;
-    isHaunted = isHeld;
+    if (before.updates.size > 1) ghost = before;
     run = new TrainingRun(query);
     message = null;
   }
@@ -104,6 +103,7 @@ export function connectTraining({ elements, view, setView, on, queryOf, specOf, 
   }
 
   on("over-change", ({ over }) => setView({ over }));
+  on("step-choose", ({ step, moving }) => elements["bar"].goTo(step, moving));
   view.subscribe((value) => {
     elements["training"].statistic = value.over;
     tell();
@@ -141,15 +141,16 @@ export function connectTraining({ elements, view, setView, on, queryOf, specOf, 
     refused() {
       if (picture !== null) elements["bar"].show({ run, ghost, step: Number(picture.spec?.["step"] ?? 0) }, true);
     },
-    /** A change of the net begins its training anew while it plays.
-     * @param {Spec} change @param {boolean} moving whether a drag goes on @returns {Spec} */
-    anew(change, moving) {
-      if ("step" in change) return change;
-      if (!isHeld) isHaunted = false;
+    /** The net changes. @param {boolean} moving whether a drag goes on */
+    changes(moving) {
+      if (!isHeld) before = run;
       isHeld = moving;
-      if (!elements["bar"].isPlaying) return change;
+    },
+    /** A change of the net begins its training anew while it plays. @param {Spec} next @returns {Spec} */
+    anew(next) {
+      if (!elements["bar"].isPlaying) return next;
       elements["bar"].beginAnew();
-      return { ...change, step: 0 };
+      return { ...next, step: 0 };
     },
   };
 }

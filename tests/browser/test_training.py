@@ -158,10 +158,12 @@ def test_the_curve_before_a_drag_stays_while_it_plays(explorer):
         page.mouse.down()
         page.mouse.move(x + 20, y)
     for move in range(2, 5):
-        wait_for_step(page, "shown >= step", 3)
+        wait_for_step(page, "shown >= step", 20)
         with restart(page):
             page.mouse.move(x + 20 * move, y)
+    wait_for_step(page, "shown >= step", 20)
     page.mouse.up()
+    assert shown_step(page) >= 20, "to release the slider changes nothing"
     page.locator("training-bar .play").click()
     idle(page)
     played = shown_step(page)
@@ -169,6 +171,55 @@ def test_the_curve_before_a_drag_stays_while_it_plays(explorer):
     page.mouse.click(chart["x"] + chart["width"] - 11, chart["y"] + 40)
     idle(page)
     assert shown_step(page) >= 60, f"the axis ends with the ghost, not with the {played} steps of the new training"
+
+
+@pytest.mark.long
+def test_the_ghost_is_the_curve_before_a_quick_drag_and_before_going_back(explorer):
+    page = explorer.open("/?widths=2,16,2&loss=cross_entropy&data=moons&lr=0.1&step=30#show=training").page
+    page.evaluate(
+        """() => {
+            const view = document.querySelector("training-view");
+            const show = view.show.bind(view);
+            view.show = (shown) => {
+                globalThis.queries = [shown?.run.query, shown?.ghost?.query];
+                show(shown);
+            };
+        }"""
+    )
+    slider = page.get_by_role("slider", name="Init scale").bounding_box()
+    x, y = slider["x"] + slider["width"] / 2, slider["y"] + slider["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 20, y)
+    page.mouse.move(x + 40, y)
+    page.mouse.up()
+    idle(page)
+    dragged, before = page.evaluate("queries")
+    assert "scale=1." in dragged
+    assert "scale" not in before
+    page.go_back()
+    idle(page)
+    assert page.evaluate("queries") == [before, dragged]
+
+
+@pytest.mark.long
+def test_a_click_on_a_curve_or_an_event_pauses_the_training(explorer):
+    page = explorer.open("/?widths=2,20x2,2&loss=cross_entropy&data=spirals&lr=30#show=training").page
+    page.locator("training-bar .play").click()
+    wait_for_step(page, "shown >= step", 20)
+    events = page.locator("training-view .events button")
+    step = int(events.first.text_content().removeprefix("Step "))
+    for _ in range(3):
+        events.first.click()
+    idle(page)
+    assert shown_step(page) == step
+    page.locator("training-bar .play").click()
+    wait_for_step(page, "shown >= step", 30)
+    chart = page.get_by_role("img", name="Loss ").bounding_box()
+    page.mouse.click(chart["x"] + 53, chart["y"] + 40)
+    idle(page)
+    assert shown_step(page) == 0
+    assert page.evaluate("document.querySelector('training-bar').isPlaying") is False
 
 
 @pytest.mark.long

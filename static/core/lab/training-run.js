@@ -31,7 +31,7 @@ export class TrainingRun {
   updates = new Map();
   /** By step. @type {Map<number, TrainingScores>} */
   scores = new Map();
-  /** By step: a value per layer. The std of a tensor with NaN or Inf is that, although it has one of the finite elements.
+  /** By step: a value per layer. The std of a tensor with NaN or Inf is NaN or Inf here; the server's counts the finite elements alone.
    * @type {Map<number, Partial<Record<TrainingStatistic, LayerValues>>>} */
   layers = new Map();
   /** In the order of steps. @type {TrainingEvent[]} */
