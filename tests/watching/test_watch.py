@@ -506,7 +506,8 @@ def test_what_is_tiny_beside_the_begin_of_the_training_is_no_event():
         scale = max(1e-12, math.exp(-0.1 * step)) * (1000 if step > 300 and chance.random() < 0.05 else 1)
         assert detector.loss(step, scale) + detector.gradient_norm(step, scale) == []
     assert detector.loss(400, 1.0) != []
-    assert detector.gradient_norm(400, 2.0) != []
+    assert detector.gradient_norm(400, 8.0) == []
+    assert detector.gradient_norm(401, 9.0) != [], "10 times the first norms"
 
 
 def test_a_norm_whose_square_overflows_is_finite():

@@ -34,6 +34,10 @@ SHARE = 0.1
 EXPLOSION = 100
 """A gradient norm, or a ratio of update to weight, is an explosion if it is this many times its median."""
 
+GROWTH = 10
+"""A gradient norm is an explosion only if it is also this many times the first ones: at the end of a training gradients
+are tiny, and a single hard example makes them 100 times as large."""
+
 TINY = 1e-6
 """A loss below this share of the first losses is rounding, however much it jumps."""
 
@@ -103,7 +107,7 @@ class _Episode:
 
 
 class _Norms:
-    """The last norms of one kind. The first ones are kept too: gradients at the end of a training are often tiny."""
+    """The last norms of one kind, and the first ones."""
 
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=WINDOW)
@@ -114,7 +118,7 @@ class _Norms:
         if norm is None or not math.isfinite(norm):
             return 0, 0
         count, ratio = len(self._last), 0.0
-        if count >= LEAST_NORMS and norm > statistics.median(self._first):
+        if count >= LEAST_NORMS and norm > GROWTH * statistics.median(self._first):
             median = statistics.median(self._last)
             ratio = norm / median if norm > EXPLOSION * median > 0 else 0
         self._last.append(norm)
