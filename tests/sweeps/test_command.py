@@ -133,7 +133,7 @@ def test_ctrl_c_while_the_workers_start_is_one_line(tmp_path):
         assert process.poll() is None, process.stderr.read()
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=600)
-    assert process.returncode == 128 + signal.SIGINT
+    assert process.returncode == 128 + signal.SIGINT, said
     assert re.fullmatch(
         r"(.* cells · .*\n)*Stopped: map\.sweep keeps \d+ of 64 cells\. The same command goes on\.\n", said
     )

@@ -3,7 +3,7 @@
 import os
 import re
 import signal
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
@@ -122,3 +122,14 @@ def test_a_sweep_that_ends_stops_its_tasks_and_no_other():
     assert all("stopped" in str(future.exception()) for future in futures)
     assert found.values.tobytes() == run_sweep(PLAN).values.tobytes()
     pool.close()
+
+
+def test_ctrl_c_counts_although_the_pool_is_found_broken_at_the_same_time(monkeypatch):
+    class Broken(ProcessPoolExecutor):
+        def submit(self, *_):
+            signal.raise_signal(signal.SIGINT)
+            raise BrokenProcessPool("died")
+
+    monkeypatch.setattr("chainrule.sweeps.pool.ProcessPoolExecutor", Broken)
+    with pytest.raises(KeyboardInterrupt):
+        WorkerPool(1).submit(int)

@@ -175,5 +175,5 @@ def _without_interrupts() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if is_main:
             signal.signal(signal.SIGINT, handler)
-    if caught:
-        raise KeyboardInterrupt
+        if caught:  # also if the block raised: a broken pool is started again
+            raise KeyboardInterrupt
