@@ -487,10 +487,16 @@ def test_five_recorded_steps_are_enough_for_an_explosion_and_explosions_in_a_row
 
 
 @pytest.mark.parametrize("every", [1, 100])
-def test_explosions_of_recorded_steps_are_one(every):
-    detector = Detector()
-    norms = [1.0] * 40 + [300.0] * 24
-    assert sum(len(detector.gradient_norm(every * place, norm)) for place, norm in enumerate(norms)) == 1
+def test_explosions_and_leaps_of_recorded_steps_are_one(every):
+    detector, found = Detector(), []
+    for step in range(64 * every):
+        size = None if step % every else 1.0 if step < 40 * every else 300.0
+        found += detector.gradient_norm(step, size)
+        found += detector.update(step, 0.1, None if size is None else {"w": size}, {"w": 1.0})
+    assert [(event.step, event.kind) for event in found] == [
+        (40 * every, "gradient_explosion"),
+        (40 * every, "update_spike"),
+    ]
 
 
 def test_gradients_of_parameters_and_of_outputs_that_explode_are_one_event():

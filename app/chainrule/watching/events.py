@@ -135,7 +135,7 @@ class Detector:
         self._spikes, self._explosions, self._leaps = _Episode(), _Episode(), _Episode()
         self._first_losses: list[float] = []
         self._norms, self._output_norms = _Norms(), _Norms()
-        self._recorded = 0  # steps with gradients
+        self._with_norm, self._with_ratio = 0, 0  # numbers of steps that had them
         self._is_dead: dict[str, bool] = {}
         self._nonfinite: list[Event] = []
         self._ratios: deque[float] = deque(maxlen=WINDOW)
@@ -195,10 +195,10 @@ class Detector:
 
         `norm`: of the gradients of all parameters, perhaps clipped. `outputs`: of the gradients of all outputs.
         """
-        self._recorded += 1
+        self._with_norm += norm is not None or outputs is not None
         own, of_outputs = self._norms.add(norm), self._output_norms.add(outputs)
         highest = max(own[0], of_outputs[0])
-        if not highest or not self._explosions.begins(self._recorded, highest):
+        if not highest or not self._explosions.begins(self._with_norm, highest):
             return []
         clipped = "the gradients of all outputs, which clipping does not change,"
         figure, (ratio, count), what = (norm, own, "all gradients") if own[0] else (outputs, of_outputs, clipped)
@@ -221,8 +221,9 @@ class Detector:
         if ratio_of:
             ratio = math.hypot(*(updates or {}).values()) / math.hypot(*weights.values())
             median = statistics.median(self._ratios) if len(self._ratios) >= LEAST else math.inf
+            self._with_ratio += 1
             if math.isfinite(ratio):
-                if ratio > EXPLOSION * median > 0 and self._leaps.begins(self._recorded, ratio / median) and not said:
+                if ratio > EXPLOSION * median > 0 and self._leaps.begins(self._with_ratio, ratio / median) and not said:
                     said = f"the norm of all updates, relative to the weights, is {ratio / median:.3g} times its median"
                 self._ratios.append(ratio)
             if said:
