@@ -11,7 +11,7 @@ from chainrule.spec import ModelSpec
 from chainrule.training import wire
 from chainrule.training.events import TrainingEvents
 from chainrule.training.wire import PARTS, STATISTICS, dump_data, dump_run, training_message, updates_json
-from chainrule.watching.events import Event
+from chainrule.watching.events import Detector, Event
 
 
 @pytest.mark.parametrize("query", ["step=7", "widths=2,9,2&data=moons&loss=cross_entropy&step=7&optimizer=adam"])
@@ -65,6 +65,19 @@ def test_a_run_tells_its_events_and_a_message_those_of_its_updates():
     told = TrainingEvents(training)
     first, second = (json.loads(training_message(told, 1, start))["events"] for start in (0, 30))
     assert (first, second) == (events, [])
+
+
+def test_events_compare_the_updates_of_the_weights(monkeypatch):
+    training = Training(ModelSpec.parse({"widths": "3,4,2", "lr": 0.1}))
+    training.go_to(1)
+    seen = []
+    monkeypatch.setattr(Detector, "update", lambda *given: seen.append(given[2:]) or [])
+    TrainingEvents(training).between(0, 1)
+    ((lr, updates, weights),) = seen
+    before, after = (training.go_to(step).leaves["w2"].detach().double().clone() for step in (0, 1))
+    assert (lr, updates.keys(), weights.keys()) == (0.1, {"layer 1", "layer 2"}, {"layer 1", "layer 2"})
+    assert updates["layer 2"] == pytest.approx((after - before).norm().item(), rel=1e-5)
+    assert weights["layer 2"] == pytest.approx(before.norm().item(), rel=1e-5)
 
 
 def test_a_data_set_as_json():
