@@ -298,18 +298,27 @@ def dump_pieces(trace: Trace) -> Iterator[bytes]:
 
 def json_lines(value: Any) -> Iterator[bytes]:
     """JSON with a line for each member of a dict, and for each LINE_ITEMS items of a longer list."""
-    if isinstance(value, Mapping) and value:
-        for number, (name, member) in enumerate(value.items()):
-            yield (b",\n" if number else b"{\n") + orjson.dumps(name) + b":"
-            yield from json_lines(member)
+    if isinstance(value, dict) and value:
+        start = b"{\n"
+        for name, member in value.items():
+            key = start + orjson.dumps(name) + b":"
+            start = b",\n"
+            if isinstance(member, dict) or (isinstance(member, _LISTS) and len(member) > LINE_ITEMS):
+                yield key
+                yield from json_lines(member)
+            else:
+                yield key + orjson.dumps(member, option=orjson.OPT_SERIALIZE_NUMPY)
         yield b"\n}"
-    elif isinstance(value, (list, tuple, np.ndarray)) and len(value) > LINE_ITEMS:
-        for start in range(0, len(value), LINE_ITEMS):
-            items = orjson.dumps(value[start : start + LINE_ITEMS], option=orjson.OPT_SERIALIZE_NUMPY)
-            yield (b",\n" if start else b"[\n") + items[1:-1]
+    elif isinstance(value, _LISTS) and len(value) > LINE_ITEMS:
+        for first in range(0, len(value), LINE_ITEMS):
+            items = orjson.dumps(value[first : first + LINE_ITEMS], option=orjson.OPT_SERIALIZE_NUMPY)
+            yield (b",\n" if first else b"[\n") + items[1:-1]
         yield b"\n]"
     else:
         yield orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+_LISTS = (list, tuple, np.ndarray)
 
 
 def dump_topology(trace: Trace) -> dict[str, Any]:

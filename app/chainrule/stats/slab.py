@@ -62,6 +62,7 @@ class StatisticsSlab:
         """
         self._only_moments = only_moments
         self._beside = native.kernel.Beside() if beside and native.kernel is not None else None
+        self._summarize_row = None if native.kernel is None or only_moments else native.kernel.summarize_row
         self._late: list[tuple[int, int, float]] = []  # row, column, share: the reader would overwrite it
         self._values: dict[int, FloatArray] = {}
         self._size = max(capacity, 1)
@@ -117,21 +118,24 @@ class StatisticsSlab:
         return place[0]
 
     def take_at_once(self, tensor: torch.Tensor) -> int:
-        """`take` by the compiled kernel alone, without a call of PyTorch; -1 if the kernel cannot read the tensor."""
-        kernel = native.kernel
-        if kernel is None:
+        """`take` by the compiled kernel alone, without a call of PyTorch; -1 if the kernel cannot read the tensor.
+
+        `_observer.c` does the same.
+        """
+        if self._summarize_row is None:
             return -1
         place = next(self._room, None) or self._reserve()
         row, index, moments, counts = place
-        if self._only_moments:
-            if kernel.summarize_row(tensor, moments, None, index):
-                return row
-        elif kernel.summarize_row(tensor, moments, counts, index):
-            if tensor.numel() <= SMALL:
-                self._keep_values(row, tensor)
-            return row
-        if self._waiting is not None and self._waiting.take_at_once(row, tensor):
-            return row
+        if not self._summarize_row(tensor, moments, counts, index):
+            return self._take_elsewhere(place, tensor)
+        if tensor.numel() <= SMALL:
+            self._keep_values(row, tensor)
+        return row
+
+    def _take_elsewhere(self, place: _Place, tensor: torch.Tensor) -> int:
+        """`take_at_once` of a tensor that is not on the host; -1 and a free place if no kernel can read it."""
+        if self._waiting is not None and self._waiting.take_at_once(place[0], tensor):
+            return place[0]
         self._spare.append(place)
         return -1
 

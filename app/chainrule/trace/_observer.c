@@ -42,7 +42,7 @@ static long small; /* SMALL */
 #define NAMES(X)                                                                                                       \
     X(_after_leaf) X(_arrive) X(_before_node) X(_changed_elsewhere) X(_current_module) X(_failed) X(_local_tensor)     \
     X(add_unit_statistics) X(copy) X(error) X(f_back) X(metadata) X(module) X(next_functions) X(node_called)           \
-    X(python___torch_function__) X(python__module_begins) X(python__module_ends) X(python_own) X(register_hook)        \
+    X(_keep_values) X(_room) X(_summarize_row) X(_take_elsewhere) X(python___torch_function__) X(python__module_begins) X(python__module_ends) X(python_own) X(register_hook)        \
     X(register_prehook) X(sharded) X(take_at_once) X(python__add_leaf) X(_tensors) X(variable) X(write_dead_fraction)  \
     X(path) X(__dict__) X(__name__) X(forward) X(backward) X(gradient) X(saved) X(id) X(name) X(phase) X(attributes)   \
     X(inputs) X(outputs) X(twin) X(flops) X(bytes) X(source) X(role) X(shape) X(dtype) X(producer) X(consumers)        \
@@ -492,18 +492,43 @@ static long same_values(PyObject *name, PyObject *tensor, PyObject *source, long
 
 /* The statistics of a row in another row of the slab, or taken anew; NO_ROW if they need Python. */
 static long statistics_of(Journal *self, PyObject *tensor, long same) {
-    if (same != NO_ROW) {
-        long elements = number(numel(tensor, NULL));
-        TensorRow *source = elements > small ? tensor_at(self, same) : NULL;
-        if (elements == FAILED || (elements > small && source == NULL)) return FAILED;
-        if (source != NULL && source->statistics != NO_ROW) {
+    long elements = number(numel(tensor, NULL));
+    if (elements == FAILED) return FAILED;
+    if (same != NO_ROW && elements > small) {
+        TensorRow *source = tensor_at(self, same);
+        if (source == NULL) return FAILED;
+        if (source->statistics != NO_ROW) {
             PyObject *row = PyLong_FromLong(source->statistics);
             long copy = row == NULL ? FAILED : number(PyObject_CallMethodObjArgs(self->slab, s_copy, row, NULL));
             Py_XDECREF(row);
             return copy;
         }
     }
-    return number(PyObject_CallMethodObjArgs(self->slab, s_take_at_once, tensor, NULL));
+    PyObject *reader = PyObject_GetAttr(self->slab, s__summarize_row), *room = NULL, *place = NULL;
+    if (reader != NULL && reader != Py_None) room = PyObject_GetAttr(self->slab, s__room);
+    if (room != NULL) place = PyIter_Next(room);
+    Py_XDECREF(room);
+    if (place == NULL) {
+        Py_XDECREF(reader);
+        return PyErr_Occurred() ? FAILED
+                                : number(PyObject_CallMethodObjArgs(self->slab, s_take_at_once, tensor, NULL));
+    }
+    PyObject *row = PyTuple_GetItem(place, 0), *index = PyTuple_GetItem(place, 1);
+    PyObject *moments = PyTuple_GetItem(place, 2), *counts = PyTuple_GetItem(place, 3);
+    int done = FAILED;
+    if (counts != NULL)
+        done = truth(PyObject_CallFunctionObjArgs(reader, tensor, moments, counts, index, NULL));
+    Py_DECREF(reader);
+    long taken = done == FAILED ? FAILED : done ? PyLong_AsLong(row) : 0;
+    if (done == 0)
+        taken = number(PyObject_CallMethodObjArgs(self->slab, s__take_elsewhere, place, tensor, NULL));
+    else if (taken != FAILED && elements <= small) {
+        PyObject *kept = PyObject_CallMethodObjArgs(self->slab, s__keep_values, row, tensor, NULL);
+        Py_XDECREF(kept);
+        if (kept == NULL) taken = FAILED;
+    }
+    Py_DECREF(place);
+    return taken;
 }
 
 static long add_tensor(Journal *self, PyObject *tensor, PyObject *role, int module, int producer, PyObject *name,

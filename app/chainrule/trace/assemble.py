@@ -8,9 +8,10 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+import numpy as np
 import torch
 
-from chainrule.errors import plain_name
+from chainrule.errors import MAX_NAME, plain_name
 from chainrule.trace import native, ops
 from chainrule.trace.flops import backward_flops, flops
 from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
@@ -36,10 +37,10 @@ def assemble(
     _find_kept_by_hand(journal)
     of_other_passes = _of_other_passes(journal, loss_row)
     _name_tensors(journal, of_other_passes)
-    for tensor in journal.tensors:
-        tensor.name = plain_name(tensor.name)
-    for op in journal.ops:
-        op.name = plain_name(op.name)
+    for named in (*journal.tensors, *journal.ops):
+        name = named.name
+        if len(name) > MAX_NAME or not name.isascii():
+            named.name = plain_name(name)
     for row in of_other_passes:
         journal.tensors[row].gradient_of = NO_ROW
     modules, module_ids = _modules(journal)
@@ -54,9 +55,13 @@ def assemble(
                 of_tensor.append(op_id)
     places = dict.fromkeys(op.source for op in journal.ops if op.source is not None)
     sources = {place: describe_source(*place, model_folder) for place in places}
-    with_statistics = journal.rows_with_statistics()
+    with_statistics = [
+        (name, row)
+        for name, tensor in zip(tensor_ids, journal.tensors, strict=True)
+        if (row := tensor.statistics) != NO_ROW
+    ]
     with out_of_sight():  # fetches the statistics from the device
-        statistics = journal.slab.table(list(with_statistics), list(with_statistics.values()))
+        statistics = journal.slab.table([name for name, _ in with_statistics], [row for _, row in with_statistics])
 
     return Trace(
         modules=modules,
@@ -77,7 +82,7 @@ def assemble(
         loss=loss,
         error=failure,
         sources=snippets(sources, model_folder),
-        timing={"record_ms": milliseconds, "op_us": [round(op.microseconds, 1) for op in journal.ops]},
+        timing={"record_ms": milliseconds, "op_us": np.round([op.microseconds for op in journal.ops], 1).tolist()},
     )
 
 
@@ -334,35 +339,41 @@ def _modules(journal: Journal) -> tuple[tuple[Module, ...], dict[int, str]]:
     ids: dict[str, str] = {}
     modules: list[Module] = []
     for module in journal.modules:
-        parts = module.path.split(".") if module.path else []
-        parent: str | None = None
-        for length in range(len(parts) + 1):
-            path = ".".join(parts[:length])
-            if path not in ids:
-                ids[path] = f"m{len(modules)}"
-                type_name = journal.modules[rows[path]].type if path in rows else "container"
-                modules.append(Module(ids[path], plain_name(path), plain_name(type_name), parent))
-            parent = ids[path]
+        missing: list[str] = []
+        path: str | None = module.path
+        while path is not None and path not in ids:
+            missing.append(path)
+            path = path.rpartition(".")[0] if path else None
+        for path in reversed(missing):
+            parent = ids[path.rpartition(".")[0]] if path else None
+            ids[path] = f"m{len(modules)}"
+            type_name = journal.modules[rows[path]].type if path in rows else "container"
+            modules.append(Module(ids[path], plain_name(path), plain_name(type_name), parent))
     return tuple(modules), {row: ids[path] for path, row in rows.items()}
 
 
 def _costs(journal: Journal) -> list[tuple[int, int]]:
     """Floating-point operations and bytes of every op."""
     shapes = [tensor.shape for tensor in journal.tensors]
-    sizes = [math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in journal.tensors]
+    sizes = [_bytes(shape, tensor.dtype) for shape, tensor in zip(shapes, journal.tensors, strict=True)]
     saved = {row for row, tensor in enumerate(journal.tensors) if tensor.role == "saved"}
-    shape_of, size_of = shapes.__getitem__, sizes.__getitem__
     costs: list[tuple[int, int]] = []
     for op in journal.ops:
-        name, inputs, outputs = op.name, op.inputs, op.outputs
-        read = tuple(map(shape_of, inputs))
-        made = tuple(map(shape_of, [row for row in outputs if row not in saved] if saved else outputs))
-        if op.twin != NO_ROW and op.phase == "backward" and op.source is None and "Backward" in name:
-            work = _backward_flops(name, journal.ops[op.twin].name, costs[op.twin][0], read, made)
+        name, inputs, outputs, twin = op.name, op.inputs, op.outputs, op.twin
+        read = tuple([shapes[row] for row in inputs])
+        made = tuple([shapes[row] for row in outputs if row not in saved])
+        if twin != NO_ROW and op.phase == "backward" and op.source is None and "Backward" in name:
+            work = _backward_flops(name, journal.ops[twin].name, costs[twin][0], read, made)
         else:
             work = flops(name, read, made, op.attributes) if op.attributes else _flops(name, read, made)
-        costs.append((work, 0 if name in ops.VIEWS else sum(map(size_of, inputs)) + sum(map(size_of, outputs))))
+        moved = 0 if name in ops.VIEWS else sum([sizes[row] for row in (*inputs, *outputs)])
+        costs.append((work, moved))
     return costs
+
+
+@lru_cache(4096)
+def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    return math.prod(shape) * dtype.itemsize
 
 
 # Few shapes, many ops.

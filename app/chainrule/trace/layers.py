@@ -77,16 +77,17 @@ class _Search:
         self.type = {module.path: module.type for module in trace.modules}
         self.functions = {path for path in functions if self.type.get(path) not in _TRANSPARENT}
         self.reads = {row: self._parameters(row) for row in self.forward}
-        paths = {self._place(row) for row in self.forward if self.reads[row]}
+        self.place = {row: self._place(row) for row in self.forward}
+        paths = {self.place[row] for row in self.forward if self.reads[row]}
         paths = {path for path in paths if self.functions.isdisjoint(_around(path))}
         # The paths that contain no other and lie in no custom Function.
         self.leaves = paths - {around for path in paths for around in _around(path) if around != path}
         if "" in self.leaves and not hasattr(nn, self.type.get("", "")) and any(map(self._weighs, self.forward)):
             # Code with several layers in one place: op by op.
             self.leaves.remove("")
-        units = {path: self._unit(path) for path in {self._place(row) for row in self.forward}}
+        units = {path: self._unit(path) for path in {*self.place.values()}}
         # The leaf or custom Function at each op's path or around it, if any, and whether it is a Function.
-        self.unit = {row: units[self._place(row)] for row in self.forward}
+        self.unit = {row: units[path] for row, path in self.place.items()}
 
     def _parameters(self, row: int) -> list[str]:
         return [name for name in self.ops[row]["inputs"] if self.tensor[name]["role"] == "parameter"]
@@ -101,8 +102,10 @@ class _Search:
         return path
 
     def _unit(self, path: str) -> tuple[str, bool] | None:
-        found = (around for around in _around(path) if around in self.functions or around in self.leaves)
-        return next(((around, around in self.functions) for around in found), None)
+        for around in _around(path):
+            if around in self.functions or around in self.leaves:
+                return around, around in self.functions
+        return None
 
     def layers(self) -> tuple[Layer, ...]:
         """All rows."""
@@ -195,7 +198,7 @@ class _Search:
 
     def _product(self, row: int, weight: str) -> _Call:
         """A call of an op that weighs, named after the weight, with the addition of a bias."""
-        call = _Call(self._place(row), self.tensor[weight]["name"], ops=[row])
+        call = _Call(self.place[row], self.tensor[weight]["name"], ops=[row])
         call.parameters.update(dict.fromkeys([weight, *self.reads[row]]))
         readers = self._readers(self.ops[row]["outputs"][0]) if self.ops[row]["outputs"] else ()
         if len(readers) == 1 and self.ops[readers[0]]["name"] in ("add", "add_") and self.reads[readers[0]]:
@@ -205,8 +208,7 @@ class _Search:
 
     def _readers(self, tensor: str) -> list[int]:
         """The forward ops that read a tensor."""
-        rows = (self.op_row[consumer] for consumer in self.tensor[tensor]["consumers"])
-        return [row for row in rows if self.is_forward[row]]
+        return [row for consumer in self.tensor[tensor]["consumers"] if self.is_forward[row := self.op_row[consumer]]]
 
     def _output(self, call: _Call) -> str | None:
         """The output of a call: the first output of its last op that others read, else its last output."""
@@ -267,11 +269,10 @@ class _Search:
     def _weight_and_bias(self, call: _Call) -> tuple[str | None, str | None]:
         parameters = [self.tensor[name] for name in call.parameters]
         weights = [each for each in parameters if len(each["shape"]) >= 2]
-        weight = max(weights, key=lambda each: prod(each["shape"]), default=None)
-        others = [each for each in parameters if each is not weight and len(each["shape"]) <= 1]
-        bias = next((each for each in others if "bias" in each["name"].rpartition(".")[2]), None)
-        if bias is None and weight is not None and others:
-            bias = others[0]
+        weight = max(weights, key=lambda each: prod(each["shape"])) if weights else None
+        others = [each for each in parameters if len(each["shape"]) <= 1]
+        named = [each for each in others if "bias" in each["name"].rpartition(".")[2]]
+        bias = named[0] if named else others[0] if others and weights else None
         return (None if weight is None else weight["id"]), (None if bias is None else bias["id"])
 
     def _gradients(self) -> Mapping[str, str]:
