@@ -113,11 +113,22 @@ export function drawBars(context, picture, row, at, paint) {
   drawGhost(context, picture, row, at, paint.muted);
 }
 
+/** The bars of the picture before a drag, which each picture of the drag draws again.
+ * @type {{before: Picture["before"], axes: Picture["axes"], byRow: Map<number, {most: number, bars: Bars | null}>}} */
+let ghosts = { before: null, axes: null, byRow: new Map() };
+
 /** @param {CanvasRenderingContext2D} context @param {Picture} picture @param {number} row @param {Rectangle} at
  * @param {string} color */
 function drawGhost(context, { before, axes }, row, at, color) {
-  const bars = before === null ? null : barsOf({ ...before, axes }, row, at.w / 2);
-  if (bars === null || axes?.[row] == null) return;
+  if (before === null || axes?.[row] == null) return;
+  if (ghosts.before !== before || ghosts.axes !== axes) ghosts = { before, axes, byRow: new Map() };
+  let ghost = ghosts.byRow.get(row);
+  if (ghost?.most !== at.w / 2) {
+    ghost = { most: at.w / 2, bars: barsOf({ ...before, axes }, row, at.w / 2) };
+    ghosts.byRow.set(row, ghost);
+  }
+  const { bars } = ghost;
+  if (bars === null) return;
   const width = at.w / bars.sums.length;
   context.beginPath();
   context.moveTo(at.x, at.y + at.h);

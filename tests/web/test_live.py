@@ -251,9 +251,9 @@ def test_the_last_of_many_messages_gets_frame_and_theory(socket, monkeypatch, sh
 def test_theory_takes_at_most_its_share_of_the_time():
     spent = live.Spent()
     assert spent.leaves_theory_time  # the first frame gets its theory at once
-    spent.frames, spent.theory = 0.08, 0.02
+    spent.frames, spent.theory = 0.09, 0.01
     assert spent.leaves_theory_time
-    spent.theory = 0.021
+    spent.theory = 0.011
     assert not spent.leaves_theory_time
 
 

@@ -140,6 +140,7 @@ BASE_VARIANCES: Mapping[BaseDraw, Callable[[int, int], float]] = {
 """The variance of one element of each base draw, from (fan_in, fan_out)."""
 
 
+@lru_cache(maxsize=64)
 def weight_variances(spec: ModelSpec) -> tuple[tuple[float, float], ...]:
     """The nominal (σ_w², σ_b²) of each layer, as in mean-field theory: σ_w² = fan_in · Var(W), σ_b² = Var(b)."""
     scheme = SCHEMES[spec.init]

@@ -122,14 +122,12 @@ class Paths:
             reached = [found[each] for each in step.reads if each in found]
             # A mask or a position that no layer has processed adds nothing to the source.
             reached = [each for each in reached if each.is_weighed] or reached
-            signal = Signal(
-                max((each.source for each in reached), default=0.0),
-                any(each.is_weighed for each in reached),
-                max((each.layers for each in reached), default=0),
-                max((each.gain for each in reached), default=1.0),
-                all(each.is_plain for each in reached),
-                max((each.scale for each in reached), default=1.0),
-            )
+            signal = dataclasses.replace(reached[0]) if reached else Signal(0.0)
+            for other in reached[1:]:
+                signal.source, signal.gain = max(signal.source, other.source), max(signal.gain, other.gain)
+                signal.layers, signal.scale = max(signal.layers, other.layers), max(signal.scale, other.scale)
+                signal.is_weighed |= other.is_weighed
+                signal.is_plain &= other.is_plain
             if step.does == "scales":
                 signal.scale *= min(1.0, self.rms(step.weight) or 1.0)
             if step.does in ("weighs", "gates"):

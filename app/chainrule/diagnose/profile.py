@@ -147,16 +147,19 @@ def theory(trace: Trace) -> Theory:
         said = ((expected, None, reason) for expected, reason in local_expectations(trace))
 
     unhealthy = health_of(trace.faults)
-    infinite: list[int] = []
-    not_numbers: list[int] = []
-    layers = []
-    for layer, (expected, weight_std, reason) in zip(trace.layers, said, strict=False):
-        preactivation, activation = _summary(trace, layer.preactivation), _summary(trace, layer.activation)
-        layers.append(LayerTheory(layer.index, unhealthy.get(layer.index), weight_std, expected, reason))
-        forward = [part for part in (preactivation, activation) if part is not None]
-        infinite += [layer.index for part in forward if part.posinf + part.neginf]
-        not_numbers += [layer.index for part in forward if part.nan]
-    return Theory(advice, next(iter(infinite), None), next(iter(not_numbers), None), tuple(layers))
+    layers = tuple(
+        LayerTheory(layer.index, unhealthy.get(layer.index), weight_std, expected, reason)
+        for layer, (expected, weight_std, reason) in zip(trace.layers, said, strict=False)
+    )
+    return Theory(advice, _first_with(trace, "posinf", "neginf"), _first_with(trace, "nan"), layers)
+
+
+def _first_with(trace: Trace, *columns: str) -> int | None:
+    """The index of the first layer whose preactivation or activation has such elements."""
+    table = trace.statistics
+    having = {table.tensors[row] for row in np.flatnonzero(sum(table.column(name) for name in columns))}
+    found = (layer.index for layer in trace.layers if {layer.preactivation, layer.activation} & having)
+    return next(found, None) if having else None
 
 
 def spec_of(trace: Trace) -> ModelSpec | None:

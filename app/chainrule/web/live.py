@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-THEORY_SHARE = 0.2
+THEORY_SHARE = 0.1
 """Largest part of a client's computing time for theory, while the client does not rest."""
 
 REST_SECONDS = 0.05
