@@ -37,10 +37,10 @@ def assemble(
     _find_kept_by_hand(journal)
     of_other_passes = _of_other_passes(journal, loss_row)
     _name_tensors(journal, of_other_passes)
-    for named in (*journal.tensors, *journal.ops):
-        name = named.name
-        if len(name) > MAX_NAME or not name.isascii():
-            named.name = plain_name(name)
+    named: list[OpRow | TensorRow] = [*journal.tensors, *journal.ops]
+    for each in named:
+        if len(each.name) > MAX_NAME or not each.name.isascii():
+            each.name = plain_name(each.name)
     for row in of_other_passes:
         journal.tensors[row].gradient_of = NO_ROW
     modules, module_ids = _modules(journal)
