@@ -38,7 +38,7 @@ from typer.core import TyperGroup
 from chainrule import __version__
 from chainrule.errors import ChainruleError
 from chainrule.saving import write_file
-from chainrule.web.serve import Start, importing, in_thread
+from chainrule.web.serve import Start, begun, importing
 from chainrule.web.serve import serve as run_server
 
 if TYPE_CHECKING:
@@ -172,17 +172,19 @@ def explore(
 
     with _refusing(USAGE):
         file, _ = split_reference(factory)
-    task = f"Chainrule imports PyTorch, runs {file.name} and makes one pass of its model"
+    task = f"Chainrule imports PyTorch and runs {file.name}"
     with _refusing(), Start(settings, browser=browser, task=task) as start:
         modules = "chainrule.web.main", "chainrule.user_model.watch"
         model = _user_model(factory, file, seed, device, settings, *modules, level=level.value, compiles=compile_)
-        broken = in_thread(model.check).error
-        if broken is not None:
-            typer.echo(f"chainrule: {broken.message}", err=True)
         from chainrule.user_model.watch import watching
 
+        def check() -> None:
+            broken = model.check().error
+            if broken is not None:
+                typer.echo(f"chainrule: {broken.message}", err=True)
+
         with watching(model) if watch else contextlib.nullcontext():
-            _serve(settings, start=start, model=model)
+            _serve(settings, start=start, model=model, checked=begun(check))
 
 
 def _user_model(
@@ -246,7 +248,8 @@ def check(
         with _refusing(USAGE):
             file, _ = split_reference(reference[0])
         with _refusing(), _printing_to_stderr():
-            recorded = in_thread(_user_model(reference[0], file, seed, device, _settings(), compiles=compile_).check)
+            model = _user_model(reference[0], file, seed, device, _settings(), compiles=compile_)
+            recorded = begun(model.check).result()
     with _writing(output):
         _write(f"{recorded.report(form.value)}\n".encode(), output)
     raise typer.Exit(FAILED if recorded.has_faults else 0)
@@ -356,7 +359,7 @@ def _in_precisions(
         from chainrule.precision.compare import compare_precisions
         from chainrule.precision.text import comparison_text
 
-        traces = in_thread(lambda: compare_precisions(model.subject, *names, seed=seed))
+        traces = begun(lambda: compare_precisions(model.subject, *names, seed=seed)).result()
         for name, trace in zip(names, traces[1:], strict=True):
             typer.echo(f"{name}\n{comparison_text(trace)}\n" if len(names) > 1 else comparison_text(trace))
         own = in_words(dtypes_of(model.subject))

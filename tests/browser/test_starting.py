@@ -3,6 +3,8 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from command import ENVIRONMENT, command_line
@@ -21,25 +23,62 @@ def page(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
-def test_the_page_opens_before_pytorch_is_imported_and_becomes_the_explorer(page: Page) -> None:
-    command = command_line(["serve", "--port", "0"], fresh=True)
+@contextmanager
+def starting(*arguments: str) -> Iterator[str]:
+    """The link that a command prints before its server is ready."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}
+        command_line([*arguments, "--port", "0"], fresh=True),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"},
     ) as run:
         try:
             assert run.stdout is not None
             match = re.search(r"starts at (\S+)", run.stdout.readline())
             assert match
-            answer = page.goto(f"{match[1]}?widths=3,2,1#a=?activation=tanh")
-            assert answer is not None
-            assert answer.status == 503
-            page.wait_for_selector("graph-view", timeout=300_000)
-            idle(page)
-            # The pinned net is in the fragment.
-            assert page.url == f"{match[1]}?widths=3,2,1#a=?activation=tanh"
-            expect(page.locator("graph-view .box").first).to_be_attached()
+            yield match[1]
         finally:
             run.terminate()
+
+
+def test_the_page_opens_before_pytorch_is_imported_and_becomes_the_explorer(page: Page) -> None:
+    with starting("serve") as link:
+        answer = page.goto(f"{link}?widths=3,2,1#a=?activation=tanh")
+        assert answer is not None
+        assert answer.status == 503
+        page.wait_for_selector("graph-view", timeout=300_000)
+        idle(page)
+        # The pinned net is in the fragment.
+        assert page.url == f"{link}?widths=3,2,1#a=?activation=tanh"
+        expect(page.locator("graph-view .box").first).to_be_attached()
+
+
+MODEL = """
+import time
+from pathlib import Path
+from torch import nn, randn
+
+class Waits(nn.Linear):
+    def forward(self, x):
+        while not Path(__file__).with_name("go").exists():
+            time.sleep(0.01)
+        return super().forward(x)
+
+def make():
+    return Waits(3, 1), randn(2, 3), lambda output: output.mean()
+"""
+
+
+def test_the_page_of_a_model_is_there_while_its_first_pass_runs(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    with starting("explore", f"{tmp_path}/net.py:make", "--no-browser") as link:
+        page.goto(link)
+        said = page.get_by_text("net.py:make makes its first forward and backward pass.")
+        said.wait_for(timeout=300_000)
+        (tmp_path / "go").touch()
+        page.wait_for_selector("graph-view .box", timeout=300_000)
+        idle(page)
+        expect(said).to_be_hidden()
 
 
 def test_the_page_says_that_the_server_has_stopped(page: Page) -> None:

@@ -1,7 +1,6 @@
 """`chainrule explore`: errors in one line, and a server on loopback behind a token."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -12,22 +11,18 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from command import ENVIRONMENT, serving
+from command import ENVIRONMENT, chainrule, serving
 from source_lines import line_of
-from typer.testing import CliRunner
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
-
-from chainrule.__main__ import commands
 
 USER_MODELS = Path(__file__).parents[1] / "shared" / "user_models"
 
 
 def refused(*arguments, status=2):
     """The one error line, without the command's name."""
-    ours = {name: None for name in os.environ if name.startswith("CHAINRULE_")}
-    answer = CliRunner().invoke(commands, ["explore", "--no-browser", *arguments], env=ours, catch_exceptions=False)
-    assert answer.exit_code == status, answer.output
+    answer = chainrule("explore", "--no-browser", *arguments)
+    assert answer.returncode == status, answer.stderr
     assert answer.stdout.count("\n") == ("starts at http://127.0.0.1:" in answer.stdout)
     assert answer.stderr.count("\n") == 1
     assert answer.stderr.startswith("chainrule: ")

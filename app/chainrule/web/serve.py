@@ -21,6 +21,7 @@ from chainrule import __version__
 from chainrule.errors import ChainruleError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
     from chainrule.dump.opened import DumpFile, OpenDump
@@ -135,6 +136,7 @@ def serve(
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     check: dict[str, Any] | None = None,
     model: UserModel | None = None,
+    checked: Future[None] | None = None,
     runs: Path | None = None,
     browser: bool = False,
     view: str = "",
@@ -142,10 +144,12 @@ def serve(
     """Serve until a signal.
 
     `start` is given if the server has one already; else `browser` opens the page in a browser, and `view` is the
-    fragment of its address. For the others see `create_app`.
+    fragment of its address. `checked` is the first pass of `model`, beside which the server starts: the server is ready
+    when it has ended, and ends with its error. For the others see `create_app`.
 
     Raises:
         AddressError: it cannot listen.
+        ChainruleError: the first pass of the model failed.
     """
     # Before anything slow is imported, so that a port in use is an error at once.
     path = "gradcheck" if check is not None else "runs" if runs is not None else ""
@@ -155,6 +159,8 @@ def serve(
 
     # For a user's model this is imported already, and its garbage is to be collected.
     with importing() if model is None else contextlib.nullcontext():
+        import asyncio
+
         import torch
 
         from chainrule.settings import SPARE_DESCRIPTORS
@@ -169,8 +175,17 @@ def serve(
     def started() -> None:
         level = logging.INFO if kernel_name() == "native" else logging.WARNING
         logging.getLogger("chainrule").log(level, "the %s kernel computes the statistics", kernel_name())
-        # Last, so that it is the last line of a long log.
-        start.tell()
+        if checked is None:
+            # Last, so that it is the last line of a long log.
+            start.tell()
+            return
+        loop = asyncio.get_running_loop()
+
+        def tell(done: Future[None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the server has ended before
+                loop.call_soon_threadsafe(setattr, server, "should_exit", True) if done.exception() else start.tell()
+
+        checked.add_done_callback(tell)
 
     def ending() -> None:
         threading.Thread(target=end_after, args=(settings.shutdown_seconds + LAST_SECONDS,), daemon=True).start()
@@ -187,7 +202,10 @@ def serve(
     else:
         start.listen()
     signal.signal(signal.SIGTERM, before)
-    Server(config, started, ending).run(sockets=[start.listener])
+    server = Server(config, started, ending)
+    server.run(sockets=[start.listener])
+    if checked is not None and checked.done():
+        checked.result()
 
 
 @contextlib.contextmanager
@@ -201,8 +219,8 @@ def importing() -> Iterator[None]:
         gc.enable()
 
 
-def in_thread(compute: Callable[[], T]) -> T:
-    """Compute in a thread, as the server does: with its stack size, and on the default device.
+def begun(compute: Callable[[], T]) -> Future[T]:
+    """Begin to compute in a thread, as the server does: with its stack size, and on the default device.
 
     The thread's pool of torch threads ends with it. A pool of the main thread would stay, beside that of the server's
     thread; with more threads than cores they do not spin, and a pass of 12,500 small ops takes four times as long.
@@ -225,7 +243,7 @@ def in_thread(compute: Callable[[], T]) -> T:
     usual = threading.stack_size(STACK_BYTES)
     threading.Thread(target=run, name="chainrule-check", daemon=True).start()  # daemon: Ctrl-C ends it
     threading.stack_size(usual)
-    return found.result()
+    return found
 
 
 def browse(address: str) -> None:
