@@ -38,7 +38,7 @@ from typer.core import TyperGroup
 from chainrule import __version__
 from chainrule.errors import ChainruleError
 from chainrule.saving import write_file
-from chainrule.web.serve import Start, begun, importing
+from chainrule.web.serve import Start, importing, in_thread
 from chainrule.web.serve import serve as run_server
 
 if TYPE_CHECKING:
@@ -178,13 +178,8 @@ def explore(
         model = _user_model(factory, file, seed, device, settings, *modules, level=level.value, compiles=compile_)
         from chainrule.user_model.watch import watching
 
-        def check() -> None:
-            broken = model.check().error
-            if broken is not None:
-                typer.echo(f"chainrule: {broken.message}", err=True)
-
         with watching(model) if watch else contextlib.nullcontext():
-            _serve(settings, start=start, model=model, checked=begun(check))
+            _serve(settings, start=start, model=model)
 
 
 def _user_model(
@@ -248,8 +243,7 @@ def check(
         with _refusing(USAGE):
             file, _ = split_reference(reference[0])
         with _refusing(), _printing_to_stderr():
-            model = _user_model(reference[0], file, seed, device, _settings(), compiles=compile_)
-            recorded = begun(model.check).result()
+            recorded = in_thread(_user_model(reference[0], file, seed, device, _settings(), compiles=compile_).check)
     with _writing(output):
         _write(f"{recorded.report(form.value)}\n".encode(), output)
     raise typer.Exit(FAILED if recorded.has_faults else 0)
@@ -359,7 +353,7 @@ def _in_precisions(
         from chainrule.precision.compare import compare_precisions
         from chainrule.precision.text import comparison_text
 
-        traces = begun(lambda: compare_precisions(model.subject, *names, seed=seed)).result()
+        traces = in_thread(lambda: compare_precisions(model.subject, *names, seed=seed))
         for name, trace in zip(names, traces[1:], strict=True):
             typer.echo(f"{name}\n{comparison_text(trace)}\n" if len(names) > 1 else comparison_text(trace))
         own = in_words(dtypes_of(model.subject))

@@ -1,6 +1,7 @@
 """The page of a server that still imports PyTorch."""
 
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,8 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @contextmanager
-def starting(*arguments: str) -> Iterator[str]:
-    """The link that a command prints before its server is ready."""
+def starting(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The link that a command prints before its server is ready, and its process."""
     with subprocess.Popen(
         command_line([*arguments, "--port", "0"], fresh=True),
         stdout=subprocess.PIPE,
@@ -36,13 +37,13 @@ def starting(*arguments: str) -> Iterator[str]:
             assert run.stdout is not None
             match = re.search(r"starts at (\S+)", run.stdout.readline())
             assert match
-            yield match[1]
+            yield match[1], run
         finally:
             run.terminate()
 
 
 def test_the_page_opens_before_pytorch_is_imported_and_becomes_the_explorer(page: Page) -> None:
-    with starting("serve") as link:
+    with starting("serve") as (link, _):
         answer = page.goto(f"{link}?widths=3,2,1#a=?activation=tanh")
         assert answer is not None
         assert answer.status == 503
@@ -53,6 +54,8 @@ def test_the_page_opens_before_pytorch_is_imported_and_becomes_the_explorer(page
         expect(page.locator("graph-view .box").first).to_be_attached()
 
 
+FIRST_PASS = "net.py:make makes its first forward and backward pass."
+
 MODEL = """
 import time
 from pathlib import Path
@@ -62,6 +65,7 @@ class Waits(nn.Linear):
     def forward(self, x):
         while not Path(__file__).with_name("go").exists():
             time.sleep(0.01)
+            x = x + 0
         return super().forward(x)
 
 def make():
@@ -71,14 +75,23 @@ def make():
 
 def test_the_page_of_a_model_is_there_while_its_first_pass_runs(page: Page, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(MODEL)
-    with starting("explore", f"{tmp_path}/net.py:make", "--no-browser") as link:
+    with starting("explore", f"{tmp_path}/net.py:make", "--no-browser") as (link, _):
         page.goto(link)
-        said = page.get_by_text("net.py:make makes its first forward and backward pass.")
+        said = page.get_by_text(FIRST_PASS)
         said.wait_for(timeout=300_000)
         (tmp_path / "go").touch()
         page.wait_for_selector("graph-view .box", timeout=300_000)
         idle(page)
         expect(said).to_be_hidden()
+
+
+def test_ctrl_c_ends_the_first_pass_of_a_model(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    with starting("explore", f"{tmp_path}/net.py:make", "--no-browser") as (link, run):
+        page.goto(link)
+        page.get_by_text(FIRST_PASS).wait_for(timeout=300_000)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(300) == 128 + signal.SIGINT
 
 
 def test_the_page_says_that_the_server_has_stopped(page: Page) -> None:

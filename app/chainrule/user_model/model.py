@@ -61,7 +61,6 @@ class UserModel:
         self._compiles = compiles
         self._lock = threading.Lock()
         self._reloading = threading.Lock()
-        self._checking = threading.RLock()  # `tracer` waits for a check
         self._is_making = False  # the next subject
         self._listeners: list[Callable[[], None]] = []
         self._checked: Tracer | None = None
@@ -102,7 +101,7 @@ class UserModel:
 
     def tracer(self) -> Tracer:
         """A new tracer of the current subject, which it keeps after a reload."""
-        with self._checking, self._lock:
+        with self._lock:
             checked, self._checked = self._checked, None
             return checked if checked is not None else Tracer(self.subject, self.seed, compiles=self._compiles)
 
@@ -112,13 +111,12 @@ class UserModel:
         Raises:
             ExploreError, MemoryLimitError, ChainruleError: see `Tracer.trace`.
         """
-        with self._checking:
-            tracer = self.tracer()
-            trace = tracer.trace(self.read({}))
-            with self._lock:
-                if tracer.subject is self.subject:
-                    self._checked = tracer
-            return trace
+        tracer = self.tracer()
+        trace = tracer.trace(self.read({}))
+        with self._lock:
+            if tracer.subject is self.subject:
+                self._checked = tracer
+        return trace
 
     def reload(self) -> None:
         """Make the subject again, and call the listeners. On failure the last subject stays, and `problem` says why."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -44,6 +44,7 @@ from chainrule.web.static_files import GuideFiles, OwnFiles
 from chainrule.web.sweeps import sweeps_router
 
 if TYPE_CHECKING:
+    from chainrule.trace import Trace
     from chainrule.user_model.model import UserModel
 
 __all__ = ["Server", "ServerConfig", "configure_logging", "create_app"]
@@ -55,12 +56,14 @@ def create_app(
     check: dict[str, Any] | None = None,
     own: UserModel | None = None,
     runs: Path | None = None,
+    first_pass: Callable[[Trace | ChainruleError | None], None] | None = None,
 ) -> FastAPI:
     """The whole server as one ASGI app.
 
     Its page shows a graph `dump` first, or several, such as the steps of a training; the report of a gradient `check`,
     see `gradcheck.command.check_function`, has its own page; `own`, a user's model, takes the place of specs;
-    `runs` is a folder, whose runs have their own page.
+    `runs` is a folder, whose runs have their own page. `first_pass` gets the first trace of `own`, or the reason why it
+    has none; None for an error of Chainrule's own.
     """
     settings = settings or Settings()
     metrics = Metrics()
@@ -87,7 +90,7 @@ def create_app(
             await asyncio.gather(compute.close(), run_in_threadpool(workers.close))
             return
         # Nobody waits for it before the page is there: it may take as long as the model does.
-        first_picture = asyncio.create_task(model.warm_up())
+        first_picture = asyncio.create_task(model.warm_up(first_pass or (lambda _: None)))
         yield
         await asyncio.gather(compute.close(), run_in_threadpool(workers.close))
         first_picture.cancel()

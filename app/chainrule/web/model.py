@@ -198,16 +198,20 @@ class Model:
         trace, _ = await self.service.compute.slots[what_if.device].run(partial(self.trace_now, what_if))
         return trace
 
-    async def warm_up(self) -> None:
-        """Compute the first picture before a page asks for it."""
+    async def warm_up(self, tell: Callable[[Trace | ChainruleError | None], None]) -> None:
+        """Compute the first picture before a page asks for it, and tell its trace; see `create_app`."""
+        outcome: Trace | ChainruleError | None = None
         try:
-            await self.trace(self.own.read({}))
+            outcome = await self.trace(self.own.read({}))
         except StoppedError:
             logger.debug("the server ended before its first picture")
+            return
         except ChainruleError as error:
             logger.info("no first picture: %s", error.message)
+            outcome = error
         except Exception:
             logger.exception("the first picture failed")
+        tell(outcome)
 
     def source(self) -> Source[WhatIf]:
         """The subject of its live sockets."""

@@ -21,11 +21,11 @@ from chainrule import __version__
 from chainrule.errors import ChainruleError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
     from pathlib import Path
 
     from chainrule.dump.opened import DumpFile, OpenDump
     from chainrule.settings import Settings
+    from chainrule.trace import Trace
     from chainrule.user_model.model import UserModel
 
 T = TypeVar("T")
@@ -136,7 +136,6 @@ def serve(
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     check: dict[str, Any] | None = None,
     model: UserModel | None = None,
-    checked: Future[None] | None = None,
     runs: Path | None = None,
     browser: bool = False,
     view: str = "",
@@ -144,12 +143,12 @@ def serve(
     """Serve until a signal.
 
     `start` is given if the server has one already; else `browser` opens the page in a browser, and `view` is the
-    fragment of its address. `checked` is the first pass of `model`, beside which the server starts: the server is ready
-    when it has ended, and ends with its error. For the others see `create_app`.
+    fragment of its address. The server of a `model` is ready when its first pass has ended, and ends if it cannot be
+    traced. For the others see `create_app`.
 
     Raises:
         AddressError: it cannot listen.
-        ChainruleError: the first pass of the model failed.
+        ChainruleError: the model cannot be traced.
     """
     # Before anything slow is imported, so that a port in use is an error at once.
     path = "gradcheck" if check is not None else "runs" if runs is not None else ""
@@ -172,25 +171,35 @@ def serve(
     configure_logging(settings)
     raise_descriptor_limit(settings.max_connections + SPARE_DESCRIPTORS)
 
+    failure: ChainruleError | None = None
+
+    def stop() -> None:
+        server.should_exit = True
+
+    def first_pass(outcome: Trace | ChainruleError | None) -> None:
+        nonlocal failure
+        if isinstance(outcome, ChainruleError):
+            failure = outcome
+            if server.started:
+                stop()
+            return
+        if outcome is not None and outcome.error is not None:
+            print(f"chainrule: {outcome.error.message}", file=sys.stderr, flush=True)
+        start.tell()
+
     def started() -> None:
         level = logging.INFO if kernel_name() == "native" else logging.WARNING
         logging.getLogger("chainrule").log(level, "the %s kernel computes the statistics", kernel_name())
-        if checked is None:
+        if model is None:
             # Last, so that it is the last line of a long log.
             start.tell()
-            return
-        loop = asyncio.get_running_loop()
-
-        def tell(done: Future[None]) -> None:
-            with contextlib.suppress(RuntimeError):  # the server has ended before
-                loop.call_soon_threadsafe(setattr, server, "should_exit", True) if done.exception() else start.tell()
-
-        checked.add_done_callback(tell)
+        elif failure is not None:
+            asyncio.get_running_loop().call_soon(stop)  # a server that stops before it has begun does not end its work
 
     def ending() -> None:
         threading.Thread(target=end_after, args=(settings.shutdown_seconds + LAST_SECONDS,), daemon=True).start()
 
-    config = ServerConfig(create_app(settings, dump, check, model, runs), settings)
+    config = ServerConfig(create_app(settings, dump, check, model, runs, first_pass), settings)
     # The collector no longer walks the imported objects (50 layers: the slowest of 25 frames went from 166 ms to 76).
     gc.collect()
     gc.freeze()
@@ -204,8 +213,8 @@ def serve(
     signal.signal(signal.SIGTERM, before)
     server = Server(config, started, ending)
     server.run(sockets=[start.listener])
-    if checked is not None and checked.done():
-        checked.result()
+    if failure is not None:
+        raise failure
 
 
 @contextlib.contextmanager
@@ -219,8 +228,8 @@ def importing() -> Iterator[None]:
         gc.enable()
 
 
-def begun(compute: Callable[[], T]) -> Future[T]:
-    """Begin to compute in a thread, as the server does: with its stack size, and on the default device.
+def in_thread(compute: Callable[[], T]) -> T:
+    """Compute in a thread, as the server does: with its stack size, and on the default device.
 
     The thread's pool of torch threads ends with it. A pool of the main thread would stay, beside that of the server's
     thread; with more threads than cores they do not spin, and a pass of 12,500 small ops takes four times as long.
@@ -243,7 +252,7 @@ def begun(compute: Callable[[], T]) -> Future[T]:
     usual = threading.stack_size(STACK_BYTES)
     threading.Thread(target=run, name="chainrule-check", daemon=True).start()  # daemon: Ctrl-C ends it
     threading.stack_size(usual)
-    return found
+    return found.result()
 
 
 def browse(address: str) -> None:
