@@ -89,7 +89,7 @@ def test_ctrl_c_ends_the_first_pass_of_a_model(page: Page, tmp_path: Path) -> No
     (tmp_path / "net.py").write_text(MODEL)
     with starting("explore", f"{tmp_path}/net.py:make", "--no-browser") as (link, run):
         page.goto(link)
-        page.get_by_text(FIRST_PASS).wait_for(timeout=300_000)
+        page.get_by_text(FIRST_PASS).wait_for(timeout=20_000)
         run.send_signal(signal.SIGINT)
         assert run.wait(300) == 128 + signal.SIGINT
 
