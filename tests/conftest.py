@@ -14,7 +14,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-import torch
 from command import command
 from node import Node
 
@@ -23,7 +22,6 @@ hypothesis.settings.register_profile(
     "suite", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("suite")
-torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
 
 FIRST = "foundations/test_linear_extension.py browser test_cli.py test_packaging.py stats web user_model".split()
 """The longest files begin first, so that no process ends long after the others."""
@@ -42,7 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Ten thousand tests and what they import are there to stay: a full garbage collection need not walk them."""
+    import torch  # not above: the process that only gives the others their tests does without it
+
+    torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
+    # Ten thousand tests and what they import are there to stay: a full garbage collection need not walk them.
     gc.freeze()
 
 

@@ -5,7 +5,6 @@ import weakref
 
 import pytest
 import torch
-from torch._inductor import config as inductor
 
 from chainrule.errors import ExploreError
 from chainrule.precision.match import matched_tensors
@@ -238,6 +237,8 @@ def test_a_pass_without_a_graph_says_so(subject_of):
 
 @pytest.mark.long
 def test_without_a_cpp_compiler_inductor_says_so(subject_of):
+    from torch._inductor import config as inductor  # takes seconds, in each process of the suite if it stood above
+
     with (
         inductor.patch({"cpp.cxx": ("/no/compiler",)}),
         pytest.raises(ExploreError, match=r"net\.py:\d+: torch\.compile with inductor fails: .*compiler"),
