@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -93,6 +94,7 @@ def read_lessons(folder: Path) -> tuple[Lesson, ...]:
     return tuple(lessons)
 
 
+@cache
 def read_lesson(file: str, text: str) -> Lesson:
     """Read one lesson.
 
