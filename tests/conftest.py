@@ -58,16 +58,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 USER_MODELS = Path(__file__).parent / "shared" / "user_models"
 
+_imported: tuple[tuple[int, str], set[str]] = (0, ""), set()
+
+
+def imported() -> set[str]:
+    """The names of all imported modules. There are thousands: they are read again only after an import."""
+    global _imported
+    state = len(sys.modules), next(reversed(sys.modules))  # a new one is the last
+    if state != _imported[0]:
+        _imported = state, set(sys.modules)
+    return _imported[1]
+
 
 @pytest.fixture(autouse=True)
 def _clean_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A test's files are imported from their folder; the next test, of whatever file, has others of the same names."""
-    path, modules, arguments = list(sys.path), set(sys.modules), sys.argv
+    path, modules, arguments = list(sys.path), imported(), sys.argv
     folders = str(USER_MODELS), str(tmp_path_factory.getbasetemp())
     yield
     sys.path[:] = path
     sys.argv = arguments
-    for name in set(sys.modules) - modules:
+    for name in imported() - modules:
         module = sys.modules[name]
         # A folder without __init__.py is a module without a file.
         places = [getattr(module, "__file__", None), *vars(module).get("__path__", ())]
