@@ -150,7 +150,7 @@ def test_an_event_stands_under_the_curve_and_leads_to_its_step(explorer, server_
 def test_the_curve_before_a_drag_stays_while_it_plays(explorer):
     page = explorer.open(f"/?{MOONS}#show=training").page
     page.locator("training-bar .play").click()
-    wait_for_step(page, "shown >= step", 60)
+    wait_for_step(page, "shown >= step", 24)
     slider = page.get_by_role("slider", name="Init scale").bounding_box()
     x, y = slider["x"] + slider["width"] / 2, slider["y"] + slider["height"] / 2
     page.mouse.move(x, y)
@@ -158,19 +158,19 @@ def test_the_curve_before_a_drag_stays_while_it_plays(explorer):
         page.mouse.down()
         page.mouse.move(x + 20, y)
     for move in range(2, 5):
-        wait_for_step(page, "shown >= step", 20)
+        wait_for_step(page, "shown >= step", 8)
         with restart(page):
             page.mouse.move(x + 20 * move, y)
-    wait_for_step(page, "shown >= step", 20)
+    wait_for_step(page, "shown >= step", 8)
     page.mouse.up()
-    assert shown_step(page) >= 20, "to release the slider changes nothing"
+    assert shown_step(page) >= 8, "to release the slider changes nothing"
     page.locator("training-bar .play").click()
     idle(page)
     played = shown_step(page)
     chart = page.get_by_role("img", name="Loss ").bounding_box()
     page.mouse.click(chart["x"] + chart["width"] - 11, chart["y"] + 40)
     idle(page)
-    assert shown_step(page) >= 60, f"the axis ends with the ghost, not with the {played} steps of the new training"
+    assert shown_step(page) >= 24, f"the axis ends with the ghost, not with the {played} steps of the new training"
 
 
 @pytest.mark.long
