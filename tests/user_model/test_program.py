@@ -59,6 +59,20 @@ class Net(nn.Module):
         return self.last(hidden)
 
 
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        return self.last(self.norm(x))
+
+
+def small():
+    return Small(), torch.randn(6, 8), lambda output: output.square().mean()
+
+
 def made(middle):
     return Net(middle), torch.randn(6, 8), lambda output: output.square().mean()
 
@@ -112,8 +126,9 @@ BACKENDS = [pytest.param(each, marks=pytest.mark.long if each == "inductor" else
 
 CASES = (
     ("two_graphs", "aot_eager"),
-    ("whole", "inductor"),
+    ("small", "inductor"),
     pytest.param("whole", "aot_eager", marks=pytest.mark.long),
+    pytest.param("whole", "inductor", marks=pytest.mark.long),
     pytest.param("many_things", "aot_eager", marks=pytest.mark.long),
     pytest.param("two_graphs", "inductor", marks=pytest.mark.long),
     pytest.param("many_things", "inductor", marks=pytest.mark.long),
@@ -194,8 +209,9 @@ def test_ops_have_their_module_their_line_and_their_graph(subject_of, backend):
     assert begun <= parameters | {"input"}, "the program gives it nothing else"
 
 
-def test_a_fused_kernel_is_a_group_with_values_at_its_borders(subject_of):
-    trace = Tracer(subject_of("whole")).trace(WhatIf(recording="inductor"))
+@pytest.mark.parametrize("factory", ["small", pytest.param("whole", marks=pytest.mark.long)])
+def test_a_fused_kernel_is_a_group_with_values_at_its_borders(subject_of, factory):
+    trace = Tracer(subject_of(factory)).trace(WhatIf(recording="inductor"))
     kernels = [module for module in trace.modules if module.type == "fused kernel"]
     first = kernels[0]
     assert first.path == "relu+layer_norm"
