@@ -2,12 +2,16 @@
 
 import copy
 
+import pytest
 import torch
 
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import make_subject
 from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WhatIf
+
+# To import transformers takes longer than the suite's other copies together: `user_model/test_tracer.py` has these.
+pytestmark = pytest.mark.long
 
 SEED = 7
 HALVED = WhatIf(scale=0.5)
