@@ -42,6 +42,7 @@ def starting(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             run.terminate()
 
 
+@pytest.mark.long
 def test_the_page_opens_before_pytorch_is_imported_and_becomes_the_explorer(page: Page) -> None:
     with starting("serve") as (link, _):
         answer = page.goto(f"{link}?widths=3,2,1#a=?activation=tanh")
@@ -85,6 +86,7 @@ def test_the_page_of_a_model_is_there_while_its_first_pass_runs(page: Page, tmp_
         expect(said).to_be_hidden()
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_first_pass_of_a_model(page: Page, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(MODEL)
     with starting("explore", f"{tmp_path}/net.py:make", "--no-browser") as (link, run):

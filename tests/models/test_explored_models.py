@@ -10,7 +10,7 @@ from chainrule.user_model.subject import make_subject
 from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WhatIf
 
-# To import transformers takes longer than the suite's other copies together: `user_model/test_tracer.py` has these.
+# To import transformers takes seconds. `user_model/test_tracer.py` has quick copies, `test_real_models.py` gpt2 itself.
 pytestmark = pytest.mark.long
 
 SEED = 7
