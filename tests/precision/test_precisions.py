@@ -498,10 +498,13 @@ def test_the_ops_of_aot_eager_have_the_bits_of_the_program(compiled):
     assert a.loss == b.loss
 
 
-def test_the_op_that_a_compiler_changes_is_named_with_its_line(compiled):
+@pytest.mark.parametrize(
+    "compilers", [("aot_eager",), pytest.param(("aot_eager", "inductor"), marks=pytest.mark.long)], ids="+".join
+)
+def test_the_op_that_a_compiler_changes_is_named_with_its_line(compiled, compilers):
     reference = compiled("1.5 if torch.compiler.is_compiling() else 1.25")
-    _, b, c = compare_precisions(open_reference(reference).subject, "aot_eager", "inductor")
-    for trace, name in ((b, "aot_eager"), (c, "inductor")):
+    _, *traces = compare_precisions(open_reference(reference).subject, *compilers)
+    for trace, name in zip(traces, compilers, strict=True):
         (fault,) = findings(trace)
         op = next(op for op in trace.ops if op.id == fault.op)
         assert "mul" in op.name
