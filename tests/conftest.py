@@ -45,6 +45,7 @@ def pytest_collection_finish() -> None:
     torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
     # Ten thousand tests and what they import are there to stay: a full garbage collection need not walk them.
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # as the server has
 
 
 @pytest.hookimpl(tryfirst=True)

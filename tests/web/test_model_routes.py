@@ -424,7 +424,7 @@ def test_frames_of_what_ifs_equal_traces(socket, app):
     sent = socket.topologies[0]["trace"]
     expected = json.loads(orjson.dumps(dump_topology(trace) | {"op_us": sent["op_us"]}))
     assert sent == expected
-    _, last = app.state.model.tracer._last
+    last = app.state.model.tracer._last.trace
     socket.ask(2)
     assert socket.next().compute_ms >= last.timing["total_ms"] > 0, "a repeated frame has the time of its pass"
     socket.ask(3, scale=2, group="layers.0")
@@ -503,18 +503,28 @@ def test_every_open_socket_hears_of_a_reload(address, own, making):
 
 def test_the_first_trace_is_computed_at_startup(own, settings, serve, monkeypatch):
     expected, passed = traced().loss, threading.Event()
-    trace = Tracer.trace
+    trace = Tracer.traced
 
     def noted(tracer, what_if):
         found = trace(tracer, what_if)
         passed.set()
         return found
 
-    monkeypatch.setattr(Tracer, "trace", noted)
+    monkeypatch.setattr(Tracer, "traced", noted)
     address = serve(create_app(settings, own=own))
     assert passed.wait(20)
     monkeypatch.setattr(Tracer, "prepared", lambda *_: pytest.fail("it is there already"))
     assert httpx.get(f"http://{address}{BASE}/trace.json").json()["loss"] == expected
+
+
+def test_the_theory_of_a_what_if_has_the_faults_of_its_trace_whatever_others_ask_meanwhile(address, socket):
+    for seq, scale in enumerate((1, 1e-4, 1e4)):
+        socket.ask(seq, scale=scale)
+        socket.next()
+        assert httpx.get(f"http://{address}{BASE}/trace.json?recording=aten").status_code == 200
+        message = socket.next("theory")
+        assert [fault["kind"] for fault in message["faults"]] == [fault.kind for fault in traced(scale=scale).faults]
+    assert message["faults"], "the last one is not healthy"
 
 
 def test_out_of_memory_frees_the_copy(client, app, monkeypatch):
@@ -525,7 +535,7 @@ def test_out_of_memory_frees_the_copy(client, app, monkeypatch):
     def greedy(*_):
         raise MemoryError
 
-    monkeypatch.setattr(Tracer, "trace", greedy)
+    monkeypatch.setattr(Tracer, "traced", greedy)
     answer = client.get(f"{BASE}/trace.json?scale=2")
     assert answer.status_code == 507
     assert model.tracer is None

@@ -42,11 +42,12 @@ static long small; /* SMALL */
 #define NAMES(X)                                                                                                       \
     X(_after_leaf) X(_arrive) X(_before_node) X(_changed_elsewhere) X(_current_module) X(_failed) X(_local_tensor)     \
     X(add_unit_statistics) X(copy) X(error) X(f_back) X(metadata) X(module) X(next_functions) X(node_called)           \
-    X(_keep_values) X(_room) X(_summarize_row) X(_take_elsewhere) X(python___torch_function__) X(python__module_begins) X(python__module_ends) X(python_own) X(register_hook)        \
-    X(register_prehook) X(sharded) X(take_at_once) X(python__add_leaf) X(_tensors) X(variable) X(write_dead_fraction)  \
-    X(path) X(__dict__) X(__name__) X(forward) X(backward) X(gradient) X(saved) X(id) X(name) X(phase) X(attributes)   \
-    X(inputs) X(outputs) X(twin) X(flops) X(bytes) X(source) X(role) X(shape) X(dtype) X(producer) X(consumers)        \
-    X(gradient_of) X(note) X(co_filename) X(follows)
+    X(_keep_values) X(_room) X(_summarize_row) X(_take_elsewhere) X(python___torch_function__)                         \
+    X(python__module_begins) X(python__module_ends) X(python_own) X(register_hook) X(register_prehook) X(sharded)      \
+    X(take_at_once) X(python__add_leaf) X(_tensors) X(variable) X(write_dead_fraction) X(path) X(__dict__)             \
+    X(__name__) X(forward) X(backward) X(gradient) X(saved) X(id) X(name) X(phase) X(attributes) X(inputs) X(outputs)  \
+    X(twin) X(flops) X(bytes) X(source) X(role) X(shape) X(dtype) X(producer) X(consumers) X(gradient_of) X(note)      \
+    X(co_filename) X(follows)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 static PyObject *s_empty;

@@ -84,7 +84,7 @@ class Tracer:
         self.recording: object = None
         self._state: State | None = None
         self._recorded: _Recorded | None = None
-        self._last: tuple[WhatIf, Trace] | None = None
+        self._last: Traced | None = None
         self._findings = Findings()
         while self._programs:
             self._programs.popitem()[1].close()
@@ -96,12 +96,16 @@ class Tracer:
         if self._recorded is not None:
             kept += self._recorded.kept_bytes
         if self._last is not None:
-            statistics = self._last[1].statistics
+            statistics = self._last.trace.statistics
             kept += statistics.moments.nbytes + statistics.counts.nbytes
         return kept
 
     def trace(self, what_if: WhatIf = WhatIf()) -> Trace:  # noqa: B008 (immutable)
-        """The trace of the subject at a what-if.
+        """The trace of the subject at a what-if, with its faults. Raises: see `traced`."""
+        return self.traced(what_if).judged
+
+    def traced(self, what_if: WhatIf = WhatIf()) -> Traced:  # noqa: B008
+        """The trace of the subject at a what-if; its faults are found when they are asked for.
 
         If the forward or the backward pass raises, the trace ends there, with the place and the error in `error`.
 
@@ -110,8 +114,8 @@ class Tracer:
             MemoryLimitError: memory ran out; the tracer forgets all.
             ChainruleError: the work of this thread was asked to stop.
         """
-        if self._last is not None and self._last[0] == what_if:
-            return self._last[1]
+        if self._last is not None and self._last.what_if == what_if:
+            return self._last
         if what_if.recording == "op" and self._recorded is not None and self._recorded.plan.complete:
             try:
                 return self._again(what_if, self._recorded)
@@ -134,7 +138,7 @@ class Tracer:
         Raises:
             ExploreError, MemoryLimitError, ChainruleError: see `trace`.
         """
-        return self._record(what_if, on_tensor=on_tensor)
+        return self._record(what_if, on_tensor=on_tensor).judged
 
     @contextmanager
     def prepared(self, what_if: WhatIf = WhatIf()) -> Iterator[Pass]:  # noqa: B008
@@ -179,7 +183,7 @@ class Tracer:
 
     def _record(
         self, what_if: WhatIf, plan: Plan | None = None, on_tensor: Callable[[str, Tensor], None] | None = None
-    ) -> Trace:
+    ) -> Traced:
         evidence = Evidence()
         evidence.begins(self.subject.model, self.subject.optimizers, clears=True)
         # Without a plan the numbers alone are wanted.
@@ -193,7 +197,7 @@ class Tracer:
                     program = self._compiled(what_if)
                 except ExploreError:
                     eager = self._record(dataclasses.replace(what_if, recording="op"))
-                    if eager.error is None:
+                    if eager.trace.error is None:
                         raise
                     return eager  # the model raises without the compiler too
             with self.prepared(what_if) as run:
@@ -266,9 +270,10 @@ class Tracer:
             trace = dataclasses.replace(trace, faults=(*trace.faults, *notes))
         if failure is not None:
             trace = self._placed(trace, *failure)
+        traced = Traced(what_if, trace, lambda trace: trace)
         if plan is not None:
-            self._last = what_if, trace
-        return trace
+            self._last = traced
+        return traced
 
     def _compiled(self, what_if: WhatIf) -> Program:
         """The model as a program that has run once, so that nothing has to be compiled any more.
@@ -328,7 +333,7 @@ class Tracer:
 
     # ---------------------------------------------------------------- repeated
 
-    def _again(self, what_if: WhatIf, recorded: _Recorded) -> Trace:
+    def _again(self, what_if: WhatIf, recorded: _Recorded) -> Traced:
         began = time.perf_counter()
         losses: list[Tensor] = []
         with self.prepared(what_if) as run:
@@ -340,8 +345,8 @@ class Tracer:
 
             known = None
             if self._last is not None and self._state is not None:
-                parameters = self._state.same(self._last[0], what_if)
-                known = Known(self._last[1].statistics, recorded.unchanged(parameters))
+                parameters = self._state.same(self._last.what_if, what_if)
+                known = Known(self._last.trace.statistics, recorded.unchanged(parameters))
             try:
                 with _modules_noted() as modules:
                     statistics = repeat(recorded.plan, program, known)
@@ -366,9 +371,8 @@ class Tracer:
                 "total_ms": (now - began) * 1e3,
             },
         )
-        trace = self._with_cuts(_judged(repeated, recorded.evidence))
-        self._last = what_if, trace
-        return trace
+        self._last = Traced(what_if, repeated, lambda trace: self._with_cuts(_judged(trace, recorded.evidence)))
+        return self._last
 
     def _with_cuts(self, trace: Trace) -> Trace:
         """The trace with the cuts of torch.compile, which do not depend on the what-if."""
@@ -415,6 +419,20 @@ def _judged(trace: Trace, evidence: Evidence) -> Trace:
         "torch.no_grad(), or an op without a derivative, such as argmax or a comparison.",
     )
     return dataclasses.replace(found, faults=(with_rule(fault), *found.faults))
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """The trace of a what-if. That of a repeated pass has no faults; `judged` finds them."""
+
+    what_if: WhatIf
+    trace: Trace
+    judge: Callable[[Trace], Trace]
+
+    @cached_property
+    def judged(self) -> Trace:
+        """The trace with its faults."""
+        return self.judge(self.trace)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

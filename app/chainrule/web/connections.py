@@ -443,6 +443,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
     async def send(self, message: ASGISendEvent) -> None:
         """Send a message, or close."""
         await super().send(message)
+        # A message is sent once the client, or the kernel, has it all: work meanwhile would slow the sending.
+        await self.writable.wait()
         self._unanswered = 0
         self._read_on()
 

@@ -40,7 +40,7 @@ from chainrule.web.service import Service
 
 if TYPE_CHECKING:
     from chainrule.user_model.model import UserModel
-    from chainrule.user_model.tracer import Tracer
+    from chainrule.user_model.tracer import Traced, Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def model_router(service: Service, model: Model) -> APIRouter:
         # Another process may serve another model at this address.
         state=lambda _: f"{model.process} {model.own.version}",
         write=model.write,
-        write_profile=lambda what_if: dump_profile(profile(model.trace_now(what_if)[0])),
+        write_profile=lambda what_if: dump_profile(profile(model.trace_now(what_if))),
         write_window=model.write_window,
         # Users decide how long their own model may take.
         seconds=math.inf,
@@ -109,22 +109,23 @@ def model_router(service: Service, model: Model) -> APIRouter:
 
 
 class SocketTracer:
-    """One socket's view of the model's tracer: the recording of this socket's last picture."""
+    """One socket's view of the model's tracer: this socket's last picture, and its recording."""
 
     kept_bytes = 0
 
-    def __init__(self, trace: Callable[[WhatIf], tuple[Trace, object]]) -> None:
+    def __init__(self, trace: Callable[[WhatIf], tuple[Traced, object]]) -> None:
         self._trace = trace
+        self._last: Traced | None = None
         self.recording: object = None
 
     def trace(self, what_if: WhatIf, /) -> Trace:
-        """See `Model.trace_now`."""
-        trace, self.recording = self._trace(what_if)
-        return trace
+        """The trace of a what-if, perhaps without its faults. Raises: see `Model.traced_now`."""
+        self._last, self.recording = self._trace(what_if)
+        return self._last.trace
 
     def judged(self, trace: Trace, /) -> Trace:
-        """The trace itself: a what-if's has its faults."""
-        return trace
+        """The last trace, with its faults."""
+        return trace if self._last is None else self._last.judged
 
     def aside(self, _seq: int, /) -> None:
         """Nothing: a what-if has no training."""
@@ -169,7 +170,7 @@ class Model:
                 self.tracer, self._version = self.own.tracer(), version
             yield self.tracer
 
-    def trace_now(self, what_if: WhatIf) -> tuple[Trace, object]:
+    def traced_now(self, what_if: WhatIf) -> tuple[Traced, object]:
         """The trace of a what-if, and its recording (see `Retracer.recording`); in the device's thread.
 
         Raises:
@@ -177,12 +178,16 @@ class Model:
             SpecError: it has no such group.
         """
         with self.tracing() as tracer:
-            return tracer.trace(what_if), tracer.recording
+            return tracer.traced(what_if), tracer.recording
+
+    def trace_now(self, what_if: WhatIf) -> Trace:
+        """The trace of a what-if, with its faults; in the device's thread. Raises: see `traced_now`."""
+        return self.traced_now(what_if)[0].judged
 
     def write(self, form: Format, values: Values, what_if: WhatIf) -> bytes:
         """The trace of a what-if in a format that has `write`; in the device's thread."""
         assert form.write is not None, "other methods have no route"
-        return form.write(self.trace_now(what_if)[0], values)
+        return form.write(self.trace_now(what_if), values)
 
     def write_window(self, what_if: WhatIf, name: str, rows: Range, cols: Range) -> bytes:
         """Some of a tensor's values as JSON; in the device's thread."""
@@ -195,8 +200,7 @@ class Model:
         Raises:
             ChainruleError: see `trace_now` and `ComputeSlot.run`.
         """
-        trace, _ = await self.service.compute.slots[what_if.device].run(partial(self.trace_now, what_if))
-        return trace
+        return await self.service.compute.slots[what_if.device].run(partial(self.trace_now, what_if))
 
     async def warm_up(self, tell: Callable[[Trace | ChainruleError | None], None]) -> None:
         """Compute the first picture before a page asks for it, and tell its trace; see `create_app`."""
@@ -217,7 +221,7 @@ class Model:
         """The subject of its live sockets."""
         return Source(
             read=self.own.read,
-            tracer=lambda: SocketTracer(self.trace_now),
+            tracer=lambda: SocketTracer(self.traced_now),
             note=lambda _: None,
             deadline_seconds=math.inf,
             listen=self.own.listen,
