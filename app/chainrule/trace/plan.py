@@ -6,11 +6,12 @@ run takes the statistics alone, each at the call where the recording took it:
     record(…, plan=Plan())   ──▶  plan.steps: [(function, [what to take of its arguments and its output])]
     repeat(plan, program)    ──▶  the statistics of this run, row by row as the recording had them
 
-A step is a torch function, a custom Function's `apply`, or a node that autograd's engine runs. A hook on every node
-gets the gradients that it was given (its arguments) and those that it made (its output); a second hook runs before
-the node of a custom Function. The engine runs the nodes of equal graphs in the same order, with those of leaves, where
-the gradients of several readers are added. A tensor that a call changes in place is taken before and after the call; a
-tensor that it keeps for its backward alone (a mask, the mean of a normalization) is read from its nodes.
+A step is a torch function, a custom Function's `apply`, or a node that autograd's engine runs. A hook on each node gets
+the gradients that it was given (its arguments) and those that it made (its output), unless nothing is taken at any node
+of its name; a second hook runs before the node of a custom Function. The engine runs the nodes of equal graphs in the
+same order, with those of leaves, where the gradients of several readers are added. A tensor that a call changes in
+place is taken before and after the call; a tensor that it keeps for its backward alone (a mask, the mean of a
+normalization) is read from its nodes.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Plan:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []  # the calls, in order
+        self.nodes = frozenset[str]()  # the names of the nodes among them
         self.copies: dict[int, int] = {}  # row → the row that it was copied from, never a copy itself
         self.complete = True  # whether a repetition can take all statistics
         self.rows: dict[str, int] = {}  # of tensors, by id
@@ -140,6 +142,11 @@ class Plan:
     def finish(self, rows: Mapping[str, int], size: int, failed: bool) -> None:
         """The recording is over: `rows[id]` of the slab's `size` rows belongs to the tensor `id`."""
         self._between_calls()
+        # Nodes at which nothing is ever taken need no hook: in a recurrent net, every second one.
+        self.nodes = frozenset(
+            step.function for step in self.steps if isinstance(step.function, str) and not step.is_idle
+        )
+        self.steps = [step for step in self.steps if not isinstance(step.function, str) or step.function in self.nodes]
         self.rows, self.size = dict(rows), size
         self.complete = self.complete and not failed
 
@@ -287,23 +294,24 @@ class _Repetition(TorchFunctionMode):
         call = _plain_backward(func, args, kwargs)
         if call is None:
             raise TraceError(f"call {self.done} runs the backward pass with other arguments than the plan")
-        hooked = set[Node]()
+        met = set[Node]()
         of_leaves: list[RemovableHandle] = []
         pending = [root.grad_fn for root in call.roots if root.grad_fn is not None]
         while pending:
             node = pending.pop()
-            if node in hooked:
+            if node in met:
                 continue
-            hooked.add(node)
+            met.add(node)
             name = type(node).__name__
+            pending += [target for target, _ in node.next_functions if target is not None]
+            if name not in self.plan.nodes:
+                continue
             # The hooks are gone with the nodes, but for those of leaves, which may be another pass's too.
             handle = node.register_hook(self._after_node(name))
             if name == "AccumulateGrad":
                 of_leaves.append(handle)
-                continue
-            if isinstance(node, torch.autograd.function.BackwardCFunction):
+            elif isinstance(node, torch.autograd.function.BackwardCFunction):
                 node.register_prehook(self._before_node(name))
-            pending += [target for target, _ in node.next_functions if target is not None]
         edges = [get_gradient_edge(root) for root in call.roots]
         try:
             with self:
