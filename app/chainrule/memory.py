@@ -1,4 +1,4 @@
-"""Running out of memory: one error for all of its symptoms, and the return of unused memory."""
+"""Running out of memory: one error for all of its symptoms, and the return of unused memory. A pause of collections."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ctypes
 import errno
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -66,6 +68,18 @@ class memory_errors:  # noqa: N801 (used as a statement)
             del traceback  # it would be kept by this frame
             error.__traceback__ = None
             raise MemoryLimitError(f"the {place} ran out of memory: {_first_line(error)}") from error
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """No garbage collection: it would look at many new objects again and again, and find nothing to free."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def release_memory() -> None:

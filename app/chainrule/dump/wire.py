@@ -8,11 +8,9 @@ strings "NaN", "Infinity" and "-Infinity"; a missing statistic is null.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,6 +25,7 @@ from chainrule.dump.checks import check_dump, read_json, shown_json
 from chainrule.dump.compression import unpacked
 from chainrule.dump.json_values import Number, json_number, json_value
 from chainrule.errors import MAX_NAME, DumpError
+from chainrule.memory import without_collection
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, SMALL, StatisticsTable, Summary
 from chainrule.stats.summary import FloatArray
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
@@ -480,19 +479,7 @@ def dump_json(body: Mapping[str, Any]) -> bytes:
 # -------------------------------------------------------------------- dump → trace
 
 
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """No garbage collection: it would look at millions of new objects again and again, and find nothing to free."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@_without_collection()
+@without_collection()
 def load(dump: bytes | str | Path) -> Trace:
     """Read a graph dump: its bytes, its text, or the file at a `Path`; the bytes may be compressed by gzip.
 
@@ -505,7 +492,7 @@ def load(dump: bytes | str | Path) -> Trace:
     return _trace(parse_dump(content))
 
 
-@_without_collection()
+@without_collection()
 def parse_dump(content: bytes | str) -> TraceDump:
     """Read a graph dump and check all of it, as `load` does.
 

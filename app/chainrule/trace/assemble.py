@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from chainrule.errors import MAX_NAME, plain_name
+from chainrule.memory import without_collection
 from chainrule.trace import native, ops
 from chainrule.trace.flops import backward_flops, flops
 from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
@@ -20,6 +21,7 @@ from chainrule.trace.records import Records
 from chainrule.trace.sources import describe_source, snippets
 
 
+@without_collection()
 def assemble(
     journal: Journal,
     *,
