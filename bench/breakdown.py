@@ -3,8 +3,8 @@
 bare        the forward and backward pass
 hooks       the same under empty ones: a torch function mode, hooks of modules, and one of every node of autograd's
             graph. Without them this way of recording sees nothing; with them it costs at least this much
-recorder    `trace_model` with the statistics left out, less the hooks and the assembling: Python that writes down
-            what is seen
+recorder    `trace_model` with the statistics left out, less the hooks and the assembling: writing down
+            the calls
 assembling  ids, names and twins, when the pass has ended
 statistics  `trace_model` less `trace_model` without them
 JSON        `dump_trace` of a finished trace
@@ -14,6 +14,7 @@ JSON        `dump_trace` of a finished trace
 
 from __future__ import annotations
 
+import gc
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -111,6 +112,9 @@ def breakdown(name: str, seconds: float) -> dict[str, float]:
         "JSON": lambda: dump_trace(finished),
         "together": lambda: full_trace(which),
     }
+    # As in worker.py.
+    gc.collect()
+    gc.freeze()
     with mock.patch.object(recorder, "assemble", timed):
         times = interleave(candidates, dict.fromkeys(candidates, 10 if name == "M2" else 1), seconds)
     in_assemble = statistics.median(assembling)
