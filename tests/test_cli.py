@@ -301,7 +301,7 @@ def test_a_thread_that_does_not_stop_ends_with_the_process():
     """Python would wait for a thread in the middle of an op."""
     code = (
         "import threading, time; from chainrule.web.serve import end_after; "
-        "threading.Thread(target=end_after, args=(0.2,), daemon=True).start(); "
+        "threading.Thread(target=end_after, args=(0.2, 143, True), daemon=True).start(); "
         "threading.Thread(target=time.sleep, args=(600,)).start()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -17,7 +17,7 @@ import torch
 
 import chainrule
 from chainrule.errors import MemoryLimitError
-from chainrule.memory import memory_errors, out_of_memory, release_memory, return_free_pages
+from chainrule.memory import memory_errors, out_of_memory, release_memory, return_free_pages, without_collection
 from chainrule.trace import record
 
 PIB = 1 << 50
@@ -213,3 +213,18 @@ def test_a_small_pass_is_right_after_one_that_is_too_large(cases):
     said = json.loads(done.stdout)
     assert len(said) == 3 * len(cases)
     assert all("the host ran out of memory" in each for each in said)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_last_of_several_pauses_restores_the_garbage_collector(is_on):
+    first, second = without_collection(), without_collection()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        assert not gc.isenabled()
+        second.__exit__()
+        assert gc.isenabled() == is_on
+    finally:
+        gc.enable()

@@ -179,7 +179,7 @@ def explore(
         from chainrule.user_model.watch import watching
 
         with watching(model) if watch else contextlib.nullcontext():
-            _serve(settings, start=start, model=model)
+            _serve(settings, start=start, model=model, watches=watch)
 
 
 def _user_model(

@@ -1,4 +1,4 @@
-"""Running out of memory: one error for all of its symptoms, and the return of unused memory. A pause of collections."""
+"""Memory: one error for all symptoms of its end, the return of unused memory, and a pause of the garbage collector."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ctypes
 import errno
 import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
+from threading import Lock
+from typing import ClassVar
 
 import torch
 
@@ -70,16 +71,30 @@ class memory_errors:  # noqa: N801 (used as a statement)
             raise MemoryLimitError(f"the {place} ran out of memory: {_first_line(error)}") from error
 
 
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """No garbage collection: it would look at many new objects again and again, and find nothing to free."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+class without_collection(ContextDecorator):  # noqa: N801 (used as a statement)
+    """No garbage collection: it would look at many new objects again and again, and find nothing to free.
+
+    If several threads are inside, the last one to leave turns it on again, if it was on before.
+    """
+
+    _lock: ClassVar = Lock()
+    _inside: ClassVar = 0
+    _was_on: ClassVar = True
+
+    def __enter__(self) -> None:
+        shared = without_collection
+        with shared._lock:
+            if not shared._inside:
+                shared._was_on = gc.isenabled()
+                gc.disable()
+            shared._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        shared = without_collection
+        with shared._lock:
+            shared._inside -= 1
+            if not shared._inside and shared._was_on:
+                gc.enable()
 
 
 def release_memory() -> None:

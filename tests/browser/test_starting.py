@@ -56,6 +56,7 @@ def test_the_page_opens_before_pytorch_is_imported_and_becomes_the_explorer(page
 
 
 FIRST_PASS = "net.py:make makes its first forward and backward pass."
+STOPPED = "Chainrule has stopped. The terminal shows the reason."
 
 MODEL = """
 import time
@@ -87,13 +88,44 @@ def test_the_page_of_a_model_is_there_while_its_first_pass_runs(page: Page, tmp_
 
 
 @pytest.mark.long
-def test_ctrl_c_ends_the_first_pass_of_a_model(page: Page, tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(MODEL)
+@pytest.mark.parametrize("waiting", ["x = x + 0", "pass"], ids=["between ops", "without any op"])
+def test_ctrl_c_ends_the_first_pass_of_a_model(page: Page, tmp_path: Path, waiting: str) -> None:
+    (tmp_path / "net.py").write_text(MODEL.replace("x = x + 0", waiting))
     with starting("explore", f"{tmp_path}/net.py:make", "--no-browser") as (link, run):
         page.goto(link)
-        page.get_by_text(FIRST_PASS).wait_for(timeout=20_000)
+        page.get_by_text(FIRST_PASS).wait_for(timeout=300_000)
         run.send_signal(signal.SIGINT)
         assert run.wait(300) == 128 + signal.SIGINT
+        page.get_by_text(STOPPED).wait_for(timeout=300_000)
+        expect(page.get_by_text(FIRST_PASS)).to_be_hidden()
+
+
+@pytest.mark.long
+def test_a_model_that_cannot_be_traced_ends_the_server(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL.replace("output.mean()", "output"))
+    with starting("explore", f"{tmp_path}/net.py:make", "--no-browser") as (link, run):
+        page.goto(link)
+        page.get_by_text(FIRST_PASS).wait_for(timeout=300_000)
+        (tmp_path / "go").touch()
+        assert run.wait(300) == 2
+        # If the server had the time, it has answered the page.
+        answer = page.get_by_role("alert").get_by_text("no scalar loss")
+        page.get_by_text(STOPPED).or_(answer).wait_for(timeout=300_000)
+        expect(page.get_by_text(FIRST_PASS)).to_be_hidden()
+
+
+@pytest.mark.long
+def test_a_model_that_cannot_be_traced_can_be_repaired_if_its_file_is_watched(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL.replace("output.mean()", "output"))
+    with starting("explore", f"{tmp_path}/net.py:make", "--no-browser", "--watch") as (link, _):
+        page.goto(link)
+        page.get_by_text(FIRST_PASS).wait_for(timeout=300_000)
+        (tmp_path / "go").touch()
+        page.get_by_role("alert").get_by_text("no scalar loss").wait_for(timeout=300_000)
+        expect(page.get_by_text(FIRST_PASS)).to_be_hidden()
+        (tmp_path / "net.py").write_text(MODEL)
+        page.wait_for_selector("graph-view .box", timeout=300_000)
+        idle(page)
 
 
 def test_the_page_says_that_the_server_has_stopped(page: Page) -> None:
@@ -105,4 +137,4 @@ def test_the_page_says_that_the_server_has_stopped(page: Page) -> None:
             "Chainrule imports PyTorch. The page opens as soon as this is done."
         )
         server.end()
-    expect(page.get_by_role("status")).to_have_text("Chainrule has stopped. The terminal shows the reason.")
+    expect(page.get_by_role("status")).to_have_text(STOPPED)

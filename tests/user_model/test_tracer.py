@@ -290,6 +290,32 @@ def test_another_expert_is_recorded_again(kind):
     assert len(recordings) > 1
 
 
+class Gated(nn.Module):
+    """Adds its state, or not: two graphs of the same calls of functions."""
+
+    def __init__(self):
+        super().__init__()
+        self.enters, self.first, self.second, self.head = (nn.Linear(8, size) for size in (8, 8, 8, 2))
+
+    def forward(self, x):
+        x = self.enters(x)
+        branch = self.first(x) + self.second(x)
+        both = branch + x
+        return self.head(both if branch.detach().abs().max() < 4 else branch).pow(2).mean()
+
+
+def test_a_repetition_sees_that_a_value_is_no_longer_used():
+    torch.manual_seed(0)
+    subject = make_subject((Gated(), torch.randn(4, 8)), "gated")
+    tracer, graphs = Tracer(subject), set()
+    for scale in (1.0, 20.0, 1.0):
+        trace, fresh = tracer.trace(WhatIf(scale=scale)), Tracer(subject).trace(WhatIf(scale=scale))
+        made = [(op.name, op.inputs, op.outputs) for op in trace.ops]
+        assert made == [(op.name, op.inputs, op.outputs) for op in fresh.ops]
+        graphs.add(str(made))
+    assert len(graphs) == 2
+
+
 def test_other_shapes_are_recorded_again():
     class Split(nn.Module):
         def __init__(self):

@@ -17,8 +17,9 @@ normalization) is read from its nodes.
 from __future__ import annotations
 
 import math
+import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -72,6 +73,7 @@ class Plan:
     def __init__(self) -> None:
         self.steps: list[Step] = []  # the calls, in order
         self.nodes = frozenset[str]()  # the names of the nodes among them
+        self.graphs: list[tuple[str, ...]] = []  # of each backward pass, the names of its nodes (see `_nodes_of`)
         self.copies: dict[int, int] = {}  # row → the row that it was copied from, never a copy itself
         self.complete = True  # whether a repetition can take all statistics
         self.rows: dict[str, int] = {}  # of tensors, by id
@@ -94,8 +96,11 @@ class Plan:
 
     def enters(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An entry point of autograd is about to be called; only a plain backward pass can be repeated."""
-        if _plain_backward(function, args, kwargs) is None:
+        call = _plain_backward(function, args, kwargs)
+        if call is None:
             self.complete = False
+        else:
+            self.graphs.append(tuple(name for _, name in _nodes_of(call.roots)))
 
     def begin(self, function: Callable[..., Any] | str) -> None:
         """A call begins, or a node of autograd runs."""
@@ -241,6 +246,7 @@ class _Repetition(TorchFunctionMode):
         self.plan = plan
         self.slab = slab
         self.done = 0
+        self.graphs = iter(plan.graphs)
         self.stop = current_stop()
         self.known = frozenset[int]()
         slab.moments[list(plan.copies), DEAD_FRACTION:] = math.nan
@@ -294,16 +300,12 @@ class _Repetition(TorchFunctionMode):
         call = _plain_backward(func, args, kwargs)
         if call is None:
             raise TraceError(f"call {self.done} runs the backward pass with other arguments than the plan")
-        met = set[Node]()
+        nodes = list(_nodes_of(call.roots))
+        graph = next(self.graphs, None)
+        if graph is None or graph != tuple(name for _, name in nodes):
+            raise TraceError(f"call {self.done} runs the backward pass of another graph than the plan's")
         of_leaves: list[RemovableHandle] = []
-        pending = [root.grad_fn for root in call.roots if root.grad_fn is not None]
-        while pending:
-            node = pending.pop()
-            if node in met:
-                continue
-            met.add(node)
-            name = type(node).__name__
-            pending += [target for target, _ in node.next_functions if target is not None]
+        for node, name in nodes:
             if name not in self.plan.nodes:
                 continue
             # The hooks are gone with the nodes, but for those of leaves, which may be another pass's too.
@@ -381,6 +383,19 @@ def _plain_backward(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
     """The call of a backward pass that adds to the `.grad` of all leaves and makes no graph, else None."""
     call = None if func is torch.autograd.grad else BackwardCall.parse(func, args, kwargs)
     return call if call is not None and call.inputs is None and not call.create_graph else None
+
+
+def _nodes_of(roots: Iterable[torch.Tensor]) -> Iterator[tuple[Node, str]]:
+    """The nodes of a backward pass with their names, depth first: in the same order for equal graphs."""
+    met = set[Node]()
+    pending = [root.grad_fn for root in roots if root.grad_fn is not None]
+    while pending:
+        node = pending.pop()
+        if node in met:
+            continue
+        met.add(node)
+        yield node, sys.intern(type(node).__name__)
+        pending += [target for target, _ in node.next_functions if target is not None]
 
 
 def _at(source: Source, index: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> torch.Tensor:

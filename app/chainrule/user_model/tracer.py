@@ -371,7 +371,9 @@ class Tracer:
                 "total_ms": (now - began) * 1e3,
             },
         )
-        self._last = Traced(what_if, repeated, lambda trace: self._with_cuts(_judged(trace, recorded.evidence)))
+        # It must not hold the tracer, with all its copies of the model.
+        cuts, evidence = self._compilation, recorded.evidence
+        self._last = Traced(what_if, repeated, lambda trace: _cut(_judged(trace, evidence), cuts))
         return self._last
 
     def _with_cuts(self, trace: Trace) -> Trace:
@@ -383,7 +385,7 @@ class Tracer:
                 self._compilation = compilation(
                     run.subject.model, run.args, run.kwargs, sources.model_folder(run.subject.model)
                 )
-        return self._compilation.of(trace)
+        return _cut(trace, self._compilation)
 
     def _environment(self, what_if: WhatIf) -> Mapping[str, Any]:
         about = {"model": self.subject.name, "what_if": what_if.query(), "seed": self.seed}
@@ -401,6 +403,10 @@ def _missing(calls: int, recorded: int) -> Iterator[Fault]:
     else:
         return
     yield with_rule(Fault("graph_break", message, level="note"))
+
+
+def _cut(trace: Trace, cuts: Compilation | None) -> Trace:
+    return trace if cuts is None else cuts.of(trace)
 
 
 def _judged(trace: Trace, evidence: Evidence) -> Trace:
@@ -423,7 +429,7 @@ def _judged(trace: Trace, evidence: Evidence) -> Trace:
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """The trace of a what-if. That of a repeated pass has no faults; `judged` finds them."""
+    """The trace of a what-if. In a trace of a repeated pass, the faults are still to be found: by `judged`."""
 
     what_if: WhatIf
     trace: Trace

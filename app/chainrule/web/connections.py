@@ -443,7 +443,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
     async def send(self, message: ASGISendEvent) -> None:
         """Send a message, or close."""
         await super().send(message)
-        # A message is sent once the client, or the kernel, has it all: work meanwhile would slow the sending.
+        # Until all of it is in the kernel's buffer or at the client: other work would slow the sending.
         await self.writable.wait()
         self._unanswered = 0
         self._read_on()

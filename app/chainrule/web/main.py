@@ -62,8 +62,8 @@ def create_app(
 
     Its page shows a graph `dump` first, or several, such as the steps of a training; the report of a gradient `check`,
     see `gradcheck.command.check_function`, has its own page; `own`, a user's model, takes the place of specs;
-    `runs` is a folder, whose runs have their own page. `first_pass` gets the first trace of `own`, or the reason why it
-    has none; None for an error of Chainrule's own.
+    `runs` is a folder, whose runs have their own page. `first_pass` gets the first trace of `own`, or the error if
+    `own` cannot be traced, or None after an error in Chainrule itself.
     """
     settings = settings or Settings()
     metrics = Metrics()

@@ -119,19 +119,22 @@ class SocketTracer:
         self.recording: object = None
 
     def trace(self, what_if: WhatIf, /) -> Trace:
-        """The trace of a what-if, perhaps without its faults. Raises: see `Model.traced_now`."""
+        """The trace of a what-if; `judged` may still have to find its faults. Raises: see `Model.traced_now`."""
+        self._last = None
         self._last, self.recording = self._trace(what_if)
         return self._last.trace
 
     def judged(self, trace: Trace, /) -> Trace:
-        """The last trace, with its faults."""
-        return trace if self._last is None else self._last.judged
+        """The last trace, with its faults; only once, since it may hold an old version of the model until then."""
+        last, self._last = self._last, None
+        return trace if last is None or last.trace is not trace else last.judged
 
     def aside(self, _seq: int, /) -> None:
         """Nothing: a what-if has no training."""
 
     def forget(self) -> None:
-        """Do nothing: the model keeps the memory."""
+        """Drop the last picture; the model keeps the rest of the memory."""
+        self._last = None
 
 
 class Model:

@@ -33,6 +33,9 @@ T = TypeVar("T")
 LAST_SECONDS = 3
 """After CHAINRULE_SHUTDOWN_SECONDS and these the process ends, even if something still computes."""
 
+FIRST_PASS_SECONDS = 0.5
+"""The same before the first pass of a model has ended: nobody has seen anything that could be finished."""
+
 LOOKUP_SECONDS = 0.5
 """The longest wait for the system's answer to a host name: without a network it may take much longer."""
 
@@ -136,6 +139,7 @@ def serve(
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     check: dict[str, Any] | None = None,
     model: UserModel | None = None,
+    watches: bool = False,
     runs: Path | None = None,
     browser: bool = False,
     view: str = "",
@@ -143,8 +147,8 @@ def serve(
     """Serve until a signal.
 
     `start` is given if the server has one already; else `browser` opens the page in a browser, and `view` is the
-    fragment of its address. The server of a `model` is ready when its first pass has ended, and ends if it cannot be
-    traced. For the others see `create_app`.
+    fragment of its address. The server of a `model` is ready when its first pass has ended. If it cannot be traced, the
+    server ends, unless it `watches` the file: an edit may repair the model. For the others see `create_app`.
 
     Raises:
         AddressError: it cannot listen.
@@ -172,19 +176,22 @@ def serve(
     raise_descriptor_limit(settings.max_connections + SPARE_DESCRIPTORS)
 
     failure: ChainruleError | None = None
+    is_first = model is not None  # whether the first pass has not ended
 
     def stop() -> None:
         server.should_exit = True
 
     def first_pass(outcome: Trace | ChainruleError | None) -> None:
-        nonlocal failure
-        if isinstance(outcome, ChainruleError):
-            failure = outcome
+        nonlocal failure, is_first
+        is_first = False
+        error = outcome if outcome is None or isinstance(outcome, ChainruleError) else outcome.error
+        if isinstance(error, ChainruleError) and not watches:
+            failure = error
             if server.started:
                 stop()
             return
-        if outcome is not None and outcome.error is not None:
-            print(f"chainrule: {outcome.error.message}", file=sys.stderr, flush=True)
+        if error is not None:
+            print(f"chainrule: {error.message}", file=sys.stderr, flush=True)
         start.tell()
 
     def started() -> None:
@@ -194,10 +201,12 @@ def serve(
             # Last, so that it is the last line of a long log.
             start.tell()
         elif failure is not None:
-            asyncio.get_running_loop().call_soon(stop)  # a server that stops before it has begun does not end its work
+            # A server that is told to stop while it starts would skip its shutdown.
+            asyncio.get_running_loop().call_soon(stop)
 
     def ending() -> None:
-        threading.Thread(target=end_after, args=(settings.shutdown_seconds + LAST_SECONDS,), daemon=True).start()
+        seconds = FIRST_PASS_SECONDS if is_first else settings.shutdown_seconds + LAST_SECONDS
+        threading.Thread(target=end_after, args=(seconds, 128 + server.ended_by, not is_first), daemon=True).start()
 
     config = ServerConfig(create_app(settings, dump, check, model, runs, first_pass), settings)
     # The collector no longer walks the imported objects (50 layers: the slowest of 25 frames went from 166 ms to 76).
@@ -304,12 +313,13 @@ def raise_descriptor_limit(wanted: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def end_after(seconds: float) -> None:
+def end_after(seconds: float, status: int, warns: bool) -> None:
     """End the process after a while: torch cannot be interrupted within an op, and Python waits for its threads."""
     time.sleep(seconds)
-    logging.getLogger("chainrule").warning("a computation did not stop in time; it ends with the process")
+    if warns:
+        logging.getLogger("chainrule").warning("a computation did not stop in time; it ends with the process")
     logging.shutdown()
-    os._exit(128 + signal.SIGTERM)
+    os._exit(status)
 
 
 def _link(settings: Settings, listener: socket.socket, address: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable, MutableMapping
@@ -25,6 +26,8 @@ if sys.platform != "win32":
     import resource
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
@@ -140,15 +143,24 @@ def spare_descriptors() -> int:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, which tells running work of its end; calls `started` and `ending` in the event loop."""
+    """Uvicorn's server, which tells running work of its end; calls `started` and `ending` in the event loop.
+
+    `ended_by` is the signal that ends it, if one does.
+    """
 
     config: ServerConfig
+    ended_by: int = signal.SIGTERM
 
     def __init__(
         self, config: ServerConfig, started: Callable[[], object] = bool, ending: Callable[[], object] = bool
     ) -> None:
         super().__init__(config)
         self._started, self._ending = started, ending
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note the signal, and end."""
+        self.ended_by = sig
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
