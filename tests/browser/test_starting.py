@@ -110,7 +110,7 @@ def test_a_model_that_cannot_be_traced_ends_the_server(page: Page, tmp_path: Pat
         assert run.wait(300) == 2
         # If the server had the time, it has answered the page.
         answer = page.get_by_role("alert").get_by_text("no scalar loss")
-        page.get_by_text(STOPPED).or_(answer).wait_for(timeout=300_000)
+        page.get_by_text(STOPPED).or_(answer).filter(visible=True).first.wait_for(timeout=300_000)
         expect(page.get_by_text(FIRST_PASS)).to_be_hidden()
 
 
