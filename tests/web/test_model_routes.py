@@ -521,7 +521,7 @@ def test_the_theory_of_a_what_if_has_the_faults_of_its_trace_whatever_others_ask
     for seq, scale in enumerate((1, 1e-4, 1e4)):
         socket.ask(seq, scale=scale)
         socket.next()
-        assert httpx.get(f"http://{address}{BASE}/trace.json?recording=aten").status_code == 200
+        assert httpx.get(f"http://{address}{BASE}/trace.json?scale=3").status_code == 200
         message = socket.next("theory")
         assert [fault["kind"] for fault in message["faults"]] == [fault.kind for fault in traced(scale=scale).faults]
     assert message["faults"], "the last one is not healthy"
