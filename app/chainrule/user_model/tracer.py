@@ -105,7 +105,7 @@ class Tracer:
         return self.traced(what_if).judged
 
     def traced(self, what_if: WhatIf = WhatIf()) -> Traced:  # noqa: B008
-        """The trace of the subject at a what-if; its faults are found when they are asked for.
+        """The trace of the subject at a what-if; `Traced.judged` finds its faults.
 
         If the forward or the backward pass raises, the trace ends there, with the place and the error in `error`.
 

@@ -201,7 +201,7 @@ def serve(
             # Last, so that it is the last line of a long log.
             start.tell()
         elif failure is not None:
-            # A server that is told to stop while it starts would skip its shutdown.
+            # In a later turn of the loop: uvicorn shuts down only a server that has started.
             asyncio.get_running_loop().call_soon(stop)
 
     def ending() -> None:
